@@ -1,0 +1,27 @@
+// The commands of the `rubato` binary. Each adds itself to the command line and returns what main
+// should exit with: 0, or 2 with one sentence on standard error for bad input.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "rubato/base/result.h"
+
+namespace rubato {
+
+using Action = std::function<int()>;
+
+// Set by the sub-command that was chosen.
+void add_simulate(CLI::App& app, Action& chosen);
+void add_generate(CLI::App& app, Action& chosen);
+void add_policies(CLI::App& app, Action& chosen);
+
+// Prints "rubato: ..." and gives the exit code for bad input.
+int bad_input(const Error& error);
+
+// Writes to a temporary file beside it and renames, so that nobody ever sees half a file.
+// "-" is standard output.
+[[nodiscard]] Result<void> write_file(const std::string& path, const std::string& content);
+
+}  // namespace rubato

@@ -1,0 +1,30 @@
+#include "cmd/command_line.h"
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Rubato: an elastic scheduler for deep-learning clusters.\n"
+      "\n"
+      "Try this:\n"
+      "  rubato generate --jobs 300 --cluster 8x8 --load 1.1 --out jobs.csv\n"
+      "  rubato simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf,afs-l --html "
+      "report.html\n"
+      "  rubato policies",
+      "rubato");
+  app.set_version_flag("--version", "rubato " RUBATO_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  rubato::Action chosen;
+  rubato::add_simulate(app, chosen);
+  rubato::add_generate(app, chosen);
+  rubato::add_policies(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    return rubato::bad_input({std::string(error.what()) + "; see rubato --help"});
+  }
+  return chosen();
+}

@@ -1,0 +1,30 @@
+// A progress bar on standard error: only on a terminal, and only for work of over two seconds.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <thread>
+
+namespace rubato {
+
+class ProgressBar {
+ public:
+  ProgressBar(std::string label, std::size_t total);
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  ~ProgressBar();
+
+  std::atomic<std::size_t>& done() { return done_; }
+
+ private:
+  void show();
+
+  std::string label_;
+  std::size_t total_;
+  std::atomic<std::size_t> done_ = 0;
+  std::atomic<bool> over_ = false;
+  std::thread painter_;  // none when nobody looks
+};
+
+}  // namespace rubato

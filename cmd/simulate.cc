@@ -1,0 +1,308 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <fmt/format.h>
+#include <memory>
+#include <string_view>
+#include <thread>
+
+#include "cmd/command_line.h"
+#include "cmd/progress_bar.h"
+#include "rubato/base/text.h"
+#include "rubato/policy/all.h"
+#include "rubato/sim/csv.h"
+#include "rubato/sim/failures.h"
+#include "rubato/sim/report.h"
+#include "rubato/sim/simulation.h"
+#include "rubato/sim/text_file.h"
+#include "rubato/sim/workload.h"
+
+extern "C" const char rubato_page[];      // NOLINT(readability-identifier-naming): in page.S
+extern "C" const char rubato_page_end[];  // NOLINT(readability-identifier-naming)
+
+namespace rubato {
+namespace {
+
+struct SimulateFlags {
+  std::string trace, format, cluster, placement = "count", curves, failures;
+  std::vector<std::string> policies;
+  std::optional<double> restart_cost;
+  double interval = 0, failure_rate = 0, repair_time = 3600;
+  std::uint64_t seed = 1;
+  unsigned threads = 0;
+  bool json = false;
+  std::string jobs_csv, html;
+  std::string command;
+};
+
+// All that a comparison runs on, read and checked before anything is simulated.
+struct Comparison {
+  Cluster cluster;
+  Workload workload;
+  std::vector<ChosenPolicy> chosen;
+  std::vector<std::unique_ptr<Policy>> policies;
+  SimulationOptions options;
+};
+
+// A file with one number a line; a first line that is a word is the column's name.
+Result<std::vector<double>> read_numbers(const std::string& path) {
+  const auto text = read_text_file(path);
+  if (!text) return text.error();
+  std::vector<double> numbers;
+  std::size_t line = 0;
+  for (const auto raw : split(*text, '\n')) {
+    ++line;
+    const auto item = trim(raw);
+    if (item.empty()) continue;
+    const auto value = parse_double(item);
+    if (!value && line == 1) continue;
+    if (!value || !(*value >= 0) || !std::isfinite(*value)) {
+      return Error{
+          fmt::format("{}:{}: {} is not a number of 0 or more", path, line, rubato::quoted(item))};
+    }
+    numbers.push_back(*value);
+  }
+  if (numbers.empty()) return Error{fmt::format("{}: holds no numbers", path)};
+  return numbers;
+}
+
+Result<Duration> seconds_flag(const char* flag, double value) {
+  if (value >= 0 && value <= kLongestSeconds) return from_seconds(value);
+  return Error{fmt::format("{} {}: must be seconds, 0 or more", flag, value)};
+}
+
+Result<std::vector<NodeEvent>> node_events(const SimulateFlags& flags, const Cluster& cluster,
+                                           const Workload& workload) {
+  if (!flags.failures.empty()) return read_failures(flags.failures, cluster);
+  if (flags.failure_rate == 0) return std::vector<NodeEvent>();
+  // Nobody knows how long a run lasts before it has ended: a month after the last submission.
+  const Duration horizon = (workload.jobs.back().submit - kStart) + from_seconds(30 * 86400.0);
+  return random_failures(cluster, flags.failure_rate, flags.repair_time, horizon, flags.seed);
+}
+
+Result<std::vector<ChosenPolicy>> chosen_policies(const SimulateFlags& flags,
+                                                  const Cluster& cluster) {
+  std::vector<ChosenPolicy> chosen;
+  for (const auto& list : flags.policies) {
+    auto some = parse_policies(list);
+    if (!some) return some.error();
+    chosen.insert(chosen.end(), some->begin(), some->end());
+  }
+  for (const auto& policy : chosen) {
+    if (policy.entry->one_type && cluster.types() > 1) {
+      return Error{
+          fmt::format("policy {} needs a cluster with one GPU type, but --cluster names {}",
+                      policy.entry->name, cluster.types())};
+    }
+  }
+  return chosen;
+}
+
+Result<Comparison> prepare(const SimulateFlags& flags) {
+  Comparison c;
+  auto cluster = parse_cluster(flags.cluster);
+  if (!cluster) return cluster.error();
+  c.cluster = std::move(*cluster);
+  auto placement = parse_placement(flags.placement);
+  if (!placement) return placement.error();
+  c.options.placement = *placement;
+  const auto interval = seconds_flag("--interval", flags.interval);
+  if (!interval) return interval.error();
+  c.options.interval = *interval;
+  if (flags.restart_cost) {
+    if (auto ok = seconds_flag("--restart-cost", *flags.restart_cost); !ok) return ok.error();
+  }
+
+  auto chosen = chosen_policies(flags, c.cluster);
+  if (!chosen) return chosen.error();
+  c.chosen = std::move(*chosen);
+  for (const auto& policy : c.chosen) {
+    auto made = policy.make({read_numbers});
+    if (!made) return made.error();
+    c.policies.push_back(std::move(*made));
+  }
+
+  std::optional<TraceFormat> format;
+  if (!flags.format.empty()) {
+    auto named = parse_trace_format(flags.format);
+    if (!named) return named.error();
+    format = *named;
+  }
+  auto trace = read_trace(flags.trace, format);
+  if (!trace) return trace.error();
+  WorkloadOptions options;
+  options.restart_cost_s = flags.restart_cost;
+  options.seed = flags.seed;
+  // One workload for all, so that the runs are about the same jobs.
+  options.assign_curves = std::any_of(c.chosen.begin(), c.chosen.end(),
+                                      [](const ChosenPolicy& p) { return p.entry->elastic; });
+  if (!flags.curves.empty()) {
+    auto curves = read_curves(flags.curves);
+    if (!curves) return curves.error();
+    options.curves = std::move(*curves);
+  }
+  auto workload = make_workload(*trace, options);
+  if (!workload) return workload.error();
+  c.workload = std::move(*workload);
+
+  auto events = node_events(flags, c.cluster, c.workload);
+  if (!events) return events.error();
+  c.options.node_events = std::move(*events);
+  c.options.record.history = !flags.jobs_csv.empty();
+  c.options.record.timeline = !flags.html.empty();
+  return c;
+}
+
+// Runs the policies on a few threads; each run is a world of its own, so the result does not depend
+// on their number.
+std::vector<Result<SimulationResult>> run_all(const Comparison& c, unsigned threads) {
+  std::vector<std::optional<Result<SimulationResult>>> results(c.policies.size());
+  {
+    ProgressBar progress("simulating", c.workload.jobs.size() * c.policies.size());
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+      for (std::size_t i = next++; i < results.size(); i = next++) {
+        results[i].emplace(
+            simulate(c.workload, c.cluster, *c.policies[i], c.options, &progress.done()));
+      }
+    };
+    if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+    std::vector<std::thread> crew;
+    for (unsigned t = 1; t < std::min<std::size_t>(threads, results.size()); ++t)
+      crew.emplace_back(work);
+    work();
+    for (auto& thread : crew) thread.join();
+  }
+  std::vector<Result<SimulationResult>> all;
+  for (auto& result : results) all.push_back(std::move(*result));
+  return all;
+}
+
+Result<std::string> html_page(const Comparison& c, const std::vector<Run>& runs,
+                              const SimulateFlags& flags) {
+  constexpr std::string_view kMarker = "@@RUBATO_REPORT_DATA@@";
+  const std::string_view page(rubato_page, static_cast<std::size_t>(rubato_page_end - rubato_page));
+  const auto at = page.find(kMarker);
+  CHECK(at != std::string_view::npos);
+  ReportHeading heading{"rubato " RUBATO_VERSION, flags.cluster, {}};
+  heading.settings = {
+      {"placement", flags.placement},
+      {"restart cost",
+       flags.restart_cost ? fmt::format("{} s", *flags.restart_cost) : "as in the trace"},
+      {"decisions",
+       flags.interval == 0 ? "at every event" : fmt::format("every {} s", flags.interval)},
+      {"seed", fmt::format("{}", flags.seed)},
+      {"command", flags.command}};
+  const std::string data = report_data(c.workload, c.cluster, runs, heading)
+                               .dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string html(page.substr(0, at));
+  html.reserve(page.size() + data.size() + data.size() / 50);
+  for (const char ch : data) {  // no text of a trace can close the script element
+    ch == '<' ? html += "\\u003c" : html += ch;
+  }
+  html += page.substr(at + kMarker.size());
+  return html;
+}
+
+void print_runs(const Comparison& c, const std::vector<Run>& runs, bool json) {
+  if (json) {
+    Json list = Json::array();
+    for (const auto& run : runs) list.push_back(to_json(run.policy, run.metrics));
+    fmt::print("{}\n", Json{{"runs", list}}.dump(2));
+    return;
+  }
+  fmt::print("{}: {} jobs on {} GPUs\n\n{}", c.workload.name, c.workload.jobs.size(),
+             c.cluster.installed(), to_table(runs));
+  if (runs.size() > 1) fmt::print("\n* best of its column\n");
+}
+
+int run(const SimulateFlags& flags) {
+  auto prepared = prepare(flags);
+  if (!prepared) return bad_input(prepared.error());
+  const Comparison& c = *prepared;
+  for (const auto& warning : c.workload.warnings) fmt::print(stderr, "rubato: note: {}\n", warning);
+  auto results = run_all(c, flags.threads);
+  std::vector<Run> runs;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!results[i]) {
+      fmt::print(stderr, "rubato: {}: {}\n", c.chosen[i].canonical, results[i].error().message);
+      return 1;
+    }
+    runs.push_back({c.chosen[i].canonical, c.chosen[i].entry->paper, c.chosen[i].entry->elastic,
+                    results[i]->metrics, std::move(results[i]->recorder)});
+  }
+  if (!flags.jobs_csv.empty()) {
+    if (auto ok = write_file(flags.jobs_csv, jobs_csv(c.workload, runs)); !ok)
+      return bad_input(ok.error());
+  }
+  if (!flags.html.empty()) {
+    const auto page = html_page(c, runs, flags);
+    if (!page) return bad_input(page.error());
+    if (auto ok = write_file(flags.html, *page); !ok) return bad_input(ok.error());
+  }
+  print_runs(c, runs, flags.json);
+  if (!flags.html.empty()) fmt::print(stderr, "report written to {}\n", flags.html);
+  return 0;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand(
+      "simulate",
+      "Run a trace on a simulated cluster under one or more policies and compare them.");
+  auto flags = std::make_shared<SimulateFlags>();
+  command
+      ->add_option("--trace", flags->trace,
+                   "file with jobs, plain or gzip; formats: docs/traces.md")
+      ->required();
+  command
+      ->add_option("--cluster", flags->cluster,
+                   "NODESxGPUS[:TYPE][,...], for example 16x8 or 8x8:v100,4x4:k80")
+      ->required();
+  command
+      ->add_option("--policy", flags->policies,
+                   "NAME[:key=value,...][,NAME2...]; may be repeated; see rubato policies")
+      ->required()
+      ->take_all();
+  command->add_option("--format", flags->format,
+                      "format of the trace, if it should not be detected");
+  command
+      ->add_option("--placement", flags->placement,
+                   "count (topology-free), pack (fewest nodes) or spread")
+      ->capture_default_str();
+  command->add_option(
+      "--restart-cost", flags->restart_cost,
+      "seconds lost at a start and whenever a job's GPUs change (default: the trace's, else 0)");
+  command
+      ->add_option("--interval", flags->interval,
+                   "decide only every so many seconds; 0 = at every event")
+      ->capture_default_str();
+  command->add_option("--curves", flags->curves,
+                      "folder with measured scaling curves, one CSV a model");
+  auto* file = command->add_option("--failures", flags->failures,
+                                   "CSV time_s,node,event with event down or up");
+  command
+      ->add_option("--failure-rate", flags->failure_rate,
+                   "failures per node and day, drawn by seed")
+      ->capture_default_str()
+      ->excludes(file);
+  command
+      ->add_option("--repair-time", flags->repair_time, "mean seconds until a failed node returns")
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "for assigned curves and failures")
+      ->capture_default_str();
+  command
+      ->add_option("--threads", flags->threads,
+                   "policies simulated at once; 0 = one per core; never changes a result")
+      ->capture_default_str();
+  command->add_flag("--json", flags->json, "print one JSON object {\"runs\": [...]}");
+  command->add_option("--jobs-csv", flags->jobs_csv, "write one row per job and policy");
+  command->add_option("--html", flags->html, "write a self-contained report page");
+  command->callback([flags, &app, &chosen] {
+    (void)app;
+    chosen = [flags] { return run(*flags); };
+  });
+}
+
+}  // namespace rubato

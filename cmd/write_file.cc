@@ -1,0 +1,48 @@
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/command_line.h"
+
+namespace rubato {
+namespace {
+
+bool write_all(std::FILE* file, const std::string& content) {
+  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+  return std::fflush(file) == 0 && written;
+}
+
+Error cannot_write(const std::string& path) {
+  return Error{fmt::format("{}: cannot be written: {}", path, std::strerror(errno))};
+}
+
+}  // namespace
+
+Result<void> write_file(const std::string& path, const std::string& content) {
+  if (path == "-") {
+    if (!write_all(stdout, content)) return cannot_write("standard output");
+    return {};
+  }
+  // What is not a plain file (a pipe, /dev/null) cannot be replaced, only written to.
+  struct stat there {};
+  const bool special = stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode);
+  const std::string target = special ? path : fmt::format("{}.{}.part", path, getpid());
+  std::FILE* file = std::fopen(target.c_str(), "wb");
+  if (file == nullptr) return cannot_write(path);
+  const bool written = write_all(file, content);
+  const bool closed = std::fclose(file) == 0;
+  if (written && closed && (special || std::rename(target.c_str(), path.c_str()) == 0)) return {};
+  const Error error = cannot_write(path);
+  if (!special) std::remove(target.c_str());
+  return error;
+}
+
+int bad_input(const Error& error) {
+  fmt::print(stderr, "rubato: {}\n", error.message);
+  return 2;
+}
+
+}  // namespace rubato

@@ -1,0 +1,67 @@
+// The machines: nodes with GPUs of one type each, and whether they can be used now.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/core/ids.h"
+
+namespace rubato {
+
+enum class NodeState : std::uint8_t { up, draining, down, unknown };
+
+// GPUs of a node are named by the bits of one word.
+inline constexpr int kMaxGpusPerNode = 64;
+
+struct Node {
+  GpuType type;
+  int gpus = 0;
+  NodeState state = NodeState::up;
+};
+
+// Equal nodes that were described together: "16x8:v100".
+struct NodeGroup {
+  int nodes = 0;
+  int gpus_per_node = 0;
+  GpuType type;
+};
+
+class Cluster {
+ public:
+  Cluster() = default;
+  Cluster(const std::vector<NodeGroup>& groups, std::vector<std::string> type_names);
+
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+  [[nodiscard]] const Node& node(NodeId id) const { return nodes_[id.index()]; }
+  [[nodiscard]] const std::vector<NodeGroup>& groups() const { return groups_; }
+  [[nodiscard]] int types() const { return static_cast<int>(type_names_.size()); }
+  [[nodiscard]] const std::string& type_name(GpuType type) const {
+    return type_names_[type.index()];
+  }
+
+  // GPUs of a type on nodes that are up, and on all nodes whatever their state.
+  [[nodiscard]] int usable(GpuType type) const { return usable_[type.index()]; }
+  [[nodiscard]] int installed(GpuType type) const { return installed_[type.index()]; }
+  [[nodiscard]] int usable() const;
+  [[nodiscard]] int installed() const;
+  // The most GPUs one job could ever get, as a job runs on GPUs of one type.
+  [[nodiscard]] int largest_type() const;
+  // GPUs on the largest node of a type.
+  [[nodiscard]] int node_size(GpuType type) const { return node_size_[type.index()]; }
+
+  void set_state(NodeId id, NodeState state);
+
+ private:
+  std::vector<NodeGroup> groups_;
+  std::vector<Node> nodes_;
+  std::vector<std::string> type_names_;
+  std::vector<int> usable_, installed_, node_size_;
+};
+
+// "16x8", "16x8:v100,8x4:k80": nodes x GPUs per node, with a type name. Unnamed types are "gpu".
+[[nodiscard]] Result<Cluster> parse_cluster(std::string_view text);
+
+}  // namespace rubato

@@ -1,0 +1,134 @@
+#include "rubato/core/decision.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <string_view>
+
+namespace rubato {
+namespace {
+
+// Adds up what the decision uses; per node only for wants that name nodes.
+class Usage {
+ public:
+  explicit Usage(const Cluster& cluster)
+      : cluster_(cluster), by_type_(static_cast<std::size_t>(cluster.types()), 0) {}
+
+  Result<void> add(const Count& want) {
+    if (want.type.index() >= by_type_.size()) return Error{"names a GPU type the cluster lacks"};
+    return add(want.type, want.gpus);
+  }
+
+  Result<void> add(const Spread& want) {
+    std::optional<GpuType> type;
+    if (want.gpus.empty()) return Error{"spreads over no node"};
+    const auto out_of_order = [](const auto& a, const auto& b) { return !(a.first < b.first); };
+    if (std::adjacent_find(want.gpus.begin(), want.gpus.end(), out_of_order) != want.gpus.end()) {
+      return Error{"spreads over nodes that are not ascending"};
+    }
+    for (const auto& [node, gpus] : want.gpus) {
+      if (auto ok = on_node(node, type); !ok) return ok;
+      if (gpus < 1) return Error{"spreads less than one GPU on a node"};
+      if ((by_node_[node] += gpus) > cluster_.node(node).gpus) return Error{"overfills a node"};
+      if (auto ok = add(*type, gpus); !ok) return ok;
+    }
+    return {};
+  }
+
+  Result<void> add(const Exact& want) {
+    std::optional<GpuType> type;
+    if (want.gpus.empty()) return Error{"grants less than one GPU"};
+    for (const auto& slice : want.gpus.slices()) {
+      if (auto ok = on_node(slice.node, type); !ok) return ok;
+      const int size = cluster_.node(slice.node).gpus;
+      if (size < 64 && (slice.mask >> static_cast<unsigned>(size)) != 0)
+        return Error{"names a GPU its node lacks"};
+      auto& taken = exact_[slice.node];
+      if ((taken & slice.mask) != 0) return Error{"gives one GPU to two jobs"};
+      taken |= slice.mask;
+      if ((by_node_[slice.node] += slice.gpus()) > size) return Error{"overfills a node"};
+      if (auto ok = add(*type, slice.gpus()); !ok) return ok;
+    }
+    return {};
+  }
+
+ private:
+  Result<void> add(GpuType type, int gpus) {
+    if (gpus < 1) return Error{"grants less than one GPU"};
+    if ((by_type_[type.index()] += gpus) > cluster_.usable(type)) {
+      return Error{fmt::format("grants more than the {} usable GPUs of type {}",
+                               cluster_.usable(type), cluster_.type_name(type))};
+    }
+    return {};
+  }
+
+  Result<void> on_node(NodeId node, std::optional<GpuType>& type) const {
+    if (node.index() >= cluster_.nodes().size()) return Error{"names a node the cluster lacks"};
+    const Node& there = cluster_.node(node);
+    if (there.state != NodeState::up) return Error{"uses a node that is not up"};
+    if (type && *type != there.type) return Error{"mixes GPU types in one job"};
+    type = there.type;
+    return {};
+  }
+
+  const Cluster& cluster_;
+  std::vector<int> by_type_;
+  std::map<NodeId, int> by_node_;
+  std::map<NodeId, std::uint64_t> exact_;
+};
+
+Result<void> check_grant(const Grant& grant, const Snapshot& snapshot, Usage& usage) {
+  const JobView* job = snapshot.jobs.find(grant.job);
+  if (job == nullptr) return Error{"grants GPUs to a job that is not there"};
+  const int gpus = gpus_of(grant.want);
+  const bool as_now = gpus == job->target.gpus();  // was checked when it was granted
+  if (!as_now && gpus != job->spec->requested && !job->spec->limits.legal(gpus)) {
+    return Error{fmt::format("grants {} GPUs, which the job cannot use", gpus)};
+  }
+  return std::visit([&](const auto& want) { return usage.add(want); }, grant.want);
+}
+
+}  // namespace
+
+int gpus_of(const Want& want) {
+  struct Visitor {
+    int operator()(const Count& w) const { return w.gpus; }
+    int operator()(const Exact& w) const { return w.gpus.gpus(); }
+    int operator()(const Spread& w) const {
+      int sum = 0;
+      for (const auto& [node, gpus] : w.gpus) sum += gpus;
+      return sum;
+    }
+  };
+  return std::visit(Visitor(), want);
+}
+
+Result<void> validate(const Decision& decision, const Snapshot& snapshot) {
+  return Validator().check(decision, snapshot);
+}
+
+Result<void> Validator::check(const Decision& decision, const Snapshot& snapshot) {
+  const auto wrong = [](JobId job, std::string_view what) {
+    return Error{fmt::format("job {}: {}", job.value(), what)};
+  };
+  named_.new_round();
+  Usage usage(snapshot.cluster);
+  for (const auto& grant : decision.run) {
+    if (auto ok = check_grant(grant, snapshot, usage); !ok)
+      return wrong(grant.job, ok.error().message);
+    if (!named_.mark(grant.job.index())) return wrong(grant.job, "named twice");
+  }
+  for (const auto& reject : decision.reject) {
+    const JobView* job = snapshot.jobs.find(reject.job);
+    if (job == nullptr || job->has_run()) {
+      return wrong(reject.job, "rejected, but it has run or is not there");
+    }
+    if (!named_.mark(reject.job.index())) return wrong(reject.job, "named twice");
+  }
+  if (decision.again_at && *decision.again_at <= snapshot.now) {
+    return Error{"asks to be called again at a time that has passed"};
+  }
+  return {};
+}
+
+}  // namespace rubato

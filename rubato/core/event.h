@@ -1,0 +1,57 @@
+// What happens. The loop's state is the fold of these; nothing else changes it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "rubato/core/decision.h"
+#include "rubato/core/ids.h"
+#include "rubato/core/job.h"
+
+namespace rubato {
+
+struct Submitted {
+  JobId job;
+  std::shared_ptr<const JobSpec> spec;
+  std::shared_ptr<const SpeedModel> speed;
+  Work work = 0;
+};
+// The engine has carried out a Start or a Resize of this generation.
+struct Running {
+  JobId job;
+  Generation generation;
+  Progress progress;
+};
+// The job no longer uses these GPUs; with `stopped`, it uses none at all.
+struct Released {
+  JobId job;
+  Generation generation;
+  Allocation gpus;
+  Progress progress;
+  bool stopped = false;
+};
+struct Finished {
+  JobId job;
+  Generation generation;
+};
+// The job was thrown off its GPUs by a fault; it can start again from `progress`.
+struct Failed {
+  JobId job;
+  Generation generation;
+  Progress progress;
+};
+struct NodeChanged {
+  NodeId node;
+  NodeState state = NodeState::up;
+};
+// The time a policy asked for (Decision::again_at) has come.
+struct Wake {};
+struct Decided {
+  Decision decision;
+};
+
+using Event =
+    std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Wake, Decided>;
+
+}  // namespace rubato

@@ -1,0 +1,20 @@
+// The identifiers of the domain.
+#pragma once
+
+#include <cstdint>
+
+#include "rubato/base/id.h"
+
+namespace rubato {
+
+using JobId = Id<struct JobTag>;    // in order of submission
+using NodeId = Id<struct NodeTag>;  // in order of the cluster description
+using GpuType = Id<struct TypeTag, std::uint8_t>;
+
+// Every allocation of a job has a generation; what refers to an older one is stale.
+using Generation = Id<struct GenerationTag>;
+
+// Counts the events folded into a state: a Decision names the one it was made from.
+using Sequence = Id<struct SequenceTag, std::uint64_t>;
+
+}  // namespace rubato

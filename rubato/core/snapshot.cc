@@ -1,0 +1,39 @@
+#include "rubato/core/snapshot.h"
+
+#include <utility>
+
+namespace rubato {
+
+JobView& JobTable::insert(JobView view) {
+  CHECK(view.id.index() >= row_of_.size());
+  row_of_.resize(view.id.index() + 1, kGone);
+  row_of_[view.id.index()] = static_cast<std::uint32_t>(rows_.size());
+  rows_.push_back(std::move(view));
+  alive_.push_back(true);
+  ++size_;
+  return rows_.back();
+}
+
+void JobTable::erase(JobId id) {
+  const std::uint32_t row = row_of_[id.index()];
+  CHECK(row != kGone);
+  row_of_[id.index()] = kGone;
+  alive_[row] = false;
+  rows_[row] = JobView();
+  --size_;
+  if (rows_.size() >= 32 && size_ * 2 < rows_.size()) squeeze();
+}
+
+void JobTable::squeeze() {
+  std::size_t to = 0;
+  for (std::size_t from = 0; from < rows_.size(); ++from) {
+    if (!alive_[from]) continue;
+    row_of_[rows_[from].id.index()] = static_cast<std::uint32_t>(to);
+    if (to != from) rows_[to] = std::move(rows_[from]);
+    ++to;
+  }
+  rows_.resize(to);
+  alive_.assign(to, true);
+}
+
+}  // namespace rubato

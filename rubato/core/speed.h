@@ -1,0 +1,35 @@
+// How fast a job trains on a given shape of allocation. What policies see is an estimate of this
+// kind; the simulator's truth is one too, but in a type that policy/ cannot include.
+#pragma once
+
+#include <span>
+
+#include "rubato/base/units.h"
+#include "rubato/core/ids.h"
+
+namespace rubato {
+
+struct Shape {
+  GpuType type;
+  int gpus = 0;
+  int nodes = 0;        // nodes the GPUs are on; 0 = the placement does not matter
+  int least_nodes = 0;  // nodes they would need at least
+};
+
+class SpeedModel {
+ public:
+  SpeedModel() = default;
+  SpeedModel(const SpeedModel&) = delete;
+  SpeedModel& operator=(const SpeedModel&) = delete;
+  virtual ~SpeedModel() = default;
+
+  // 0 where the job cannot run.
+  [[nodiscard]] virtual WorkRate rate(const Shape& shape) const = 0;
+
+  // GPU counts that were measured, ascending; empty if the job knows only one count (rigid).
+  [[nodiscard]] virtual std::span<const int> measured() const { return {}; }
+
+  [[nodiscard]] WorkRate on(GpuType type, int gpus) const { return rate({type, gpus, 0, 0}); }
+};
+
+}  // namespace rubato

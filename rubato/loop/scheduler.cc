@@ -1,0 +1,144 @@
+#include "rubato/loop/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rubato/base/check.h"
+
+namespace rubato {
+
+Scheduler::Scheduler(Cluster cluster, Placement placement)
+    : state_(std::move(cluster)), differ_(placement) {}
+
+const Snapshot& Scheduler::ask() {
+  state_.decision_due = false;
+  told_ = state_.snapshot.changed.size();
+  return state_.snapshot;
+}
+
+void Scheduler::on(Time now, Event event, Reaction& reaction) {
+  CHECK(now >= state_.snapshot.now);
+  auto& jobs = state_.snapshot.jobs;
+  // GPUs that the event frees, for those who wait for them.
+  Allocation released;
+  if (auto* finished = std::get_if<Finished>(&event)) {
+    if (const JobView* job = jobs.find(finished->job)) released = job->held;
+  } else if (auto* failed = std::get_if<Failed>(&event)) {
+    if (const JobView* job = jobs.find(failed->job)) released = job->held;
+  }
+  fold(state_, now, event);
+  if (auto* decided = std::get_if<Decided>(&event)) {
+    carry_out(std::move(decided->decision), reaction);
+  } else if (auto* given_up = std::get_if<Released>(&event)) {
+    if (JobView* job = jobs.find(given_up->job)) issue(*job, reaction);
+    released = std::move(given_up->gpus);
+  }
+  issue_waiting(released, reaction);
+}
+
+void Scheduler::carry_out(Decision decision, Reaction& reaction) {
+  auto& jobs = state_.snapshot.jobs;
+  auto& changed = state_.snapshot.changed;
+  changed.erase(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(told_));
+  told_ = 0;
+  state_.snapshot.changed_since = decision.as_of;
+  if (decision.as_of.next() != state_.snapshot.as_of) {  // the world has moved on meanwhile
+    std::erase_if(decision.run, [&](const Grant& g) { return jobs.find(g.job) == nullptr; });
+    std::erase_if(decision.reject, [&](const Reject& r) { return jobs.find(r.job) == nullptr; });
+  }
+  if (state_.unpreemptible > 0) keep_unpreemptible(decision);
+  auto changes = retarget(decision);
+  if (!changes) {
+    reaction.refused = changes.error().message;
+    return;
+  }
+  for (auto& reject : decision.reject) {
+    state_.unpreemptible -= jobs.find(reject.job)->spec->preemptible ? 0 : 1;
+    jobs.erase(reject.job);
+    state_.snapshot.changed.push_back(reject.job);
+    reaction.rejected.push_back(std::move(reject));
+  }
+  state_.again_at = decision.again_at;
+  state_.targeted.clear();
+  for (const auto& grant : decision.run) state_.targeted.push_back(grant.job);
+  for (auto& change : *changes) jobs.find(change.job)->target = change.target;
+  for (auto& change : *changes) {
+    issue(*jobs.find(change.job), reaction);
+    reaction.changes.push_back(std::move(change));
+  }
+}
+
+void Scheduler::keep_unpreemptible(Decision& decision) {
+  named_.new_round();
+  for (const auto& grant : decision.run) named_.mark(grant.job.index());
+  for (const JobId id : state_.targeted) {
+    const JobView* job = state_.snapshot.jobs.find(id);
+    if (job == nullptr || job->spec->preemptible || job->target.empty()) continue;
+    if (!named_.marked(id.index())) decision.run.push_back({id, Exact{job->target}});
+  }
+}
+
+Result<std::vector<Change>> Scheduler::retarget(const Decision& decision) {
+  if (auto valid = validator_.check(decision, state_.snapshot); !valid) return valid.error();
+  const bool only_counts =
+      std::all_of(decision.run.begin(), decision.run.end(),
+                  [](const Grant& g) { return std::holds_alternative<Count>(g.want); });
+  if (only_counts)
+    return differ_.diff(decision, state_.snapshot.jobs, state_.targeted, state_.free);
+  FreeGpus untouched = state_.free;  // wishes for exact GPUs can collide: then nothing changes
+  auto changes = differ_.diff(decision, state_.snapshot.jobs, state_.targeted, state_.free);
+  if (!changes) state_.free = std::move(untouched);
+  return changes;
+}
+
+// Brings a job one step closer to its target. It first gives up what it should not have; only when
+// the engine has said so does it get what it lacks, so two jobs may swap GPUs without a deadlock.
+void Scheduler::issue(JobView& job, Reaction& reaction) {
+  if (job.release_due > 0 || job.held == job.target) return;
+  Allocation keeps = common(job.held, job.target);
+  if (keeps.gpus() < job.held.gpus()) {
+    job.generation = job.generation.next();
+    job.release_due = job.held.gpus() - keeps.gpus();
+    if (keeps.empty()) {
+      job.phase = Phase::stopping;
+      reaction.commands.emplace_back(Stop{job.id, job.generation});
+    } else {
+      job.phase = Phase::resizing;
+      reaction.commands.emplace_back(Resize{job.id, job.generation, std::move(keeps)});
+    }
+    return;
+  }
+  if (const auto node = in_use_on(minus(job.target, job.held))) {
+    state_.waiting_on[node->index()].push_back(job.id);
+    return;
+  }
+  job.generation = job.generation.next();
+  if (job.held.empty()) {
+    if (job.has_run()) ++job.restarts;
+    if (!job.has_run()) job.first_start = state_.snapshot.now;
+    job.phase = Phase::starting;
+    reaction.commands.emplace_back(Start{job.id, job.generation, job.target});
+  } else {
+    job.phase = Phase::resizing;
+    reaction.commands.emplace_back(Resize{job.id, job.generation, job.target});
+  }
+  set_held(state_, job, job.target);
+}
+
+void Scheduler::issue_waiting(const Allocation& released, Reaction& reaction) {
+  for (const auto& slice : released.slices()) {
+    if (state_.waiting_on[slice.node.index()].empty()) continue;
+    for (const JobId id : std::exchange(state_.waiting_on[slice.node.index()], {})) {
+      if (JobView* job = state_.snapshot.jobs.find(id)) issue(*job, reaction);
+    }
+  }
+}
+
+std::optional<NodeId> Scheduler::in_use_on(const Allocation& gpus) const {
+  for (const auto& slice : gpus.slices()) {
+    if ((state_.busy[slice.node.index()] & slice.mask) != 0) return slice.node;
+  }
+  return std::nullopt;
+}
+
+}  // namespace rubato

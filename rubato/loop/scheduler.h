@@ -1,0 +1,62 @@
+// The loop: events in, commands out. Owns the state; knows no clock, no thread, no I/O and no
+// policy: when decision_due() its driver asks a policy and posts the answer as Decided.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rubato/core/command.h"
+#include "rubato/core/event.h"
+#include "rubato/loop/state.h"
+#include "rubato/place/diff.h"
+
+namespace rubato {
+
+// What follows from an event. Reused by the driver so that a quiet event allocates nothing.
+struct Reaction {
+  std::vector<Command> commands;
+  std::vector<Change> changes;   // what a Decided changed, for those who count
+  std::vector<Reject> rejected;  // jobs that left without running
+  std::string refused;           // why a decision was not carried out; the old targets stay
+
+  void clear() {
+    commands.clear();
+    changes.clear();
+    rejected.clear();
+    refused.clear();
+  }
+};
+
+class Scheduler {
+ public:
+  Scheduler(Cluster cluster, Placement placement);
+
+  [[nodiscard]] const State& state() const { return state_; }
+  [[nodiscard]] const Snapshot& snapshot() const { return state_.snapshot; }
+
+  // A policy should be asked, and its answer posted as Decided.
+  [[nodiscard]] bool decision_due() const { return state_.decision_due; }
+
+  // The snapshot to ask it on; from here on, changes are those the next decision will be told of.
+  [[nodiscard]] const Snapshot& ask();
+
+  // Appends to `reaction`. Time never runs backwards.
+  void on(Time now, Event event, Reaction& reaction);
+
+ private:
+  void carry_out(Decision decision, Reaction& reaction);
+  [[nodiscard]] Result<std::vector<Change>> retarget(const Decision& decision);
+  void issue(JobView& job, Reaction& reaction);
+  void issue_waiting(const Allocation& released, Reaction& reaction);
+  [[nodiscard]] std::optional<NodeId> in_use_on(const Allocation& gpus) const;
+  void keep_unpreemptible(Decision& decision);
+
+  State state_;
+  std::size_t told_ = 0;  // how many of snapshot.changed the policy now deciding has been told
+  Marks named_;
+  Validator validator_;
+  Differ differ_;
+};
+
+}  // namespace rubato

@@ -1,0 +1,126 @@
+#include "rubato/loop/state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rubato {
+namespace {
+
+JobView* current(State& state, JobId id, Generation generation) {
+  JobView* job = state.snapshot.jobs.find(id);
+  return job != nullptr && job->generation == generation ? job : nullptr;
+}
+
+// Something a policy should look at: it will be asked again.
+void note_change(State& state, JobId job) {
+  state.snapshot.changed.push_back(job);
+  state.decision_due = true;
+}
+
+void drop_target(State& state, JobView& job) {
+  state.free.give(job.target);
+  job.target = Allocation();
+}
+
+struct Folder {
+  State& state;
+  Time now;
+
+  void operator()(const Submitted& e) const {
+    JobView job;
+    job.id = e.job;
+    job.spec = e.spec;
+    job.speed = e.speed;
+    job.submitted = now;
+    job.last_ran = now;
+    job.work = e.work;
+    job.progress = {e.work, now, 0};
+    state.unpreemptible += e.spec->preemptible ? 0 : 1;
+    state.snapshot.jobs.insert(std::move(job));
+    note_change(state, e.job);
+  }
+
+  void operator()(const Running& e) const {
+    JobView* job = current(state, e.job, e.generation);
+    if (job == nullptr) return;
+    job->progress = e.progress;
+    job->phase = Phase::running;
+  }
+
+  void operator()(const Released& e) const {
+    JobView* job = current(state, e.job, e.generation);
+    if (job == nullptr) return;
+    job->progress = e.progress;
+    job->release_due -= e.gpus.gpus();
+    if (e.stopped) job->phase = Phase::pending;
+    set_held(state, *job, minus(job->held, e.gpus));
+  }
+
+  void operator()(const Finished& e) const {
+    JobView* job = current(state, e.job, e.generation);
+    if (job == nullptr) return;
+    set_held(state, *job, Allocation());
+    drop_target(state, *job);
+    state.unpreemptible -= job->spec->preemptible ? 0 : 1;
+    state.snapshot.jobs.erase(e.job);
+    note_change(state, e.job);
+  }
+
+  void operator()(const Failed& e) const {
+    JobView* job = current(state, e.job, e.generation);
+    if (job == nullptr) return;
+    set_held(state, *job, Allocation());
+    drop_target(state, *job);
+    job->progress = e.progress;
+    job->phase = Phase::pending;
+    job->release_due = 0;
+    note_change(state, e.job);
+  }
+
+  void operator()(const NodeChanged& e) const {
+    const bool up = e.state == NodeState::up;
+    state.snapshot.cluster.set_state(e.node, e.state);
+    state.free.set_up(e.node, up);
+    state.decision_due = true;
+    if (up) return;
+    // A job that was still waiting to be started there must be decided anew.
+    for (const JobId id : state.targeted) {
+      JobView* job = state.snapshot.jobs.find(id);
+      if (job == nullptr || (job->target.mask_on(e.node) & ~job->held.mask_on(e.node)) == 0)
+        continue;
+      drop_target(state, *job);
+      job->target = job->held;
+      for (const auto& slice : job->held.slices()) state.free.take(slice);
+      note_change(state, id);
+    }
+  }
+
+  void operator()(const Wake& /*event*/) const { state.decision_due = true; }
+  void operator()(const Decided& /*event*/) const {}
+};
+
+}  // namespace
+
+State::State(Cluster cluster)
+    : free(cluster), busy(cluster.nodes().size(), 0), waiting_on(cluster.nodes().size()) {
+  snapshot.cluster = std::move(cluster);
+}
+
+void fold(State& state, Time now, const Event& event) {
+  state.snapshot.now = now;
+  state.snapshot.as_of = state.snapshot.as_of.next();
+  std::visit(Folder{state, now}, event);
+}
+
+void set_held(State& state, JobView& job, Allocation gpus) {
+  const Time now = state.snapshot.now;
+  for (const auto& slice : job.held.slices()) state.busy[slice.node.index()] &= ~slice.mask;
+  for (const auto& slice : gpus.slices()) state.busy[slice.node.index()] |= slice.mask;
+  job.attained_before = job.attained(now);
+  job.ran_before = job.ran(now);
+  job.counted_from = now;
+  if (!job.held.empty() && gpus.empty()) job.last_ran = now;
+  job.held = std::move(gpus);
+}
+
+}  // namespace rubato

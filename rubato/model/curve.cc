@@ -1,0 +1,30 @@
+#include "rubato/model/curve.h"
+
+#include "rubato/base/check.h"
+
+namespace rubato {
+
+CurveSpeed::CurveSpeed(std::span<const CurvePoint> points, double network) : network_(network) {
+  CHECK(!points.empty());
+  CHECK(points.back().gpus <= 4096);
+  rate_by_gpus_.push_back(0);
+  CurvePoint from{0, 0};
+  for (const auto& to : points) {
+    CHECK(to.gpus > from.gpus && to.rate > 0);
+    for (int k = from.gpus + 1; k <= to.gpus; ++k) {
+      const double share = static_cast<double>(k - from.gpus) / (to.gpus - from.gpus);
+      rate_by_gpus_.push_back(k == to.gpus ? to.rate : from.rate + share * (to.rate - from.rate));
+    }
+    measured_.push_back(to.gpus);
+    from = to;
+  }
+}
+
+WorkRate CurveSpeed::rate(const Shape& shape) const {
+  if (shape.gpus < 0 || static_cast<std::size_t>(shape.gpus) >= rate_by_gpus_.size()) return 0;
+  const WorkRate best = rate_by_gpus_[static_cast<std::size_t>(shape.gpus)];
+  if (shape.nodes <= shape.least_nodes) return best;
+  return best / (1 + network_ * (1 - static_cast<double>(shape.least_nodes) / shape.nodes));
+}
+
+}  // namespace rubato

@@ -1,0 +1,43 @@
+// Speed models made of numbers: a constant for rigid jobs, a measured curve for elastic ones.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "rubato/core/speed.h"
+
+namespace rubato {
+
+// A job known at one GPU count only; the rate is the same whatever it gets.
+class ConstantSpeed final : public SpeedModel {
+ public:
+  explicit ConstantSpeed(WorkRate rate) : rate_(rate) {}
+  [[nodiscard]] WorkRate rate(const Shape& /*shape*/) const override { return rate_; }
+
+ private:
+  WorkRate rate_;
+};
+
+struct CurvePoint {
+  int gpus = 0;
+  WorkRate rate = 0;
+};
+
+// Measured rates at some GPU counts, interpolated linearly between them, proportional below the
+// first and unusable (0) above the last. `network` is how much a job loses by using more nodes
+// than it needs: rate / (1 + network x (1 - least_nodes/nodes)).
+class CurveSpeed final : public SpeedModel {
+ public:
+  // Points ascending in gpus, rates above 0; not necessarily monotone. At most 4,096 GPUs.
+  explicit CurveSpeed(std::span<const CurvePoint> points, double network = 0);
+
+  [[nodiscard]] WorkRate rate(const Shape& shape) const override;
+  [[nodiscard]] std::span<const int> measured() const override { return measured_; }
+
+ private:
+  std::vector<WorkRate> rate_by_gpus_;  // every count up to the last, so that rate() is a look-up
+  std::vector<int> measured_;
+  double network_;
+};
+
+}  // namespace rubato

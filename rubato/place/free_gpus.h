@@ -1,0 +1,62 @@
+// Which GPUs are not assigned, with an index by how many a node has free. Only nodes that are up
+// are offered; GPUs given back on other nodes wait until the node returns.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "rubato/base/ordered_bits.h"
+#include "rubato/core/allocation.h"
+#include "rubato/core/cluster.h"
+
+namespace rubato {
+
+class FreeGpus {
+ public:
+  explicit FreeGpus(const Cluster& cluster);
+
+  [[nodiscard]] int free_on(NodeId node) const;
+  [[nodiscard]] int free_of(GpuType type) const { return free_of_[type.index()]; }
+  [[nodiscard]] bool is_free(Slice slice) const {
+    return places_[slice.node.index()].up &&
+           (places_[slice.node.index()].free & slice.mask) == slice.mask;
+  }
+  [[nodiscard]] GpuType type_of(NodeId node) const { return places_[node.index()].type; }
+
+  // Nodes of the type that are up and have ...
+  [[nodiscard]] std::optional<NodeId> first_with_any(GpuType type) const;
+  [[nodiscard]] std::optional<NodeId> fewest_at_least(GpuType type, int gpus) const;
+  [[nodiscard]] std::optional<NodeId> most(GpuType type) const;
+
+  // The `gpus` lowest free GPUs of the node; it must have that many.
+  Slice take(NodeId node, int gpus);
+  void take(Slice slice);
+  void give(Slice slice);
+  void give(const Allocation& gpus);
+
+  void set_up(NodeId node, bool up);
+
+ private:
+  struct Place {
+    GpuType type;
+    std::uint64_t free = 0;
+    bool up = true;
+  };
+  struct TypeIndex {
+    std::vector<OrderedBits> nodes_with;  // [n]: nodes with exactly n free GPUs
+    OrderedBits any;                      // nodes with at least one
+    std::uint64_t sizes = 0;              // bit n-1: some node has exactly n free
+    std::vector<int> how_many;            // nodes in nodes_with[n]
+  };
+
+  void change(NodeId node, std::uint64_t free, bool up);
+  void enter(NodeId node);
+  void leave(NodeId node);
+
+  std::vector<Place> places_;
+  std::vector<TypeIndex> index_;
+  std::vector<int> free_of_;
+};
+
+}  // namespace rubato

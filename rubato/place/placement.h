@@ -1,0 +1,30 @@
+// From "so many GPUs" to exact ones. Each placement grows a job next to what it has and shrinks it
+// where that helps most, so that a resize moves as little as possible.
+//
+//   count   any free GPUs, lowest node first; speed does not depend on the nodes
+//   pack    fewest nodes: fill the job's own nodes, then the node it fits most tightly
+//   spread  the emptiest node for each GPU
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/core/decision.h"
+#include "rubato/place/free_gpus.h"
+
+namespace rubato {
+
+enum class Placement { count, pack, spread };
+
+[[nodiscard]] Result<Placement> parse_placement(std::string_view name);
+[[nodiscard]] std::string_view name_of(Placement placement);
+
+// Takes `more` GPUs of the type out of `free` and adds them to `gpus`; there must be enough.
+void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more);
+
+// The part of `gpus` to give up so that `fewer` less remain.
+[[nodiscard]] Allocation choose_to_drop(Placement placement, const Allocation& gpus, int fewer);
+
+}  // namespace rubato

@@ -1,0 +1,31 @@
+// The table of policies, and how users name them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/policy/policy.h"
+
+namespace rubato {
+
+[[nodiscard]] const std::vector<PolicyEntry>& all_policies();
+
+// A policy as chosen by a user, checked.
+struct ChosenPolicy {
+  const PolicyEntry* entry = nullptr;
+  std::string canonical;  // the name with its non-default keys
+  std::shared_ptr<const KeyValues> values;
+
+  [[nodiscard]] Result<std::unique_ptr<Policy>> make(const PolicyInputs& inputs) const {
+    return entry->make(*values, inputs);
+  }
+};
+
+// "fifo,tiresias-las:limits=3250/7200,promote=8,srtf": an item starts a new policy if it has no '='
+// or has a ':' before its first '='; else it is a key of the policy before it.
+[[nodiscard]] Result<std::vector<ChosenPolicy>> parse_policies(std::string_view text);
+
+}  // namespace rubato

@@ -1,0 +1,55 @@
+// Earliest deadline first, preemptive; with admission control as a variant (edf-admission).
+//
+// Where a job has a scaling curve its size follows ElasticFlow's baseline (Gu et al., ASPLOS'23):
+//   count=largest  asks for its largest measured count <= min(64, batch size, cluster) and takes
+//   the
+//                  largest measured count that fits
+//   count=peak     the same, but never above the count where the curve is highest (the fair
+//   baseline) count=trace    the count the owner asked for, as for jobs without a curve
+// Jobs without a deadline come last, in order of submission.
+//
+// edf-admission runs the EDF schedule of all admitted jobs and the new one forward, with no further
+// arrivals; a job is admitted only if every deadline in it is kept. A refusal names the earliest
+// deadline that would have been admitted. A job without a deadline delays nobody, so it is
+// admitted.
+//
+// Knows: deadlines; the curve where count is not `trace`; edf-admission also the work left.
+// Pure: decide() is const; what it remembers between calls is State.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "rubato/policy/gangs.h"
+#include "rubato/policy/policy.h"
+
+namespace rubato {
+
+struct Edf {
+  enum class Sizing : std::uint8_t { largest, peak, trace };
+  struct Config {
+    Sizing count = Sizing::largest;
+    bool admission = false;
+  };
+  struct State {
+    GangQueue queue;
+    std::set<std::pair<Time, JobId>> due;  // admitted jobs with a deadline; ended ones linger
+    [[nodiscard]] Json save() const;
+    [[nodiscard]] static Result<State> load(const Json& json);
+  };
+
+  Config config;
+
+  [[nodiscard]] Decision decide(const Snapshot& snapshot, State& state) const;
+  [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const;
+
+ private:
+  [[nodiscard]] bool sizes_itself(const SpeedModel& speed) const;
+  [[nodiscard]] int size(const JobView& job, int cluster, int room) const;
+  [[nodiscard]] std::optional<Reject> judge(const JobView& job, const Snapshot& snapshot,
+                                            State& state) const;
+};
+
+}  // namespace rubato

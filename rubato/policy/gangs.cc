@@ -1,0 +1,143 @@
+#include "rubato/policy/gangs.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+
+namespace rubato {
+
+Room::Room(const Cluster& cluster) {
+  for (int t = 0; t < cluster.types(); ++t) {
+    free_.push_back(cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
+    largest_ = std::max(largest_, free_.back());
+  }
+}
+
+GpuType Room::take_of_several(int gpus, std::optional<GpuType> preferred) {
+  std::size_t type = 0;
+  if (preferred && free_[preferred->index()] >= gpus) {
+    type = preferred->index();
+  } else {
+    while (free_[type] < gpus) ++type;
+  }
+  free_[type] -= gpus;
+  largest_ = *std::max_element(free_.begin(), free_.end());
+  return GpuType(static_cast<std::uint8_t>(type));
+}
+
+void GangQueue::set_where(JobId job, Where where) {
+  if (job.index() >= where_.size()) {
+    where_.resize(job.index() + 1, Where::unknown);
+    waiting_gang_.resize(job.index() + 1);
+  }
+  where_[job.index()] = where;
+}
+
+std::vector<JobId> GangQueue::known_jobs() const {
+  std::vector<JobId> known;
+  for (std::size_t i = 0; i < where_.size(); ++i) {
+    if (where_[i] != Where::unknown) known.emplace_back(static_cast<JobId::rep>(i));
+  }
+  return known;
+}
+
+void GangQueue::forget(JobId job) {
+  if (where(job) == Where::waiting) erase_waiting(job);
+  if (where(job) != Where::unknown) set_where(job, Where::unknown);  // running_ drops it by itself
+}
+
+void GangQueue::insert_waiting(const Gang& gang) {
+  auto size = std::lower_bound(waiting_.begin(), waiting_.end(), gang.gpus,
+                               [](const SizeClass& s, int gpus) { return s.gpus < gpus; });
+  if (size == waiting_.end() || size->gpus != gang.gpus)
+    size = waiting_.insert(size, {gang.gpus, {}});
+  size->gangs.insert(gang);
+  set_where(gang.job, Where::waiting);
+  waiting_gang_[gang.job.index()] = gang;
+}
+
+void GangQueue::erase_waiting(JobId job) {
+  const Gang& gang = waiting_gang_[job.index()];
+  const auto size = std::lower_bound(waiting_.begin(), waiting_.end(), gang.gpus,
+                                     [](const SizeClass& s, int gpus) { return s.gpus < gpus; });
+  size->gangs.erase(gang);
+}
+
+void GangQueue::settle(const Outcome& outcome) {
+  running_.clear();
+  for (const auto& picked : outcome.picked) {
+    if (picked.waited) {
+      erase_waiting(picked.gang.job);
+      set_where(picked.gang.job, Where::running);
+    }
+    running_.push_back(picked.gang);
+  }
+  for (const auto& gang : outcome.preempted) insert_waiting(gang);
+}
+
+void GangQueue::return_thrown_off(const Snapshot& snapshot) {
+  std::erase_if(running_, [&](const Gang& gang) {
+    const JobView* job = snapshot.jobs.find(gang.job);
+    if (job == nullptr) return true;
+    if (!job->target.empty()) return false;
+    insert_waiting({{0, gang.rank.key, gang.rank.stamp}, gang.job, gang.gpus});
+    return true;
+  });
+}
+
+void GangQueue::move_waiting(JobId job, Rank rank) {
+  erase_waiting(job);
+  Gang gang = waiting_gang_[job.index()];
+  gang.rank = rank;
+  insert_waiting(gang);
+}
+
+Json GangQueue::save() const {
+  const auto row = [](const Gang& gang) {
+    return Json::array(
+        {gang.job.value(), gang.gpus, gang.rank.level, gang.rank.key, gang.rank.stamp});
+  };
+  Json json = {{"last_stamp", last_stamp_}, {"first_stamp", first_stamp_}};
+  json["running"] = Json::array();
+  for (const auto& gang : running_) json["running"].push_back(row(gang));
+  json["waiting"] = Json::array();
+  for (const auto& size : waiting_) {
+    for (const auto& gang : size.gangs) json["waiting"].push_back(row(gang));
+  }
+  return json;
+}
+
+Result<GangQueue> GangQueue::load(const Json& json) {
+  try {
+    GangQueue queue;
+    queue.last_stamp_ = json.at("last_stamp").get<std::int64_t>();
+    queue.first_stamp_ = json.at("first_stamp").get<std::int64_t>();
+    const auto gang = [](const Json& row) {
+      // JSON has no infinity: a job without a deadline is saved as null.
+      const double key =
+          row.at(3).is_null() ? std::numeric_limits<double>::infinity() : row.at(3).get<double>();
+      return Gang{{row.at(2).get<int>(), key, row.at(4).get<std::int64_t>()},
+                  JobId(row.at(0).get<JobId::rep>()),
+                  row.at(1).get<int>()};
+    };
+    for (const auto& row : json.at("running")) {
+      queue.running_.push_back(gang(row));
+      queue.set_where(queue.running_.back().job, Where::running);
+    }
+    for (const auto& row : json.at("waiting")) queue.insert_waiting(gang(row));
+    return queue;
+  } catch (const nlohmann::json::exception& problem) {
+    return Error{fmt::format("saved queue: {}", problem.what())};
+  }
+}
+
+Decision to_decision(const GangQueue::Outcome& outcome) {
+  Decision decision;
+  decision.run.reserve(outcome.picked.size());
+  for (const auto& picked : outcome.picked) {
+    decision.run.push_back({picked.gang.job, Count{picked.type, picked.gpus}});
+  }
+  return decision;
+}
+
+}  // namespace rubato

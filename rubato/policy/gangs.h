@@ -1,0 +1,219 @@
+// Jobs of fixed size in an order: the common ground of the rigid policies.
+//
+// A policy that "sorts all jobs and runs whatever fits" need not look at all of them: jobs that
+// wait are kept sorted per gang size, and since the room only shrinks during a scan, a size that
+// does not fit is out for good. A scan costs O(jobs taken x sizes) instead of O(jobs); a test
+// compares it with the plain scan.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/base/result.h"
+#include "rubato/core/decision.h"
+#include "rubato/core/snapshot.h"
+
+namespace rubato {
+
+// Ascending: level first, then key, then the order in which the key was reached.
+struct Rank {
+  int level = 0;
+  double key = 0;
+  std::int64_t stamp = 0;
+  friend auto operator<=>(const Rank&, const Rank&) = default;
+};
+
+struct Gang {
+  Rank rank;
+  JobId job;
+  int gpus = 0;  // the room it needs
+  friend bool operator<(const Gang& a, const Gang& b) {
+    return std::tie(a.rank, a.job) < std::tie(b.rank, b.job);
+  }
+};
+
+// GPUs not yet given out during a scan. A job runs on GPUs of one type.
+class Room {
+ public:
+  explicit Room(const Cluster& cluster);
+  [[nodiscard]] int largest() const { return largest_; }
+  // The type it is taken from: the preferred one if there is room, else the first with room.
+  GpuType take(int gpus, std::optional<GpuType> preferred) {
+    if (free_.size() > 1) return take_of_several(gpus, preferred);
+    largest_ = free_[0] -= gpus;
+    return GpuType();
+  }
+
+ private:
+  GpuType take_of_several(int gpus, std::optional<GpuType> preferred);
+
+  std::vector<int> free_;
+  int largest_ = 0;
+};
+
+class GangQueue {
+ public:
+  // Learns of jobs that came and went. to_rank(job) -> optional<pair<Rank, GPUs>> gives a new job
+  // its place; nullopt keeps it out.
+  template <class ToRank>
+  void sync(const Snapshot& snapshot, const ToRank& to_rank) {
+    if (snapshot.changed_since != seen_) {
+      for (const JobId id : known_jobs()) {
+        if (snapshot.jobs.find(id) == nullptr) forget(id);
+      }
+      for (const JobView& job : snapshot.jobs) meet(job, to_rank);
+    } else {
+      for (const JobId id : snapshot.changed) {
+        const JobView* job = snapshot.jobs.find(id);
+        job != nullptr ? meet(*job, to_rank) : forget(id);
+      }
+    }
+    seen_ = snapshot.as_of;
+  }
+
+  // Gives running jobs their rank of now, in their previous order: rerank(Gang&, const JobView&)
+  // changes the gang's rank. Jobs that ended are dropped.
+  template <class Rerank>
+  void rerank_running(const Snapshot& snapshot, const Rerank& rerank) {
+    std::size_t kept = 0;
+    bool sorted = true;
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      const JobView* job = snapshot.jobs.find(running_[i].job);
+      if (job == nullptr) continue;
+      running_[kept] = running_[i];
+      rerank(running_[kept], *job);
+      sorted = sorted && (kept == 0 || running_[kept - 1] < running_[kept]);
+      ++kept;
+    }
+    running_.resize(kept);
+    if (!sorted) std::sort(running_.begin(), running_.end());
+  }
+
+  struct Picked {
+    Gang gang;
+    GpuType type;
+    int gpus = 0;
+    bool waited = false;
+  };
+  struct Outcome {
+    std::vector<Picked> picked;   // in rank order
+    std::vector<Gang> preempted;  // ran until now and do not any more, in rank order
+  };
+
+  enum class Blocking : std::uint8_t { skip, head_blocks };
+
+  // Runs what fits, in rank order; size(gang, room) -> GPUs it takes (gang.gpus <= it <= room).
+  // Ranks of the outcome may still be changed before settle().
+  template <class Size>
+  [[nodiscard]] Outcome fill(const Snapshot& snapshot, Blocking blocking, const Size& size);
+  [[nodiscard]] Outcome fill(const Snapshot& snapshot, Blocking blocking) {
+    return fill(snapshot, blocking, [](const Gang& gang, int /*room*/) { return gang.gpus; });
+  }
+
+  // Remembers the outcome as the present state of affairs.
+  void settle(const Outcome& outcome);
+
+  // Puts running jobs that lost their GPUs to a fault back among the waiting, at level 0.
+  void return_thrown_off(const Snapshot& snapshot);
+
+  // Moves a waiting job to another rank.
+  void move_waiting(JobId job, Rank rank);
+
+  [[nodiscard]] std::int64_t next_stamp() { return ++last_stamp_; }
+  // Before all stamps given out so far.
+  [[nodiscard]] std::int64_t front_stamp() { return --first_stamp_; }
+
+  [[nodiscard]] const std::vector<Gang>& running() const { return running_; }
+
+  [[nodiscard]] Json save() const;
+  [[nodiscard]] static Result<GangQueue> load(const Json& json);
+
+ private:
+  struct SizeClass {
+    int gpus = 0;
+    std::set<Gang> gangs;
+  };
+  enum class Where : std::uint8_t { unknown, waiting, running };
+
+  template <class ToRank>
+  void meet(const JobView& job, const ToRank& to_rank) {
+    if (where(job.id) != Where::unknown) return;
+    const std::optional<std::pair<Rank, int>> place = to_rank(job);
+    if (place) insert_waiting({place->first, job.id, place->second});
+  }
+  // The type a job runs on, if there is a choice.
+  [[nodiscard]] static std::optional<GpuType> type_now(const Snapshot& snapshot, JobId job) {
+    if (snapshot.cluster.types() == 1) return GpuType();
+    const Allocation& now = snapshot.jobs.find(job)->target;
+    return now.empty() ? std::nullopt : std::optional(now.type());
+  }
+  void forget(JobId job);
+  void insert_waiting(const Gang& gang);
+  void erase_waiting(JobId job);
+  [[nodiscard]] Where where(JobId job) const {
+    return job.index() < where_.size() ? where_[job.index()] : Where::unknown;
+  }
+  void set_where(JobId job, Where where);
+  [[nodiscard]] std::vector<JobId> known_jobs() const;
+
+  std::vector<Gang> running_;       // in rank order
+  std::vector<SizeClass> waiting_;  // ascending in gpus; sizes stay once seen
+  std::vector<Where> where_;        // by job
+  std::vector<Gang> waiting_gang_;  // by job, valid while it waits
+  std::int64_t last_stamp_ = 0;
+  std::int64_t first_stamp_ = 0;
+  Sequence seen_{static_cast<Sequence::rep>(-1)};
+};
+
+template <class Size>
+GangQueue::Outcome GangQueue::fill(const Snapshot& snapshot, Blocking blocking, const Size& size) {
+  Outcome outcome;
+  outcome.picked.reserve(running_.size() + 4);
+  Room room(snapshot.cluster);
+  struct Cursor {
+    int gpus;
+    std::set<Gang>::const_iterator at, end;
+  };
+  std::vector<Cursor> cursors;
+  for (const auto& waiting : waiting_) {
+    if (!waiting.gangs.empty())
+      cursors.push_back({waiting.gpus, waiting.gangs.begin(), waiting.gangs.end()});
+  }
+  auto next_running = running_.begin();
+  for (;;) {
+    Cursor* best = nullptr;
+    for (auto& cursor : cursors) {
+      if (cursor.at == cursor.end || (cursor.gpus > room.largest() && blocking == Blocking::skip))
+        continue;
+      if (best == nullptr || *cursor.at < *best->at) best = &cursor;
+    }
+    if (next_running != running_.end() && (best == nullptr || *next_running < *best->at)) {
+      const Gang& gang = *next_running++;
+      if (gang.gpus > room.largest()) {
+        outcome.preempted.push_back(gang);
+        continue;
+      }
+      const int gpus = size(gang, room.largest());
+      outcome.picked.push_back({gang, room.take(gpus, type_now(snapshot, gang.job)), gpus, false});
+    } else if (best != nullptr && best->gpus <= room.largest()) {
+      const Gang& gang = *best->at++;
+      const int gpus = size(gang, room.largest());
+      outcome.picked.push_back({gang, room.take(gpus, std::nullopt), gpus, true});
+    } else if (next_running == running_.end()) {
+      return outcome;  // nothing is left that fits, or the head of the line blocks
+    } else {
+      cursors.clear();  // the head blocks those that wait; running jobs behind it go on
+    }
+  }
+}
+
+[[nodiscard]] Decision to_decision(const GangQueue::Outcome& outcome);
+
+}  // namespace rubato

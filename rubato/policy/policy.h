@@ -1,0 +1,88 @@
+// The interface between the loop and the papers. A policy is a struct with a Config, a State and
+//     Decision decide(const Snapshot&, State&) const;
+// a small adapter erases it. decide() is pure: what it remembers between calls is State, which
+// save() writes as JSON and load() reads back. Indexes that can be rebuilt from the snapshot are
+// not saved.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/base/result.h"
+#include "rubato/core/decision.h"
+#include "rubato/core/snapshot.h"
+#include "rubato/policy/keys.h"
+
+namespace rubato {
+
+class Policy {
+ public:
+  Policy() = default;
+  Policy(const Policy&) = delete;
+  Policy& operator=(const Policy&) = delete;
+  virtual ~Policy() = default;
+
+  [[nodiscard]] virtual Result<Decision> decide(const Snapshot& snapshot) = 0;
+
+  // The fewest GPUs on which this policy would run the job: a job for which the cluster has not
+  // even these is refused before any policy sees it.
+  [[nodiscard]] virtual int least_gpus(const JobSpec& spec, const SpeedModel& speed) const = 0;
+
+  [[nodiscard]] virtual Json save() const = 0;
+  [[nodiscard]] virtual Result<void> load(const Json& state) = 0;
+};
+
+template <class P>
+class ErasedPolicy final : public Policy {
+ public:
+  explicit ErasedPolicy(P policy) : policy_(std::move(policy)) {}
+
+  Result<Decision> decide(const Snapshot& snapshot) override {
+    Decision decision = policy_.decide(snapshot, state_);
+    decision.as_of = snapshot.as_of;
+    return decision;
+  }
+  [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const override {
+    return policy_.least_gpus(spec, speed);
+  }
+  [[nodiscard]] Json save() const override { return state_.save(); }
+  Result<void> load(const Json& state) override {
+    auto read = P::State::load(state);
+    if (!read) return read.error();
+    state_ = std::move(*read);
+    return {};
+  }
+
+ private:
+  P policy_;
+  typename P::State state_;
+};
+
+template <class P>
+std::unique_ptr<Policy> erase(P policy) {
+  return std::make_unique<ErasedPolicy<P>>(std::move(policy));
+}
+
+// What a policy may need from files. It is read for it, because policies do no I/O.
+struct PolicyInputs {
+  std::function<Result<std::vector<double>>(const std::string& path)> numbers;
+};
+
+// One row of the table in all.cc.
+struct PolicyEntry {
+  std::string name;
+  std::string paper;
+  std::string summary;
+  std::string knows;            // what it needs to know of a job
+  bool elastic = false;         // chooses GPU counts itself, so jobs need a scaling curve
+  bool one_type = false;        // defined only on a cluster with one GPU type
+  bool work_conserving = true;  // never leaves a GPU idle that a waiting job could use
+  std::vector<Key> keys;
+  std::function<Result<std::unique_ptr<Policy>>(const KeyValues&, const PolicyInputs&)> make;
+};
+
+}  // namespace rubato

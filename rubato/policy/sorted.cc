@@ -1,0 +1,53 @@
+#include "rubato/policy/sorted.h"
+
+#include <cstdint>
+
+namespace rubato {
+
+double remaining_micros(const JobView& job, Time now) {
+  // A running job's rate is known; another's is looked up.
+  const WorkRate rate =
+      job.progress.rate > 0 ? job.progress.rate : job.speed->on(GpuType(), job.spec->requested);
+  return static_cast<double>(static_cast<std::int64_t>(job.progress.left(now) / rate * 1e6 + 0.5));
+}
+
+double Sorted::key(const JobView& job, Time now) const {
+  switch (config.order) {
+    case Order::submission:
+      return 0;
+    case Order::gpus:
+      return job.spec->requested;
+    case Order::remaining_time:
+      return remaining_micros(job, now);
+    case Order::remaining_service:
+      return remaining_micros(job, now) * job.spec->requested;
+  }
+  return 0;
+}
+
+Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
+  GangQueue& queue = state.queue;
+  if (!config.preempts) queue.return_thrown_off(snapshot);
+  queue.rerank_running(snapshot, [&](Gang& gang, const JobView& job) {
+    // A key that stays, stays in its place; one that changes goes behind those that had it before.
+    const double now = key(job, snapshot.now);
+    if (now != gang.rank.key) gang.rank = {0, now, queue.next_stamp()};
+    // Who may not be preempted comes before all that wait.
+    if (!config.preempts) gang.rank.level = -1;
+  });
+  queue.sync(snapshot, [&](const JobView& job) {
+    return std::pair(Rank{0, key(job, snapshot.now), queue.next_stamp()}, job.spec->requested);
+  });
+  const auto outcome = queue.fill(
+      snapshot, config.head_blocks ? GangQueue::Blocking::head_blocks : GangQueue::Blocking::skip);
+  queue.settle(outcome);
+  return to_decision(outcome);
+}
+
+Result<Sorted::State> Sorted::State::load(const Json& json) {
+  auto queue = GangQueue::load(json);
+  if (!queue) return queue.error();
+  return State{std::move(*queue)};
+}
+
+}  // namespace rubato

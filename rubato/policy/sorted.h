@@ -1,0 +1,49 @@
+// The rigid baselines: jobs of fixed size, run in one order.
+//
+//   fifo           order of submission; the head of the line blocks; never preempts
+//   fifo-backfill  order of submission; whatever fits runs; never preempts
+//   sjf            fewest GPUs first
+//   srtf           least remaining time first
+//   srsf           least remaining time x GPUs first (Tiresias's "shortest-gpu")
+//
+// sjf, srtf and srsf preempt: they sort again at each event, where ties keep the previous order,
+// and run whatever fits in that order.
+//
+// Knows: GPUs asked for; srtf and srsf also the work left and the speed.
+// Pure: decide() is const; what it remembers between calls is State.
+#pragma once
+
+#include "rubato/policy/gangs.h"
+#include "rubato/policy/policy.h"
+
+namespace rubato {
+
+struct Sorted {
+  enum class Order : std::uint8_t { submission, gpus, remaining_time, remaining_service };
+  struct Config {
+    Order order = Order::submission;
+    bool preempts = false;
+    bool head_blocks = false;
+  };
+  struct State {
+    GangQueue queue;
+    [[nodiscard]] Json save() const { return queue.save(); }
+    [[nodiscard]] static Result<State> load(const Json& json);
+  };
+
+  Config config;
+
+  [[nodiscard]] Decision decide(const Snapshot& snapshot, State& state) const;
+  [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& /*speed*/) const {
+    return spec.requested;
+  }
+
+ private:
+  [[nodiscard]] double key(const JobView& job, Time now) const;
+};
+
+// Time left at its present speed, or at the requested count if it has none, in whole microseconds
+// so that equal times compare equal.
+[[nodiscard]] double remaining_micros(const JobView& job, Time now);
+
+}  // namespace rubato

@@ -1,0 +1,226 @@
+#include "rubato/sim/recorder.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+namespace rubato {
+namespace {
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+std::optional<double> percentile(std::vector<double>& values, double share) {
+  if (values.empty()) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  if (below + 1 >= values.size()) return values.back();
+  return values[below] + (at - static_cast<double>(below)) * (values[below + 1] - values[below]);
+}
+
+Recorder::Recorder(const Workload& workload, const Cluster& cluster, RecordingOptions options)
+    : workload_(workload),
+      cluster_(cluster),
+      options_(options),
+      jobs_(workload.jobs.size()),
+      held_(workload.jobs.size()),
+      active_integral_(workload.jobs.size()),
+      series_(kSeriesBuckets) {
+  int lane = 0;
+  for (const auto& node : cluster.nodes()) {
+    first_lane_.push_back(lane);
+    lane += node.gpus;
+  }
+}
+
+void Recorder::advance(Time now) {
+  if (now == now_) return;
+  const double passed = seconds(now - now_);
+  const int waiting = active_ - running_;
+  active_seconds_ += passed * active_;
+  queue_seconds_ += passed * waiting;
+  busy_seconds_ += passed * busy_;
+  efficiency_seconds_ += passed * speedups_;
+  if (options_.timeline) {
+    const double gpus = cluster_.installed();
+    series_.add(now_, now,
+                {static_cast<double>(waiting), static_cast<double>(running_),
+                 static_cast<double>(busy_), speedups_ / gpus});
+  }
+  now_ = now;
+}
+
+void Recorder::submitted(Time now, JobId job) {
+  advance(now);
+  ++active_;
+  active_integral_[job.index()].first = active_seconds_;
+}
+
+void Recorder::rejected(Time now, const Reject& reject, bool was_active) {
+  advance(now);
+  if (was_active) --active_;
+  jobs_[reject.job.index()].rejected = reject.reason;
+  jobs_[reject.job.index()].earliest = reject.earliest;
+}
+
+void Recorder::allocation(Time now, JobId job, const Allocation& gpus, WorkRate rate) {
+  double speedup = 0;
+  if (!gpus.empty()) {
+    const SpeedModel& speed = *workload_.jobs[job.index()].speed;
+    // A rigid job is known at one count only: it counts as using its GPUs fully.
+    speedup = speed.measured().empty() ? gpus.gpus() : rate / speed.on(gpus.type(), 1);
+    JobRecord& record = jobs_[job.index()];
+    if (!record.start) record.start = now;
+  }
+  change_held(now, job, gpus, speedup);
+}
+
+void Recorder::changed(const Change& change) {
+  switch (change.kind) {
+    case Change::Kind::start:
+      break;
+    case Change::Kind::stop:
+      ++preemptions_;
+      ++jobs_[change.job.index()].preemptions;
+      break;
+    case Change::Kind::resize:
+      ++resizes_;
+      break;
+    case Change::Kind::move:
+      ++migrations_;
+      break;
+  }
+}
+
+void Recorder::finished(Time now, JobId job) {
+  change_held(now, job, Allocation(), 0);
+  --active_;
+  active_integral_[job.index()].second = active_seconds_;
+  jobs_[job.index()].end = now;
+  last_end_ = now;
+}
+
+void Recorder::failed(Time now, JobId job) {
+  change_held(now, job, Allocation(), 0);
+  ++failures_;
+}
+
+void Recorder::change_held(Time now, JobId job, Allocation gpus, double speedup) {
+  advance(now);
+  Held& held = held_[job.index()];
+  if (!held.gpus.empty()) {
+    jobs_[job.index()].attained += GpuTime::of(held.gpus.gpus(), now - held.since);
+    if (options_.timeline) draw(job, held, now);
+  }
+  running_ += (gpus.empty() ? 0 : 1) - (held.gpus.empty() ? 0 : 1);
+  busy_ += gpus.gpus() - held.gpus.gpus();
+  // Sums of doubles drift: an idle cluster is exactly idle.
+  speedups_ = running_ == 0 ? 0 : speedups_ + speedup - held.speedup;
+  if (options_.history) {
+    auto& history = jobs_[job.index()].gpus;
+    if (!history.empty() && history.back().first == now) history.pop_back();
+    if (history.empty() || history.back().second != gpus.gpus())
+      history.emplace_back(now, gpus.gpus());
+  }
+  held = {std::move(gpus), now, speedup};
+}
+
+void Recorder::draw(JobId job, const Held& held, Time until) {
+  if (until == held.since) return;
+  for (const auto& slice : held.gpus.slices()) {
+    std::uint64_t rest = slice.mask;
+    while (rest != 0) {
+      const int first = std::countr_zero(rest);
+      const int width = std::countr_one(rest >> static_cast<unsigned>(first));
+      const int lane = first_lane_[slice.node.index()] + first;
+      rest = first + width == 64 ? 0
+                                 : rest >> static_cast<unsigned>(first + width)
+                                               << static_cast<unsigned>(first + width);
+      const bool continues = !stretches_.empty() && stretches_.back().job == job &&
+                             stretches_.back().end == until &&
+                             stretches_.back().start == held.since &&
+                             stretches_.back().lane + stretches_.back().width == lane;
+      if (continues) {
+        stretches_.back().width += width;
+      } else {
+        stretches_.push_back({job, lane, width, held.since, until});
+      }
+    }
+  }
+}
+
+// Completion time over the time alone on a 1/N slice of the cluster, N being the mean number of
+// active jobs over its life. On a slice smaller than its smallest count a job shares time.
+double Recorder::fairness(JobId id) const {
+  const SimJob& job = workload_.jobs[id.index()];
+  const JobRecord& record = jobs_[id.index()];
+  const double shared = seconds(*record.end - job.submit);
+  if (shared <= 0) return 1;
+  const auto& [at_start, at_end] = active_integral_[id.index()];
+  const double others = std::max(1.0, (at_end - at_start) / shared);
+  const double slice = cluster_.installed() / others;
+  const bool elastic = !job.speed->measured().empty();
+  const int smallest = elastic ? job.spec->limits.smallest() : job.spec->requested;
+  int gpus = smallest;
+  WorkRate rate = job.speed->on(GpuType(), smallest);
+  while (elastic) {
+    const auto next = job.spec->limits.above(gpus);
+    if (!next || *next > slice) break;
+    gpus = *next;
+    rate = std::max(rate, job.speed->on(GpuType(), gpus));
+  }
+  const double share = std::min(1.0, slice / smallest);
+  const double alone = seconds(job.spec->restart_cost) + job.work / (rate * share);
+  return alone > 0 ? shared / alone : 1;
+}
+
+Metrics Recorder::metrics() const {
+  Metrics m;
+  std::vector<double> jct, queued, fairness_of;
+  m.jobs = jobs_.size();
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const JobRecord& record = jobs_[i];
+    const SimJob& job = workload_.jobs[i];
+    m.rejected += record.rejected.empty() ? 0 : 1;
+    if (record.start) queued.push_back(seconds(*record.start - job.submit));
+    if (job.spec->deadline) {
+      ++m.deadlines_total;
+      m.deadlines_met += record.end && *record.end <= *job.spec->deadline ? 1 : 0;
+    }
+    if (!record.end) continue;
+    ++m.completed;
+    jct.push_back(seconds(*record.end - job.submit));
+    fairness_of.push_back(fairness(JobId(static_cast<JobId::rep>(i))));
+  }
+  if (!jct.empty()) {
+    m.avg_jct_s = mean(jct);
+    m.p50_jct_s = percentile(jct, 0.5);
+    m.p90_jct_s = percentile(jct, 0.9);
+    m.p99_jct_s = percentile(jct, 0.99);
+    m.makespan_s = seconds(last_end_);
+    m.ftf_mean = mean(fairness_of);
+    m.ftf_max = *std::max_element(fairness_of.begin(), fairness_of.end());
+  }
+  if (!queued.empty()) {
+    m.avg_queue_s = mean(queued);
+    m.p99_queue_s = percentile(queued, 0.99);
+  }
+  if (last_end_ > kStart) {
+    const double span = seconds(last_end_);
+    m.avg_queue_length = queue_seconds_ / span;
+    m.gpu_busy = busy_seconds_ / (span * cluster_.installed());
+    m.cluster_efficiency = efficiency_seconds_ / (span * cluster_.installed());
+  }
+  m.preemptions = preemptions_;
+  m.resizes = resizes_;
+  m.migrations = migrations_;
+  m.failures = failures_;
+  return m;
+}
+
+}  // namespace rubato

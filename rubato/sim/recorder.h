@@ -1,0 +1,109 @@
+// Watches a simulated run and turns it into the figures of the report. It sees what the machines
+// do, so it judges every policy by the same truth.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rubato/core/cluster.h"
+#include "rubato/core/decision.h"
+#include "rubato/place/diff.h"
+#include "rubato/sim/step_series.h"
+#include "rubato/sim/workload.h"
+
+namespace rubato {
+
+struct Metrics {
+  std::size_t jobs = 0, completed = 0, rejected = 0;
+  std::optional<double> avg_jct_s, p50_jct_s, p90_jct_s, p99_jct_s, makespan_s;
+  std::optional<double> avg_queue_s, p99_queue_s;
+  double avg_queue_length = 0;
+  double gpu_busy = 0;
+  double cluster_efficiency = 0;
+  std::size_t deadlines_total = 0, deadlines_met = 0;
+  std::optional<double> ftf_mean, ftf_max;
+  std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
+  std::size_t events = 0, decisions = 0;
+  double decide_ms_p50 = 0, decide_ms_p99 = 0, wall_s = 0;
+};
+
+struct JobRecord {
+  std::optional<Time> start, end;
+  GpuTime attained;
+  int preemptions = 0;
+  std::string rejected;                    // why; empty if it was not
+  std::optional<Time> earliest;            // deadline that would have been admitted
+  std::vector<std::pair<Time, int>> gpus;  // history: from when, how many (if recorded)
+};
+
+// A rectangle of the GPU timeline: a job on neighbouring GPUs for a while.
+struct Stretch {
+  JobId job;
+  int lane = 0;   // first GPU, counted over all nodes
+  int width = 0;  // how many
+  Time start = kStart, end = kStart;
+};
+
+struct RecordingOptions {
+  bool history = false;   // per job: GPU counts over time
+  bool timeline = false;  // rectangles and series for the report
+};
+
+class Recorder {
+ public:
+  static constexpr std::size_t kSeriesBuckets = 1500;
+  enum Series : std::size_t { queue, running, busy, efficiency, series_count };
+
+  Recorder(const Workload& workload, const Cluster& cluster, RecordingOptions options);
+
+  void submitted(Time now, JobId job);
+  void rejected(Time now, const Reject& reject, bool was_active);
+  // The job's GPUs are these from now on; `rate` is its speed on them.
+  void allocation(Time now, JobId job, const Allocation& gpus, WorkRate rate);
+  void changed(const Change& change);
+  void finished(Time now, JobId job);
+  void failed(Time now, JobId job);
+
+  // Everything but the counts of events and decisions and the wall time.
+  [[nodiscard]] Metrics metrics() const;
+  [[nodiscard]] const std::vector<JobRecord>& jobs() const { return jobs_; }
+  [[nodiscard]] const std::vector<Stretch>& stretches() const { return stretches_; }
+  [[nodiscard]] const StepSeries<series_count>& series() const { return series_; }
+
+ private:
+  struct Held {
+    Allocation gpus;
+    Time since = kStart;
+    double speedup = 0;  // p(k) / p(1)
+  };
+
+  void advance(Time now);
+  void change_held(Time now, JobId job, Allocation gpus, double speedup);
+  void draw(JobId job, const Held& held, Time until);
+  [[nodiscard]] double fairness(JobId job) const;
+
+  const Workload& workload_;
+  const Cluster& cluster_;
+  RecordingOptions options_;
+  std::vector<int> first_lane_;  // by node
+  std::vector<JobRecord> jobs_;
+  std::vector<Held> held_;
+  std::vector<std::pair<double, double>> active_integral_;  // by job: at submission and at the end
+
+  Time now_ = kStart;
+  Time last_end_ = kStart;
+  int active_ = 0, running_ = 0, busy_ = 0;
+  double speedups_ = 0;
+  double active_seconds_ = 0, queue_seconds_ = 0, busy_seconds_ = 0, efficiency_seconds_ = 0;
+  std::size_t preemptions_ = 0, resizes_ = 0, migrations_ = 0, failures_ = 0;
+  StepSeries<series_count> series_;
+  std::vector<Stretch> stretches_;
+};
+
+// Linear between the nearest ranks; sorts the values.
+[[nodiscard]] std::optional<double> percentile(std::vector<double>& values, double share);
+
+}  // namespace rubato

@@ -1,0 +1,44 @@
+// What a comparison says: a table for eyes, JSON for machines, a CSV of jobs, and the data of the
+// HTML report (web/ draws it).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/core/cluster.h"
+#include "rubato/sim/recorder.h"
+#include "rubato/sim/workload.h"
+
+namespace rubato {
+
+struct Run {
+  std::string policy;  // canonical
+  std::string paper;
+  bool elastic = false;
+  Metrics metrics;
+  Recorder recorder;
+};
+
+[[nodiscard]] Json to_json(const std::string& policy, const Metrics& metrics);
+
+// One row a policy; the best value of a column is marked with '*'. Columns that say nothing about
+// any of the runs are left out.
+[[nodiscard]] std::string to_table(const std::vector<Run>& runs);
+
+// One row a job and policy; times are on the trace's own clock.
+[[nodiscard]] std::string jobs_csv(const Workload& workload, const std::vector<Run>& runs);
+
+struct ReportHeading {
+  std::string tool;     // "rubato 0.1.0"
+  std::string cluster;  // as the user wrote it
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+[[nodiscard]] Json report_data(const Workload& workload, const Cluster& cluster,
+                               const std::vector<Run>& runs, const ReportHeading& heading);
+
+// 95 s -> "1m35s", 8000 s -> "2h13m".
+[[nodiscard]] std::string human_duration(double seconds);
+
+}  // namespace rubato

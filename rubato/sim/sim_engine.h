@@ -1,0 +1,53 @@
+// The simulated machines: an Engine like any other, whose workers are arithmetic. It alone knows
+// the truth about jobs. GPUs are released at once (grace 0), a start or a change of the GPU set
+// costs the job its restart time, and nothing but that is lost by a node failure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rubato/base/indexed_heap.h"
+#include "rubato/core/cluster.h"
+#include "rubato/loop/engine.h"
+#include "rubato/sim/workload.h"
+
+namespace rubato {
+
+class SimEngine final : public Engine {
+ public:
+  // With `topology`, speed depends on the nodes that a job's GPUs are on.
+  SimEngine(const Workload& workload, const Cluster& cluster, bool topology);
+
+  void carry_out(Time now, std::span<const Command> commands) override;
+  void collect(Time now, std::vector<Event>& facts) override;
+
+  // When the next fact will be there if no command comes.
+  [[nodiscard]] std::optional<Time> next_fact() const;
+
+  // A fault of the simulated world: the node goes down or comes back.
+  void change_node(Time now, NodeId node, NodeState state);
+
+  // How fast the job trains now, once it has restarted.
+  [[nodiscard]] WorkRate rate(JobId job) const { return runs_[job.index()].progress.rate; }
+
+ private:
+  struct Run {
+    Generation generation;
+    Allocation gpus;
+    Progress progress;
+  };
+
+  void use(Time now, JobId id, Generation generation, const Allocation& gpus);
+  void stop(Time now, JobId id, Generation generation);
+  [[nodiscard]] WorkRate true_rate(JobId id, const Allocation& gpus) const;
+
+  const Workload& workload_;
+  const Cluster& cluster_;
+  bool topology_;
+  std::vector<Run> runs_;  // by job
+  IndexedHeap<Time> ends_;
+  std::vector<Event> facts_;
+};
+
+}  // namespace rubato

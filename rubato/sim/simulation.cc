@@ -1,0 +1,204 @@
+#include "rubato/sim/simulation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <utility>
+
+#include "rubato/loop/admission.h"
+#include "rubato/loop/scheduler.h"
+#include "rubato/sim/sim_engine.h"
+
+namespace rubato {
+namespace {
+
+using WallClock = std::chrono::steady_clock;
+
+double wall_ms(WallClock::time_point from) {
+  return std::chrono::duration<double, std::milli>(WallClock::now() - from).count();
+}
+
+class Simulation {
+ public:
+  Simulation(const Workload& workload, const Cluster& cluster, Policy& policy,
+             const SimulationOptions& options, std::atomic<std::size_t>* done)
+      : workload_(workload),
+        cluster_(cluster),
+        policy_(policy),
+        options_(options),
+        done_(done),
+        scheduler_(cluster, options.placement),
+        engine_(workload, cluster, options.placement != Placement::count),
+        recorder_(workload, cluster, options.record) {}
+
+  Result<SimulationResult> run() {
+    const auto begun = WallClock::now();
+    while (const auto next = next_instant()) {
+      if (auto ok = live_through(*next); !ok) return ok.error();
+    }
+    SimulationResult result{recorder_.metrics(), std::move(recorder_)};
+    result.metrics.events = events_;
+    result.metrics.decisions = decide_ms_.size();
+    result.metrics.decide_ms_p50 = percentile(decide_ms_, 0.5).value_or(0);
+    result.metrics.decide_ms_p99 = percentile(decide_ms_, 0.99).value_or(0);
+    result.metrics.wall_s = wall_ms(begun) / 1000;
+    return result;
+  }
+
+ private:
+  // Nothing can happen any more once all jobs have come and none is left to wait for.
+  [[nodiscard]] bool work_remains() const {
+    return next_job_ < workload_.jobs.size() || !scheduler_.snapshot().jobs.empty();
+  }
+
+  std::optional<Time> next_instant() const {
+    std::optional<Time> next;
+    const auto consider = [&](Time t) { next = next ? std::min(*next, t) : t; };
+    if (next_job_ < workload_.jobs.size()) consider(workload_.jobs[next_job_].submit);
+    if (const auto fact = engine_.next_fact()) consider(*fact);
+    if (!work_remains()) return next;
+    if (next_node_event_ < options_.node_events.size())
+      consider(options_.node_events[next_node_event_].at);
+    if (scheduler_.decision_due()) consider(boundary(now_));
+    if (const auto wake = scheduler_.state().again_at) consider(boundary(std::max(*wake, now_)));
+    return next;
+  }
+
+  // The first moment at or after t at which deciding is allowed.
+  [[nodiscard]] Time boundary(Time t) const {
+    if (options_.interval == Duration(0)) return t;
+    const auto since = t - kStart;
+    const auto steps = (since + options_.interval - Duration(1)) / options_.interval;
+    Time at = kStart + steps * options_.interval;
+    if (decided_at_ && at <= *decided_at_) at = *decided_at_ + options_.interval;
+    return at;
+  }
+
+  // All that happens at one instant is folded before the policy is asked, once.
+  Result<void> live_through(Time now) {
+    now_ = now;
+    while (next_node_event_ < options_.node_events.size() &&
+           options_.node_events[next_node_event_].at <= now) {
+      const NodeEvent& event = options_.node_events[next_node_event_++];
+      engine_.change_node(now, event.node, event.state);
+    }
+    absorb_facts();
+    while (next_job_ < workload_.jobs.size() && workload_.jobs[next_job_].submit <= now)
+      submit_next();
+    if (boundary(now) != now) return {};
+    if (scheduler_.state().again_at && *scheduler_.state().again_at <= now) post(Wake{});
+    if (scheduler_.decision_due()) return decide();
+    return {};
+  }
+
+  Result<void> decide() {
+    decided_at_ = now_;
+    const Snapshot& snapshot = scheduler_.ask();
+    const auto begun = WallClock::now();
+    auto decision = policy_.decide(snapshot);
+    decide_ms_.push_back(wall_ms(begun));
+    if (!decision) return decision.error();
+    post(Decided{std::move(*decision)});
+    if (!refused_.empty()) {
+      return Error{fmt::format("the policy's decision at {} s cannot be carried out: {}",
+                               seconds(now_), refused_)};
+    }
+    absorb_facts();
+    return {};
+  }
+
+  void submit_next() {
+    const SimJob& job = workload_.jobs[next_job_];
+    Submitted event{JobId(static_cast<JobId::rep>(next_job_)), job.spec, job.speed, job.work};
+    ++next_job_;
+    if (const auto reject = never_fits(event, policy_, cluster_)) {
+      recorder_.rejected(now_, *reject, false);
+      count_done();
+      return;
+    }
+    recorder_.submitted(now_, event.job);
+    post(std::move(event));
+  }
+
+  // Facts bring commands, and commands bring facts, until the instant is quiet.
+  void absorb_facts() {
+    for (;;) {
+      facts_.clear();
+      engine_.collect(now_, facts_);
+      if (facts_.empty()) return;
+      for (auto& fact : facts_) {
+        if (const auto* finished = std::get_if<Finished>(&fact)) {
+          recorder_.finished(now_, finished->job);
+          count_done();
+        } else if (const auto* failed = std::get_if<Failed>(&fact)) {
+          recorder_.failed(now_, failed->job);
+        }
+        post(std::move(fact));
+      }
+    }
+  }
+
+  void post(Event event) {
+    ++events_;
+    reaction_.clear();
+    scheduler_.on(now_, std::move(event), reaction_);
+    if (!reaction_.refused.empty()) refused_ = reaction_.refused;
+    for (const auto& reject : reaction_.rejected) {
+      recorder_.rejected(now_, reject, true);
+      count_done();
+    }
+    for (const auto& change : reaction_.changes) recorder_.changed(change);
+    if (reaction_.commands.empty()) return;
+    engine_.carry_out(now_, reaction_.commands);
+    for (const auto& command : reaction_.commands) record(command);
+  }
+
+  void record(const Command& command) {
+    struct Visitor {
+      Simulation& self;
+      void operator()(const Start& c) const {
+        self.recorder_.allocation(self.now_, c.job, c.gpus, self.engine_.rate(c.job));
+      }
+      void operator()(const Resize& c) const {
+        self.recorder_.allocation(self.now_, c.job, c.gpus, self.engine_.rate(c.job));
+      }
+      void operator()(const Stop& c) const {
+        self.recorder_.allocation(self.now_, c.job, Allocation(), 0);
+      }
+    };
+    std::visit(Visitor{*this}, command);
+  }
+
+  void count_done() {
+    if (done_ != nullptr) done_->fetch_add(1, std::memory_order_relaxed);
+  }
+
+  const Workload& workload_;
+  const Cluster& cluster_;
+  Policy& policy_;
+  const SimulationOptions& options_;
+  std::atomic<std::size_t>* done_;
+  Scheduler scheduler_;
+  SimEngine engine_;
+  Recorder recorder_;
+
+  Time now_ = kStart;
+  std::optional<Time> decided_at_;  // the last decision, where decisions keep an interval
+  std::size_t next_job_ = 0;
+  std::size_t next_node_event_ = 0;
+  std::size_t events_ = 0;
+  std::vector<Event> facts_;
+  Reaction reaction_;
+  std::string refused_;
+  std::vector<double> decide_ms_;
+};
+
+}  // namespace
+
+Result<SimulationResult> simulate(const Workload& workload, const Cluster& cluster, Policy& policy,
+                                  const SimulationOptions& options,
+                                  std::atomic<std::size_t>* done) {
+  return Simulation(workload, cluster, policy, options, done).run();
+}
+
+}  // namespace rubato

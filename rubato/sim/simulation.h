@@ -1,0 +1,34 @@
+// One policy on one workload, from the first submission to the last event. Exact (no ticks), one
+// thread, deterministic: same workload, same settings, same bytes.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/place/placement.h"
+#include "rubato/policy/policy.h"
+#include "rubato/sim/failures.h"
+#include "rubato/sim/recorder.h"
+#include "rubato/sim/workload.h"
+
+namespace rubato {
+
+struct SimulationOptions {
+  Placement placement = Placement::count;
+  Duration interval{0};  // decide only at first submission + k x interval; 0 = at every event
+  std::vector<NodeEvent> node_events;  // by time
+  RecordingOptions record;
+};
+
+struct SimulationResult {
+  Metrics metrics;
+  Recorder recorder;
+};
+
+// `done` counts jobs that ended, for whoever shows progress. Fails only if the policy errs.
+[[nodiscard]] Result<SimulationResult> simulate(const Workload& workload, const Cluster& cluster,
+                                                Policy& policy, const SimulationOptions& options,
+                                                std::atomic<std::size_t>* done = nullptr);
+
+}  // namespace rubato
