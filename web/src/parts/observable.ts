@@ -1,0 +1,21 @@
+// Something that tells its listeners when it has changed.
+import { useEffect, useReducer } from "preact/hooks";
+
+export class Observable {
+  private readonly listeners = new Set<() => void>();
+
+  subscribe(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  notify(): void {
+    for (const listener of this.listeners) listener();
+  }
+}
+
+/** Renders the component again whenever the observable changes. */
+export function useChanges(observable: Observable): void {
+  const [, render] = useReducer((count: number) => count + 1, 0);
+  useEffect(() => observable.subscribe(() => render(undefined)), [observable]);
+}
