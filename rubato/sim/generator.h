@@ -1,0 +1,50 @@
+// Makes traces from a seed, with the distributions of the public ones: Poisson arrivals,
+// log-uniform durations, mostly one GPU, a few busy users. The same options give the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/sim/trace.h"
+
+namespace rubato {
+
+struct GpuShare {
+  int gpus = 1;
+  double weight = 1;
+};
+
+// Between the shares of Philly (93 / 2 / 2 / 2 % of jobs on 1 / 2 / 4 / 8 GPUs, 0.4 % above) and of
+// the Microsoft clusters of 2021 (85 / 2 / 3 / 9 %, 1 % above).
+[[nodiscard]] std::vector<GpuShare> public_gpu_mix();
+
+struct GeneratorOptions {
+  int jobs = 1000;
+  std::uint64_t seed = 1;
+
+  // The arrival rate: either the load, which is GPU-time asked for / GPU-time there is and needs
+  // the cluster's size, or the rate itself. Neither: load 0.8 of the cluster, or 30 jobs an hour.
+  std::optional<int> cluster_gpus = std::nullopt;  // no job asks for more than this
+  std::optional<double> load = std::nullopt;
+  std::optional<double> jobs_per_hour = std::nullopt;
+  bool diurnal = false;  // busy afternoons and quiet nights at the same mean rate
+
+  double shortest_s = 60;  // durations are log-uniform in shortest..longest
+  double longest_s = 86400;
+  std::vector<GpuShare> gpu_mix = public_gpu_mix();
+
+  // Deadline = submission + tightness x duration, tightness uniform; the defaults are the range of
+  // the public deadline traces (ElasticFlow), where only an elastic job can meet a tight one.
+  double deadline_share = 0;
+  double tightness_low = 0.5;
+  double tightness_high = 1.5;
+
+  int users = 20;      // the i-th user submits in proportion to 1/i
+  bool models = true;  // name a model of the catalogue for each job
+};
+
+[[nodiscard]] Result<Trace> generate(const GeneratorOptions& options);
+
+}  // namespace rubato

@@ -1,0 +1,559 @@
+#include "rubato/sim/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <fmt/format.h>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "rubato/base/json.h"
+#include "rubato/base/text.h"
+#include "rubato/base/time.h"
+#include "rubato/sim/csv.h"
+#include "rubato/sim/text_file.h"
+#include "rubato/sim/trace_fields.h"
+
+namespace rubato {
+namespace {
+
+// ---- The formats, as data ----
+
+enum class Need : std::uint8_t { column_and_value, column, none };
+
+struct Column {
+  std::string_view names;  // accepted spellings, separated by "|"
+  TraceField field = TraceField::unused;
+  Need need = Need::column_and_value;
+
+  [[nodiscard]] std::string_view first_name() const { return names.substr(0, names.find('|')); }
+};
+
+struct Layout {
+  TraceFormat format;
+  std::string_view name;
+  std::span<const Column> columns;
+  char separator = ',';   // '\t' also means that there is no header
+  bool numbered = false;  // jobs have no ids: they are called by row, from 0
+};
+
+using enum TraceField;
+
+// Also the keys of a job in rubato-json.
+constexpr auto kRubato = std::to_array<Column>({
+    {"job_id", name},
+    {"submit_s", submit},
+    {"gpus", gpus},
+    {"duration_s", duration, Need::column},
+    {"user", user, Need::none},
+    {"model", model, Need::none},
+    {"batch", batch, Need::none},
+    {"steps", steps, Need::none},
+    {"deadline_s", deadline, Need::none},
+    {"weight", weight, Need::none},
+    {"min_gpus", min_gpus, Need::none},
+    {"max_gpus", max_gpus, Need::none},
+    {"allowed_gpus", allowed_gpus, Need::none},
+    {"restart_s", restart, Need::none},
+});
+constexpr auto kMicrosoft = std::to_array<Column>({
+    {"job_id", name},
+    {"submission_time", submit},
+    {"duration", duration},
+    {"num_gpu", gpus},
+});
+constexpr auto kPhilly = std::to_array<Column>({
+    {"timestamp", timestamp},
+    {"duration", duration},
+    {"num_gpus", gpus},
+    {"gpu_time", unused, Need::none},
+    {"cluster", user},
+});
+constexpr auto kTiresias = std::to_array<Column>({
+    {"job_id", name},
+    {"num_gpu", gpus},
+    {"submit_time", submit},
+    {"iterations", steps},
+    {"model_name", model},
+    {"duration", duration},
+    {"interval", unused, Need::none},
+});
+constexpr auto kElasticflow = std::to_array<Column>({
+    {"job_id", name},
+    {"submission_time|submit_time", submit},
+    {"num_iteration|iteration", steps},
+    {"model_name", model},
+    {"deadline|ddl", deadline},
+    {"batch_size", batch},
+    {"num_gpu", gpus},
+    {"duration", duration},
+});
+constexpr auto kPollux = std::to_array<Column>({
+    {"name", name},
+    {"time", submit},
+    {"application", model},
+    {"num_replicas", gpus},
+    {"batch_size", batch},
+});
+constexpr auto kGavel = std::to_array<Column>({
+    {"job type", job_type},
+    {"command", unused, Need::column},
+    {"directory", unused, Need::column},
+    {"argument", unused, Need::column},
+    {"flag", unused, Need::column},
+    {"total steps", steps},
+    {"scale factor", gpus},
+    {"weight", weight},
+    {"SLO", slo},
+    {"arrival", submit},
+});
+constexpr auto kShockwave = std::to_array<Column>({
+    {"job type", job_type},
+    {"command", unused, Need::column},
+    {"directory", unused, Need::column},
+    {"argument", unused, Need::column},
+    {"flag", unused, Need::column},
+    {"total steps", steps},
+    {"scale factor", gpus},
+    {"mode", mode},
+    {"weight", weight},
+    {"SLO", slo},
+    {"duration", duration},
+    {"arrival", submit},
+});
+
+// In the order of TraceFormat, which is also the order in which ties of the detection are broken.
+constexpr auto kLayouts = std::to_array<Layout>({
+    {TraceFormat::rubato_csv, "rubato-csv", kRubato},
+    {TraceFormat::rubato_json, "rubato-json", kRubato},
+    {TraceFormat::microsoft, "microsoft", kMicrosoft},
+    {TraceFormat::philly, "philly", kPhilly, ',', true},
+    {TraceFormat::tiresias, "tiresias", kTiresias},
+    {TraceFormat::elasticflow, "elasticflow", kElasticflow},
+    {TraceFormat::pollux, "pollux", kPollux},
+    {TraceFormat::gavel, "gavel", kGavel, '\t', true},
+    {TraceFormat::shockwave, "shockwave", kShockwave, '\t', true},
+});
+
+const Layout& layout_of(TraceFormat format) { return kLayouts[static_cast<std::size_t>(format)]; }
+
+// "job_id,submission_time,duration,num_gpu"
+std::string needed_columns(const Layout& layout) {
+  std::string out;
+  for (const auto& column : layout.columns) {
+    if (column.need == Need::none) continue;
+    if (!out.empty()) out += ',';
+    out += column.first_name();
+  }
+  return out;
+}
+
+// ---- Detection ----
+
+Error no_known_format(const CsvReader& reader, std::size_t line) {
+  std::string known = "a JSON object (rubato-json)";
+  for (const auto& layout : kLayouts) {
+    if (layout.format == TraceFormat::rubato_json) continue;
+    known +=
+        layout.separator == '\t'
+            ? fmt::format("; {} columns separated by tabs ({})", layout.columns.size(), layout.name)
+            : fmt::format("; {} ({})", needed_columns(layout), layout.name);
+  }
+  return reader.error_at(
+      line, fmt::format("this is none of the trace formats, which begin with: {}", known));
+}
+
+// How much of what a format needs the header has, from 0 to 1.
+double likeness(const Layout& layout, const CsvHeader& header) {
+  int needed = 0;
+  int found = 0;
+  for (const auto& column : layout.columns) {
+    if (column.need == Need::none) continue;
+    ++needed;
+    if (header.find(column.names)) ++found;
+  }
+  return static_cast<double>(found) / needed;
+}
+
+// The header's format is the one whose needs it meets, and of several the one that needs most
+// (ElasticFlow's columns include Microsoft's). If it meets none's, the most alike is assumed when
+// at least half is there: its reader can then name the column that is missing.
+Result<TraceFormat> detect_by_header(const CsvRow& row, const CsvReader& reader) {
+  auto header = CsvHeader::of(row, reader);
+  if (!header) return header.error();
+  const Layout* best = nullptr;
+  double best_likeness = 0.5;
+  for (const auto& layout : kLayouts) {
+    if (layout.separator != ',' || layout.format == TraceFormat::rubato_json) continue;
+    const double alike = likeness(layout, *header);
+    const bool needs_more = best != nullptr && layout.columns.size() > best->columns.size();
+    const bool better = best == nullptr ? alike >= best_likeness : alike > best_likeness;
+    if (better || (alike == 1 && best_likeness == 1 && needs_more)) {
+      best = &layout;
+      best_likeness = alike;
+    }
+  }
+  if (best == nullptr) return no_known_format(reader, row.line);
+  return best->format;
+}
+
+Result<TraceFormat> detect(std::string_view text, const std::string& source) {
+  const auto first = text.find_first_not_of("\xEF\xBB\xBF \t\r\n");
+  if (first == std::string_view::npos)
+    return Error{fmt::format("{}: no jobs: the file is empty", source)};
+  if (text[first] == '{') return TraceFormat::rubato_json;
+
+  CsvRow row;
+  CsvReader tabs(text, source, '\t');
+  if (auto got = tabs.next(row); !got) return got.error();
+  if (row.fields.size() > 1) {
+    for (const auto& layout : kLayouts) {
+      if (layout.separator == '\t' && layout.columns.size() == row.fields.size())
+        return layout.format;
+    }
+    return no_known_format(tabs, row.line);
+  }
+  CsvReader commas(text, source);
+  if (auto got = commas.next(row); !got) return got.error();
+  return detect_by_header(row, commas);
+}
+
+// ---- What all formats share ----
+
+// Gathers jobs, and the place of each for the sentences about duplicates.
+struct Gathered {
+  Trace trace;
+  std::vector<std::uint32_t> places;  // line, or index in a JSON array
+  std::size_t slo_without_duration = 0;
+  std::size_t adapting = 0;
+
+  TraceProblem add(TraceDraft draft, std::size_t place) {
+    if (auto bad = finish_trace_job(draft)) return bad;
+    if (draft.slo && !draft.job.duration_s) ++slo_without_duration;
+    if (draft.adapts_batch) ++adapting;
+    trace.jobs.push_back(std::move(draft.job));
+    places.push_back(static_cast<std::uint32_t>(place));
+    return std::nullopt;
+  }
+};
+
+// The first job in the file whose id came before, with the earlier one.
+std::optional<std::pair<std::size_t, std::size_t>> find_duplicate(
+    const std::vector<TraceJob>& jobs) {
+  struct Key {
+    std::size_t hash;
+    std::uint32_t job;
+  };
+  std::vector<Key> keys;
+  keys.reserve(jobs.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    keys.push_back({std::hash<std::string>()(jobs[i].name), static_cast<std::uint32_t>(i)});
+  }
+  std::sort(keys.begin(), keys.end(), [&](const Key& a, const Key& b) {
+    if (a.hash != b.hash) return a.hash < b.hash;
+    const int order = jobs[a.job].name.compare(jobs[b.job].name);
+    return order != 0 ? order < 0 : a.job < b.job;
+  });
+  std::optional<std::pair<std::size_t, std::size_t>> first;
+  for (std::size_t i = 1; i < keys.size(); ++i) {
+    if (keys[i].hash != keys[i - 1].hash || jobs[keys[i].job].name != jobs[keys[i - 1].job].name)
+      continue;
+    if (!first || keys[i].job < first->second) first = {keys[i - 1].job, keys[i].job};
+  }
+  return first;
+}
+
+// The warning about columns or keys that nothing reads.
+void warn_ignored(std::vector<std::string> names, std::string_view what, Trace& trace) {
+  if (names.empty()) return;
+  constexpr std::size_t kShown = 10;
+  const std::size_t all = names.size();
+  if (all > kShown) names.resize(kShown);
+  for (auto& each : names) each = rubato::quoted(each);
+  trace.warnings.push_back(
+      fmt::format("{}: {} ignored: {}{}", trace.name, what, fmt::join(names, ", "),
+                  all > kShown ? fmt::format(" and {} more", all - kShown) : ""));
+}
+
+// Timestamps count from the earliest one.
+TraceProblem rebase(std::vector<TraceJob>& jobs) {
+  const auto by_submit = [](const TraceJob& a, const TraceJob& b) {
+    return a.submit_s < b.submit_s;
+  };
+  const auto [first, last] = std::minmax_element(jobs.begin(), jobs.end(), by_submit);
+  const double origin = first->submit_s;
+  if (last->submit_s - origin > kLongestSeconds) return "its times span more than 1,000 years";
+  for (auto& job : jobs) job.submit_s -= origin;
+  return std::nullopt;
+}
+
+void sort_by_submission(std::vector<TraceJob>& jobs) {
+  const auto by_submit = [](const TraceJob& a, const TraceJob& b) {
+    return a.submit_s < b.submit_s;
+  };
+  if (!std::is_sorted(jobs.begin(), jobs.end(), by_submit)) {
+    std::stable_sort(jobs.begin(), jobs.end(), by_submit);
+  }
+}
+
+Result<Trace> finish(Gathered gathered, const Layout& layout, const std::string& source) {
+  Trace& trace = gathered.trace;
+  if (trace.jobs.empty()) return Error{fmt::format("{}: no jobs", source)};
+  if (layout.format == TraceFormat::philly) {
+    if (auto bad = rebase(trace.jobs)) return Error{fmt::format("{}: {}", source, *bad)};
+  }
+  if (!layout.numbered) {
+    if (const auto twice = find_duplicate(trace.jobs)) {
+      const auto& name = trace.jobs[twice->second].name;
+      const auto earlier = gathered.places[twice->first];
+      const auto later = gathered.places[twice->second];
+      if (layout.format == TraceFormat::rubato_json) {
+        return Error{fmt::format("{}: jobs[{}]: the job id {} was used by jobs[{}]", source, later,
+                                 rubato::quoted(name), earlier)};
+      }
+      return Error{fmt::format("{}:{}: the job id {} was used on line {}", source, later,
+                               rubato::quoted(name), earlier)};
+    }
+  }
+  sort_by_submission(trace.jobs);
+  if (gathered.slo_without_duration > 0) {
+    trace.warnings.push_back(fmt::format(
+        "{}: {} jobs have an SLO, which is a multiple of a duration the format does not give: they "
+        "get no deadline",
+        trace.name, gathered.slo_without_duration));
+  }
+  if (gathered.adapting > 0) {
+    trace.warnings.push_back(fmt::format(
+        "{}: {} jobs adapt their batch size (accordion, gns), which is not simulated: they keep it",
+        trace.name, gathered.adapting));
+  }
+  return std::move(trace);
+}
+
+Gathered start(const Layout& layout, const std::string& source) {
+  Gathered gathered;
+  gathered.trace.name = file_name(source);
+  gathered.trace.format = layout.format;
+  return gathered;
+}
+
+// ---- CSV and TSV ----
+
+// A column of the layout, found in the file at hand.
+struct Found {
+  std::size_t index = 0;
+  std::string_view name;
+  TraceField field = TraceField::unused;
+  Need need = Need::none;
+};
+
+Result<std::vector<Found>> find_columns(const Layout& layout, const CsvHeader& header,
+                                        const CsvReader& reader, std::size_t line) {
+  std::vector<Found> found;
+  for (const auto& column : layout.columns) {
+    const auto at = header.find(column.names);
+    if (at) {
+      found.push_back({*at, header.names()[*at], column.field, column.need});
+    } else if (column.need != Need::none) {
+      return reader.error_at(
+          line, fmt::format("no column {}; the {} format needs {}", quoted(column.first_name()),
+                            layout.name, needed_columns(layout)));
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> unread(const CsvHeader& header, const std::vector<Found>& found) {
+  std::vector<bool> read(header.names().size(), false);
+  for (const auto& column : found) read[column.index] = true;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    if (!read[i]) names.push_back(header.names()[i]);
+  }
+  return names;
+}
+
+std::vector<Found> columns_by_position(const Layout& layout) {
+  std::vector<Found> found;
+  for (const auto& column : layout.columns) {
+    found.push_back({found.size(), column.first_name(), column.field, column.need});
+  }
+  return found;
+}
+
+TraceProblem read_row(const std::vector<Found>& columns, const CsvRow& row, TraceDraft& draft) {
+  for (const auto& column : columns) {
+    const auto text = row.fields[column.index];
+    if (column.field == TraceField::unused) continue;
+    if (text.empty()) {
+      if (column.need == Need::column_and_value) return fmt::format("{} is empty", column.name);
+      continue;
+    }
+    if (auto bad = set_trace_field(column.field, column.name, text, draft)) return bad;
+  }
+  return std::nullopt;
+}
+
+Result<Trace> parse_table(std::string_view text, const std::string& source, const Layout& layout) {
+  Gathered gathered = start(layout, source);
+  CsvReader reader(text, source, layout.separator);
+  CsvRow row;
+  CsvHeader header;  // the columns' names are views into it
+  std::vector<Found> columns;
+  std::size_t width = layout.columns.size();
+  if (layout.separator == '\t') {
+    columns = columns_by_position(layout);
+  } else {
+    auto got = reader.next(row);
+    if (!got) return got.error();
+    if (!*got) return Error{fmt::format("{}: no jobs: the file is empty", source)};
+    auto names = CsvHeader::of(row, reader);
+    if (!names) return names.error();
+    header = std::move(*names);
+    auto found = find_columns(layout, header, reader, row.line);
+    if (!found) return found.error();
+    columns = std::move(*found);
+    width = header.names().size();
+    warn_ignored(unread(header, columns), "columns", gathered.trace);
+  }
+  for (;;) {
+    auto got = reader.next(row);
+    if (!got) return got.error();
+    if (!*got) break;
+    if (row.fields.size() != width) {
+      return reader.error_at(
+          row.line, fmt::format("{} fields where {} has {}", row.fields.size(),
+                                layout.separator == '\t' ? "the format" : "the header", width));
+    }
+    TraceDraft draft;
+    if (layout.numbered) draft.job.name = fmt::to_string(gathered.trace.jobs.size());
+    auto bad = read_row(columns, row, draft);
+    if (!bad) bad = gathered.add(std::move(draft), row.line);
+    if (bad) return reader.error_at(row.line, *bad);
+  }
+  return finish(std::move(gathered), layout, source);
+}
+
+// ---- JSON ----
+
+bool is_label(TraceField field) {
+  return field == TraceField::name || field == TraceField::user || field == TraceField::model;
+}
+
+// The value as a CSV cell would spell it; nullopt if its type does not fit the field.
+std::optional<std::string> as_text(const Json& value, TraceField field) {
+  if (value.is_string() && is_label(field)) return value.get<std::string>();
+  if (value.is_number_integer() && field != TraceField::user && field != TraceField::model) {
+    return value.dump();
+  }
+  if (value.is_number_float() && !is_label(field)) return shortest(value.get<double>());
+  if (!value.is_array() || field != TraceField::allowed_gpus) return std::nullopt;
+  std::string list;
+  for (const auto& item : value) {
+    if (!item.is_number()) return std::nullopt;
+    if (!list.empty()) list += '/';
+    list += item.dump();
+  }
+  return list;
+}
+
+const Column* rubato_column(std::string_view key) {
+  const auto at = std::find_if(kRubato.begin(), kRubato.end(),
+                               [&](const Column& column) { return column.names == key; });
+  return at == kRubato.end() ? nullptr : &*at;
+}
+
+TraceProblem read_json_job(const Json& object, TraceDraft& draft,
+                           std::vector<std::string>& ignored) {
+  if (!object.is_object()) return "is not an object";
+  for (const auto& [key, value] : object.items()) {
+    const Column* column = rubato_column(key);
+    if (column == nullptr) {
+      // Keys repeat from job to job; only the first few are ever shown.
+      const bool seen = std::find(ignored.begin(), ignored.end(), key) != ignored.end();
+      if (!seen && ignored.size() < 1000) ignored.push_back(key);
+      continue;
+    }
+    if (value.is_null() && column->need != Need::column_and_value) continue;
+    const auto text = as_text(value, column->field);
+    if (!text) return fmt::format("{} has a value of the wrong type", key);
+    if (text->empty()) continue;
+    if (auto bad = set_trace_field(column->field, key, *text, draft)) return bad;
+  }
+  for (const auto& column : kRubato) {
+    if (column.need != Need::column_and_value) continue;
+    if (!object.contains(std::string(column.names)))
+      return fmt::format("{} is missing", column.names);
+  }
+  if (draft.job.name.empty()) return "job_id is empty";
+  return std::nullopt;
+}
+
+Result<Trace> parse_json_trace(std::string_view text, const std::string& source,
+                               const Layout& layout) {
+  auto document = parse_json(text, source);
+  if (!document) return document.error();
+  const auto version = document->find("rubato_trace");
+  const auto jobs = document->find("jobs");
+  if (version == document->end() || *version != 1 || jobs == document->end() || !jobs->is_array()) {
+    return Error{
+        fmt::format(R"({}: not of the form {{"rubato_trace": 1, "jobs": [...]}})", source)};
+  }
+  Gathered gathered = start(layout, source);
+  std::vector<std::string> ignored;
+  for (const auto& [key, value] : document->items()) {
+    if (key != "rubato_trace" && key != "jobs") ignored.push_back(key);
+  }
+  std::size_t index = 0;
+  for (const auto& object : *jobs) {
+    TraceDraft draft;
+    auto bad = read_json_job(object, draft, ignored);
+    if (!bad) bad = gathered.add(std::move(draft), index);
+    if (bad) return Error{fmt::format("{}: jobs[{}]: {}", source, index, *bad)};
+    ++index;
+  }
+  warn_ignored(std::move(ignored), "keys", gathered.trace);
+  return finish(std::move(gathered), layout, source);
+}
+
+}  // namespace
+
+Result<TraceFormat> parse_trace_format(std::string_view name) {
+  for (const auto& layout : kLayouts) {
+    if (layout.name == name) return layout.format;
+  }
+  const auto names = trace_format_names();
+  const auto meant = closest(name, names);
+  return Error{fmt::format("unknown trace format {}{}; known are {}", quoted(name),
+                           meant ? fmt::format(", did you mean {}?", *meant) : "",
+                           fmt::join(names, ", "))};
+}
+
+std::vector<std::string> trace_format_names() {
+  std::vector<std::string> names;
+  for (const auto& layout : kLayouts) names.emplace_back(layout.name);
+  return names;
+}
+
+Result<Trace> read_trace(const std::string& path, std::optional<TraceFormat> format) {
+  auto text = read_text_file(path);
+  if (!text) return text.error();
+  return parse_trace(*text, path, format);
+}
+
+Result<Trace> parse_trace(std::string_view text, const std::string& source,
+                          std::optional<TraceFormat> format) {
+  if (!format) {
+    auto detected = detect(text, source);
+    if (!detected) return detected.error();
+    format = *detected;
+  }
+  const Layout& layout = layout_of(*format);
+  return *format == TraceFormat::rubato_json ? parse_json_trace(text, source, layout)
+                                             : parse_table(text, source, layout);
+}
+
+}  // namespace rubato

@@ -1,0 +1,65 @@
+// A trace: jobs as a file or the generator describes them, before they are given to a cluster.
+// docs/traces.md describes the formats.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rubato/base/result.h"
+
+namespace rubato {
+
+struct TraceJob {
+  std::string name;
+  std::string user;
+  std::string model;  // "" = unknown
+  double submit_s = 0;
+  int gpus = 1;                      // what the job asks for, or ran on
+  std::optional<double> duration_s;  // at `gpus`
+  std::optional<double> steps;       // iterations, where the trace counts them
+  int batch = 0;                     // global batch size; 0 = unknown
+  std::optional<double> deadline_s;  // absolute, on the clock of submit_s
+  double weight = 1;
+  std::optional<int> min_gpus, max_gpus;
+  std::vector<int> allowed_gpus;  // ascending; empty = not restricted
+  std::optional<double> restart_s;
+};
+
+enum class TraceFormat {
+  rubato_csv,
+  rubato_json,
+  microsoft,
+  philly,
+  tiresias,
+  elasticflow,
+  pollux,
+  gavel,
+  shockwave
+};
+
+struct Trace {
+  std::string name;  // of the file, without folders
+  TraceFormat format = TraceFormat::rubato_csv;
+  std::vector<TraceJob> jobs;  // by submit_s, then in the order of the file
+  std::vector<std::string> warnings;
+};
+
+// "rubato-csv", "microsoft", ...; the list is in trace_format_names().
+[[nodiscard]] Result<TraceFormat> parse_trace_format(std::string_view name);
+[[nodiscard]] std::vector<std::string> trace_format_names();
+
+// Reads a plain or gzip file, detecting the format unless one is given. Every error is one
+// sentence with file and line.
+[[nodiscard]] Result<Trace> read_trace(const std::string& path, std::optional<TraceFormat> format);
+
+// The same on bytes already in memory (what the fuzzers call).
+[[nodiscard]] Result<Trace> parse_trace(std::string_view text, const std::string& source,
+                                        std::optional<TraceFormat> format);
+
+// Rubato's own CSV; what it writes, parse_trace reads back to the same jobs.
+[[nodiscard]] std::string to_csv(const Trace& trace);
+[[nodiscard]] std::string to_json_text(const Trace& trace);
+
+}  // namespace rubato

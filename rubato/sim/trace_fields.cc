@@ -1,0 +1,251 @@
+#include "rubato/sim/trace_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <fmt/format.h>
+#include <limits>
+
+#include "rubato/base/text.h"
+#include "rubato/base/time.h"
+
+namespace rubato {
+namespace {
+
+constexpr int kMostGpus = 10'000'000;
+constexpr int kLargestBatch = 1'000'000'000;
+constexpr double kMostSteps = 1e15;
+constexpr double kLargestWeight = 1e9;
+constexpr std::size_t kLongestLabel = 256;
+
+// The length of the UTF-8 sequence that `text` opens with; 0 if it opens with none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return 1;
+  const std::size_t length = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80U) return 0;
+  }
+  // Overlong forms, surrogates and code points that do not exist.
+  if (byte(0) == 0xE0 && byte(1) < 0xA0) return 0;
+  if (byte(0) == 0xED && byte(1) > 0x9F) return 0;
+  if (byte(0) == 0xF0 && byte(1) < 0x90) return 0;
+  if (byte(0) == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+// Labels end up in tables, JSON and HTML, so they must be text that can be shown.
+TraceProblem set_label(std::string_view column, std::string_view text, std::string& out) {
+  if (text.size() > kLongestLabel) {
+    return fmt::format("{} is longer than {} bytes", column, kLongestLabel);
+  }
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_length(text.substr(i));
+    if (length == 0) return fmt::format("{} {} is not UTF-8 text", column, quoted(text));
+    if (byte < 0x20 || byte == 0x7F) {
+      return fmt::format("{} {} has a control character", column, quoted(text));
+    }
+    i += length;
+  }
+  out = text;
+  return std::nullopt;
+}
+
+TraceProblem set_number(std::string_view column, std::string_view text, double most, double& out) {
+  const auto value = parse_double(text);
+  if (!value) return fmt::format("{} {} is not a number", column, quoted(text));
+  if (!std::isfinite(*value))
+    return fmt::format("{} {} is not a finite number", column, quoted(text));
+  if (*value < 0) return fmt::format("{} {} is negative", column, quoted(text));
+  if (*value > most) return fmt::format("{} {} is above {}", column, quoted(text), most);
+  out = *value;
+  return std::nullopt;
+}
+
+TraceProblem set_number(std::string_view column, std::string_view text, double most,
+                        std::optional<double>& out) {
+  return set_number(column, text, most, out.emplace());
+}
+
+// "4", and "4.0" as spreadsheets write it.
+TraceProblem set_whole(std::string_view column, std::string_view text, int least, int most,
+                       int& out) {
+  const auto value = parse_double(text);
+  if (!value || !(*value == std::floor(*value)) || *value < least || *value > most) {
+    return fmt::format("{} {} is not a whole number from {} to {}", column, quoted(text), least,
+                       most);
+  }
+  out = static_cast<int>(*value);
+  return std::nullopt;
+}
+
+TraceProblem set_gpus(std::string_view column, std::string_view text, int& out) {
+  return set_whole(column, text, 1, kMostGpus, out);
+}
+
+TraceProblem set_allowed(std::string_view column, std::string_view text, std::vector<int>& out) {
+  for (const auto item : split(text, '/')) {
+    if (auto bad = set_gpus(column, trim(item), out.emplace_back())) return bad;
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return std::nullopt;
+}
+
+TraceProblem set_weight(std::string_view column, std::string_view text, double& out) {
+  if (auto bad = set_number(column, text, kLargestWeight, out)) return bad;
+  if (out > 0) return std::nullopt;
+  return fmt::format("{} {} must be above 0", column, quoted(text));
+}
+
+// Days since 1970-01-01 of a day in the Gregorian calendar, counted in years that begin in March so
+// that the leap day comes last.
+std::int64_t days_since_1970(int year, int month, int day) {
+  const std::int64_t y = month <= 2 ? year - 1 : year;
+  const std::int64_t march_month = (month + 9) % 12;
+  const std::int64_t leap_days = y / 4 - y / 100 + y / 400;
+  constexpr std::int64_t kDaysTo1970 = 719468;
+  return y * 365 + leap_days + (march_month * 153 + 2) / 5 + day - 1 - kDaysTo1970;
+}
+
+int days_in(int year, int month) {
+  if (month == 2) return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28;
+  return month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
+}
+
+// nullopt if the text is no time of the form "2017-10-09 07:01:55".
+std::optional<double> parse_timestamp(std::string_view text) {
+  constexpr std::string_view kForm = "0000-00-00 00:00:00";
+  if (text.size() != kForm.size()) return std::nullopt;
+  for (std::size_t i = 0; i < kForm.size(); ++i) {
+    const bool digit = text[i] >= '0' && text[i] <= '9';
+    if (kForm[i] == '0' ? !digit : text[i] != kForm[i]) return std::nullopt;
+  }
+  const auto number = [&](std::size_t from, std::size_t digits) {
+    int value = 0;
+    for (const char c : text.substr(from, digits)) value = value * 10 + (c - '0');
+    return value;
+  };
+  const int year = number(0, 4);
+  const int month = number(5, 2);
+  const int day = number(8, 2);
+  const int hour = number(11, 2);
+  const int minute = number(14, 2);
+  const int second = number(17, 2);
+  if (month < 1 || month > 12 || day < 1 || day > days_in(year, month)) return std::nullopt;
+  if (hour > 23 || minute > 59 || second > 59) return std::nullopt;
+  const auto days = static_cast<double>(days_since_1970(year, month, day));
+  return days * 86400 + hour * 3600 + minute * 60 + second;
+}
+
+TraceProblem set_timestamp(std::string_view column, std::string_view text, double& out) {
+  const auto time = parse_timestamp(text);
+  if (!time) return fmt::format("{} {} is not a time YYYY-MM-DD HH:MM:SS", column, quoted(text));
+  out = *time;
+  return std::nullopt;
+}
+
+// "ResNet-18 (batch size 128)", or a bare "A3C".
+TraceProblem set_job_type(std::string_view column, std::string_view text, TraceJob& job) {
+  constexpr std::string_view kBatch = "(batch size ";
+  const auto open = text.find(kBatch);
+  if (open != std::string_view::npos) {
+    auto batch = text.substr(open + kBatch.size());
+    if (batch.empty() || batch.back() != ')') {
+      return fmt::format("{} {} has no end of its batch size", column, quoted(text));
+    }
+    batch.remove_suffix(1);
+    if (auto bad = set_whole("batch size", batch, 1, kLargestBatch, job.batch)) return bad;
+  }
+  const auto model = trim(text.substr(0, open));
+  if (model.empty()) return fmt::format("{} {} names no model", column, quoted(text));
+  return set_label(column, model, job.model);
+}
+
+TraceProblem set_slo(std::string_view column, std::string_view text, TraceDraft& draft) {
+  const auto value = parse_double(text);
+  if (value && *value <= 0 && std::isfinite(*value)) return std::nullopt;  // -1 means none
+  return set_number(column, text, kLongestSeconds, draft.slo);
+}
+
+TraceProblem set_mode(std::string_view column, std::string_view text, TraceDraft& draft) {
+  if (text != "static" && text != "accordion" && text != "gns") {
+    return fmt::format("{} {} is not static, accordion or gns", column, quoted(text));
+  }
+  draft.adapts_batch = text != "static";
+  return std::nullopt;
+}
+
+}  // namespace
+
+TraceProblem set_trace_field(TraceField field, std::string_view column, std::string_view text,
+                             TraceDraft& draft) {
+  TraceJob& job = draft.job;
+  switch (field) {
+    case TraceField::name:
+      return set_label(column, text, job.name);
+    case TraceField::user:
+      return set_label(column, text, job.user);
+    case TraceField::model:
+      return set_label(column, text, job.model);
+    case TraceField::submit:
+      return set_number(column, text, kLongestSeconds, job.submit_s);
+    case TraceField::timestamp:
+      return set_timestamp(column, text, job.submit_s);
+    case TraceField::gpus:
+      return set_gpus(column, text, job.gpus);
+    case TraceField::duration:
+      return set_number(column, text, kLongestSeconds, job.duration_s);
+    case TraceField::steps:
+      return set_number(column, text, kMostSteps, job.steps);
+    case TraceField::batch:
+      return set_whole(column, text, 0, kLargestBatch, job.batch);
+    case TraceField::deadline:
+      return set_number(column, text, kLongestSeconds, job.deadline_s);
+    case TraceField::weight:
+      return set_weight(column, text, job.weight);
+    case TraceField::min_gpus:
+      return set_gpus(column, text, job.min_gpus.emplace());
+    case TraceField::max_gpus:
+      return set_gpus(column, text, job.max_gpus.emplace());
+    case TraceField::allowed_gpus:
+      return set_allowed(column, text, job.allowed_gpus);
+    case TraceField::restart:
+      return set_number(column, text, kLongestSeconds, job.restart_s);
+    case TraceField::job_type:
+      return set_job_type(column, text, job);
+    case TraceField::slo:
+      return set_slo(column, text, draft);
+    case TraceField::mode:
+      return set_mode(column, text, draft);
+    case TraceField::unused:
+      break;
+  }
+  return std::nullopt;
+}
+
+TraceProblem finish_trace_job(TraceDraft& draft) {
+  TraceJob& job = draft.job;
+  if (draft.slo && job.duration_s) {
+    job.deadline_s = job.submit_s + *draft.slo * *job.duration_s;
+    if (*job.deadline_s > kLongestSeconds) return "the SLO lies too far in the future";
+  }
+  if (job.deadline_s && *job.deadline_s < job.submit_s) {
+    return fmt::format("the deadline {} is before the submission {}", shortest(*job.deadline_s),
+                       shortest(job.submit_s));
+  }
+  const int least = job.min_gpus.value_or(1);
+  const int most = job.max_gpus.value_or(std::numeric_limits<int>::max());
+  if (least > most) return fmt::format("min_gpus {} is above max_gpus {}", least, most);
+  if (job.gpus < least) return fmt::format("gpus {} is below min_gpus {}", job.gpus, least);
+  if (job.gpus > most) return fmt::format("gpus {} is above max_gpus {}", job.gpus, most);
+  const auto& allowed = job.allowed_gpus;
+  if (!allowed.empty() && !std::binary_search(allowed.begin(), allowed.end(), job.gpus)) {
+    return fmt::format("gpus {} is not in allowed_gpus", job.gpus);
+  }
+  return std::nullopt;
+}
+
+}  // namespace rubato

@@ -1,0 +1,230 @@
+#include "rubato/sim/workload.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <fmt/format.h>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "rubato/base/check.h"
+#include "rubato/base/random.h"
+#include "rubato/base/text.h"
+#include "rubato/model/curve.h"
+#include "rubato/sim/catalogue.h"
+
+namespace rubato {
+namespace {
+
+// What one job really is.
+struct Truth {
+  std::shared_ptr<const SpeedModel> speed;
+  Work work = 0;
+  GpuLimits limits;
+};
+
+// Counts the jobs that each kind of warning is about, so that each is said once.
+class Tally {
+ public:
+  using Key = std::pair<std::string, int>;  // model and batch size
+
+  void add(std::string_view model, int batch) { ++count_[{std::string(model), batch}]; }
+
+  // One warning per model and batch size; a trace can have very many, the rest is summed up.
+  void report(std::string_view trace, std::string_view what, std::vector<std::string>& out) const {
+    constexpr std::size_t kShown = 20;
+    std::size_t shown = 0;
+    std::size_t rest = 0;
+    for (const auto& [key, jobs] : count_) {
+      if (++shown > kShown) {
+        rest += jobs;
+        continue;
+      }
+      const auto model = key.first.empty() ? "an unnamed model" : rubato::quoted(key.first);
+      const auto batch =
+          key.second == 0 ? "no batch size" : fmt::format("batch size {}", key.second);
+      out.push_back(fmt::format("{}: {} with {} {} ({} jobs)", trace, model, batch, what, jobs));
+    }
+    if (rest > 0) {
+      out.push_back(fmt::format("{}: {} more models and batch sizes like that ({} jobs)", trace,
+                                count_.size() - kShown, rest));
+    }
+  }
+
+ private:
+  std::map<Key, std::size_t> count_;
+};
+
+class WorkloadMaker {
+ public:
+  WorkloadMaker(const Trace& trace, const WorkloadOptions& options)
+      : trace_(trace), options_(options), seed_(options.seed) {}
+
+  Workload make() {
+    Workload workload;
+    workload.name = trace_.name;
+    workload.origin_s = trace_.jobs.front().submit_s;
+    workload.warnings = trace_.warnings;
+    workload.jobs.reserve(trace_.jobs.size());
+    for (std::size_t i = 0; i < trace_.jobs.size(); ++i) {
+      workload.jobs.push_back(sim_job(i, workload.origin_s));
+    }
+    report(workload.warnings);
+    return workload;
+  }
+
+ private:
+  SimJob sim_job(std::size_t index, double origin_s) {
+    const TraceJob& job = trace_.jobs[index];
+    Truth truth = truth_of(index);
+    auto spec = std::make_shared<JobSpec>();
+    spec->name = job.name;
+    spec->user = job.user;
+    spec->model = job.model;
+    spec->requested = job.gpus;
+    spec->limits = std::move(truth.limits);
+    spec->weight = job.weight;
+    spec->batch = job.batch;
+    if (job.deadline_s) spec->deadline = time_at(*job.deadline_s - origin_s);
+    spec->restart_cost = from_seconds(options_.restart_cost_s.value_or(job.restart_s.value_or(0)));
+    return {std::move(spec), time_at(job.submit_s - origin_s), truth.work, std::move(truth.speed)};
+  }
+
+  Truth truth_of(std::size_t index) {
+    const TraceJob& job = trace_.jobs[index];
+    if (auto curve = measured_curve(job)) return measured(index, std::move(curve));
+    if (!options_.assign_curves) return rigid(index);
+    if (job.gpus <= CatalogueCurves::kMostGpus) return assigned(index);
+    ++too_large_;
+    return rigid(index);
+  }
+
+  std::shared_ptr<const CurveSpeed> measured_curve(const TraceJob& job) {
+    if (!options_.curves) return nullptr;
+    auto curve = options_.curves->find(job.model, job.batch);
+    if (!curve) {
+      unmeasured_.add(job.model, job.batch);
+    } else if (job.gpus > curve->measured().back()) {
+      beyond_.add(job.model, job.batch);
+      return nullptr;
+    }
+    return curve;
+  }
+
+  Truth measured(std::size_t index, std::shared_ptr<const CurveSpeed> curve) {
+    const TraceJob& job = trace_.jobs[index];
+    const Work work = job.steps ? *job.steps : duration(index) * curve->on(GpuType(), job.gpus);
+    const auto counts = curve->measured();
+    // Below its first measurement a curve is only a guess, taken if the owner asks for it.
+    return {std::move(curve), work, limits(job, std::min(counts.front(), job.gpus), counts.back())};
+  }
+
+  // Rates are steps per second, so that jobs of a profile share its curve: the work absorbs how
+  // long each one takes at the count it asks for.
+  Truth assigned(std::size_t index) {
+    const TraceJob& job = trace_.jobs[index];
+    auto curve = curves_.curve(profile(index), job.gpus);
+    const bool steps_only = job.steps && !job.duration_s;
+    if (steps_only) ++from_steps_;
+    const Work work = steps_only ? *job.steps : duration(index) * curve->on(GpuType(), job.gpus);
+    const int most = curve->measured().back();
+    return {std::move(curve), work, limits(job, 1, most)};
+  }
+
+  Truth rigid(std::size_t index) {
+    const int gpus = trace_.jobs[index].gpus;
+    return {second_per_second_, duration(index), GpuLimits{gpus, gpus, {}}};
+  }
+
+  // The curve's range, narrowed by what the trace itself says.
+  static GpuLimits limits(const TraceJob& job, int least, int most) {
+    GpuLimits limits{std::max(least, job.min_gpus.value_or(least)),
+                     std::min(most, job.max_gpus.value_or(most)),
+                     {}};
+    for (const int gpus : job.allowed_gpus) {
+      if (gpus >= limits.min && gpus <= limits.max) limits.allowed.push_back(gpus);
+    }
+    return limits;
+  }
+
+  // In seconds at the requested count: as the trace says, or else as the catalogue suggests.
+  double duration(std::size_t index) {
+    const TraceJob& job = trace_.jobs[index];
+    if (job.duration_s) return *job.duration_s;
+    const Profile& typical = profile(index);
+    if (job.steps) {
+      ++from_steps_;
+      return *job.steps / typical.rate(job.gpus);
+    }
+    ++from_hours_;
+    return typical.gpu_hours * 3600 / job.gpus;
+  }
+
+  const Profile& profile(std::size_t index) {
+    const auto& model = trace_.jobs[index].model;
+    auto known = known_.find(model);
+    if (known == known_.end()) known = known_.emplace(model, find_profile(model)).first;
+    return known->second != nullptr ? *known->second : draw_profile(seed_.split(index));
+  }
+
+  void report(std::vector<std::string>& out) const {
+    const std::string fallback =
+        options_.assign_curves ? "gets a curve of the catalogue" : "stays rigid";
+    unmeasured_.report(trace_.name, "has no measured curve and " + fallback, out);
+    beyond_.report(trace_.name, "asks for more GPUs than its curve has and " + fallback, out);
+    if (too_large_ > 0) {
+      out.push_back(
+          fmt::format("{}: {} jobs ask for more than {} GPUs, where no curve reaches: they "
+                      "stay rigid",
+                      trace_.name, too_large_, CatalogueCurves::kMostGpus));
+    }
+    if (from_steps_ > 0) {
+      out.push_back(
+          fmt::format("{}: {} jobs give steps but no duration: estimated from the built-in "
+                      "catalogue's speeds; {}",
+                      trace_.name, from_steps_, better_source()));
+    }
+    if (from_hours_ > 0) {
+      out.push_back(
+          fmt::format("{}: {} jobs give neither duration nor steps: the built-in catalogue's "
+                      "typical GPU-hours are assumed; {}",
+                      trace_.name, from_hours_, better_source()));
+    }
+  }
+
+  [[nodiscard]] std::string_view better_source() const {
+    switch (trace_.format) {
+      case TraceFormat::gavel:
+      case TraceFormat::shockwave:
+      case TraceFormat::pollux:
+        return "this format's measured profiles are not read yet";
+      default:
+        return "--curves DIR gives measured ones";
+    }
+  }
+
+  const Trace& trace_;
+  const WorkloadOptions& options_;
+  Random seed_;
+  CatalogueCurves curves_;
+  std::shared_ptr<const SpeedModel> second_per_second_ = std::make_shared<ConstantSpeed>(1);
+  std::map<std::string, const Profile*> known_;  // nullptr: not a name the catalogue knows
+
+  Tally unmeasured_, beyond_;
+  std::size_t too_large_ = 0;
+  std::size_t from_steps_ = 0;
+  std::size_t from_hours_ = 0;
+};
+
+}  // namespace
+
+Result<Workload> make_workload(const Trace& trace, const WorkloadOptions& options) {
+  if (trace.jobs.empty()) return Error{fmt::format("{}: no jobs", trace.name)};
+  const bool sorted =
+      std::is_sorted(trace.jobs.begin(), trace.jobs.end(),
+                     [](const TraceJob& a, const TraceJob& b) { return a.submit_s < b.submit_s; });
+  CHECK(sorted);
+  return WorkloadMaker(trace, options).make();
+}
+
+}  // namespace rubato

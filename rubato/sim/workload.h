@@ -1,0 +1,41 @@
+// A workload: the jobs of a trace made ready to run, with the truth about each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/core/cluster.h"
+#include "rubato/core/job.h"
+#include "rubato/sim/curves.h"
+#include "rubato/sim/trace.h"
+
+namespace rubato {
+
+struct SimJob {
+  std::shared_ptr<const JobSpec> spec;
+  Time submit = kStart;
+  Work work = 0;
+  std::shared_ptr<const SpeedModel> speed;  // the truth
+};
+
+struct Workload {
+  std::string name;
+  double origin_s = 0;       // the trace's clock at kStart, which is the first submission
+  std::vector<SimJob> jobs;  // in order of submission: JobId is the index
+  std::vector<std::string> warnings;
+};
+
+struct WorkloadOptions {
+  std::optional<CurveBook> curves = std::nullopt;       // --curves: by model and batch size
+  std::optional<double> restart_cost_s = std::nullopt;  // overrides the trace's own
+  bool assign_curves = false;  // give jobs without a curve one of the catalogue, by seed
+  std::uint64_t seed = 1;
+};
+
+[[nodiscard]] Result<Workload> make_workload(const Trace& trace, const WorkloadOptions& options);
+
+}  // namespace rubato
