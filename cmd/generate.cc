@@ -34,7 +34,7 @@ Result<Trace> generated(GenerateFlags& flags) {
   if (!flags.cluster.empty()) {
     const auto cluster = parse_cluster(flags.cluster);
     if (!cluster) return cluster.error();
-    flags.options.cluster_gpus = cluster->installed();
+    flags.options.cluster_gpus = cluster->largest_type();
   }
   if (!flags.gpu_mix.empty()) {
     auto mix = parse_mix(flags.gpu_mix);

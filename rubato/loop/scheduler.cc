@@ -10,7 +10,9 @@ namespace rubato {
 Scheduler::Scheduler(Cluster cluster, Placement placement)
     : state_(std::move(cluster)), differ_(placement) {}
 
-const Snapshot& Scheduler::ask() {
+const Snapshot& Scheduler::ask(Time now) {
+  CHECK(now >= state_.snapshot.now);
+  state_.snapshot.now = now;  // a decision may come later than the last event
   state_.decision_due = false;
   told_ = state_.snapshot.changed.size();
   return state_.snapshot;

@@ -39,7 +39,7 @@ class Scheduler {
   [[nodiscard]] bool decision_due() const { return state_.decision_due; }
 
   // The snapshot to ask it on; from here on, changes are those the next decision will be told of.
-  [[nodiscard]] const Snapshot& ask();
+  [[nodiscard]] const Snapshot& ask(Time now);
 
   // Appends to `reaction`. Time never runs backwards.
   void on(Time now, Event event, Reaction& reaction);

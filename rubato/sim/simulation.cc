@@ -93,7 +93,7 @@ class Simulation {
 
   Result<void> decide() {
     decided_at_ = now_;
-    const Snapshot& snapshot = scheduler_.ask();
+    const Snapshot& snapshot = scheduler_.ask(now_);
     const auto begun = WallClock::now();
     auto decision = policy_.decide(snapshot);
     decide_ms_.push_back(wall_ms(begun));

@@ -1,0 +1,99 @@
+// What one decision and one event cost, on one core. Ratios between rows of one run count; seconds
+// depend on the machine.
+#include <benchmark/benchmark.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rubato/base/check.h"
+#include "rubato/base/random.h"
+#include "rubato/policy/all.h"
+#include "rubato/sim/catalogue.h"
+#include "rubato/sim/generator.h"
+#include "rubato/sim/simulation.h"
+
+namespace rubato {
+namespace {
+
+std::unique_ptr<Policy> policy_named(const std::string& name) {
+  auto chosen = parse_policies(name);
+  CHECK(chosen.ok() && chosen->size() == 1);
+  auto policy = chosen->front().make({});
+  CHECK(policy.ok());
+  return std::move(*policy);
+}
+
+// One elastic decision for many jobs, all present at once.
+void decide_elastic(benchmark::State& state) {
+  const auto jobs = static_cast<int>(state.range(0));
+  const auto nodes = static_cast<int>(state.range(1) / 8);
+  Snapshot snapshot;
+  snapshot.cluster = Cluster({{nodes, 8, GpuType()}}, {"gpu"});
+  CatalogueCurves curves;
+  Random random(1);
+  for (int i = 0; i < jobs; ++i) {
+    const Profile& profile = draw_profile(random.split(static_cast<std::uint64_t>(i)));
+    auto spec = std::make_shared<JobSpec>();
+    spec->limits = {1, profile.largest, {}};
+    JobView job;
+    job.id = JobId(static_cast<JobId::rep>(i));
+    job.spec = std::move(spec);
+    job.speed = curves.curve(profile, 1);
+    job.work = random.log_uniform(60, 86400) * profile.steps_per_s;
+    job.progress = {job.work, kStart, 0};
+    snapshot.jobs.insert(std::move(job));
+  }
+  const auto policy = policy_named("afs-l");
+  for (auto _ : state) {
+    auto decision = policy->decide(snapshot);
+    CHECK(decision.ok());
+    benchmark::DoNotOptimize(decision->run.data());
+  }
+}
+BENCHMARK(decide_elastic)
+    ->ArgNames({"jobs", "gpus"})
+    ->Args({100, 4096})
+    ->Args({1000, 8192})
+    ->Args({10000, 65536})
+    ->Unit(benchmark::kMillisecond);
+
+// Everything an event costs (fold, decide, validate, place, diff, engine, metrics) in a simulation
+// with about 20 active jobs.
+void event(benchmark::State& state, const std::string& name) {
+  GeneratorOptions options;
+  options.jobs = 50'000;
+  options.cluster_gpus = 64;
+  options.load = 0.45;
+  const auto trace = generate(options);
+  CHECK(trace.ok());
+  const auto workload = make_workload(*trace, {});
+  CHECK(workload.ok());
+  const Cluster cluster({{8, 8, GpuType()}}, {"gpu"});
+  double wall = 0;
+  double active = 0;
+  std::size_t events = 0;
+  for (auto _ : state) {
+    auto result = simulate(*workload, cluster, *policy_named(name), {});
+    CHECK(result.ok());
+    wall += result->metrics.wall_s;
+    events += result->metrics.events;
+    active = *result->metrics.avg_jct_s * static_cast<double>(options.jobs) /
+             *result->metrics.makespan_s;
+  }
+  state.counters["us_per_event"] = 1e6 * wall / static_cast<double>(events);
+  state.counters["active_jobs"] = active;
+}
+
+const int kRegistered = [] {
+  for (const auto& entry : all_policies()) {
+    if (entry.elastic) continue;
+    benchmark::RegisterBenchmark(("event/" + entry.name).c_str(), [name = entry.name](
+                                                                      benchmark::State& s) {
+      event(s, name);
+    })->Unit(benchmark::kMillisecond);
+  }
+  return 0;
+}();
+
+}  // namespace
+}  // namespace rubato

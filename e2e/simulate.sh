@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The command line as users meet it: outputs, order, determinism, warnings, pipes.
+set -uo pipefail
+RUBATO=$(realpath "${RUBATO:-build/rubato}")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+passed=0
+failed=0
+check() { # NAME COMMAND...
+  local name=$1
+  shift
+  if "$@" >/dev/null 2>&1; then
+    passed=$((passed + 1))
+  else
+    echo "FAILED: $name"
+    failed=$((failed + 1))
+  fi
+}
+json() { python3 -c "import json,sys; d=json.load(open('$1')); assert $2, d"; }
+
+all=$("$RUBATO" policies --json | python3 -c 'import json,sys; print(",".join(p["name"] for p in json.load(sys.stdin)["policies"]))')
+"$RUBATO" generate --jobs 150 --cluster 4x8 --load 1.2 --deadlines 0.6 --seed 3 --out trace.csv 2>/dev/null
+"$RUBATO" generate --jobs 150 --cluster 4x8 --load 1.2 --deadlines 0.6 --seed 3 >again.csv
+"$RUBATO" generate --jobs 150 --cluster 4x8 --load 1.2 --deadlines 0.6 --seed 3 --format json --out trace.json 2>/dev/null
+gzip -k trace.csv
+check 'generate is deterministic' cmp trace.csv again.csv
+
+run=(simulate --cluster 4x8 --restart-cost 10 --failure-rate 0.5 --seed 5 --policy "$all")
+"$RUBATO" "${run[@]}" --trace trace.csv --threads 1 --jobs-csv one.csv --html one.html --json >one.json 2>one.err
+"$RUBATO" "${run[@]}" --trace trace.csv.gz --threads 2 --jobs-csv two.csv --json >two.json 2>/dev/null
+"$RUBATO" "${run[@]}" --trace trace.json --threads 7 --jobs-csv three.csv --json >three.json 2>/dev/null
+check 'jobs CSV does not depend on threads or gzip' cmp one.csv two.csv
+check 'jobs CSV does not depend on the trace being JSON' cmp one.csv three.csv
+check 'standard output is JSON' json one.json "[r['policy'] for r in d['runs']] == '$all'.split(',')"
+check 'every job is accounted for' json one.json "all(r['completed'] + r['rejected'] == r['jobs'] == 150 for r in d['runs'])"
+fields='policy jobs completed rejected avg_jct_s p50_jct_s p90_jct_s p99_jct_s makespan_s avg_queue_s p99_queue_s avg_queue_length gpu_busy cluster_efficiency deadlines_total deadlines_met ftf_mean ftf_max preemptions resizes migrations events decisions decide_ms_p50 decide_ms_p99 wall_s'
+check 'all figures are there' json one.json "all(f in r for r in d['runs'] for f in '$fields'.split())"
+check 'a row per job and policy' test "$(wc -l <one.csv)" -eq $((150 * $(tr ',' '\n' <<<"$all" | wc -l) + 1))
+check 'the page is self-contained' bash -c '! grep -qE "(src|href)=\"?(https?:)?//" one.html'
+check 'no temporary file is left' bash -c '! compgen -G "*.part"'
+
+"$RUBATO" simulate --trace trace.csv --cluster 4x8 --policy fifo,tiresias-las:limits=100/200,queues=3 --policy srtf >table.txt 2>table.err
+check 'table in the order given' bash -c "grep -oE '^(fifo|tiresias-las:limits=100/200|srtf) ' table.txt | tr -d '\n' | grep -q 'fifo tiresias-las:limits=100/200 srtf'"
+check 'best values are marked' grep -q '\*' table.txt
+check 'no progress bar in a pipe' bash -c "! grep -q '%' table.err"
+
+printf 'job_id,submit_s,gpus,duration_s,mood,colour\nbig,0,99,60,good,red\nsmall,5,4,0,bad,blue\n' >odd.csv
+"$RUBATO" simulate --trace odd.csv --cluster 1x8 --policy fifo --json --jobs-csv odd.jobs.csv >odd.json 2>odd.err
+check 'extra columns: one warning' test "$(wc -l <odd.err)" -eq 1
+check 'the warning names them' grep -q 'mood.*colour' odd.err
+check 'a job that never fits is rejected, the rest runs' json odd.json "d['runs'][0]['rejected'] == 1 and d['runs'][0]['completed'] == 1"
+check 'with the reason' grep -qE '^fifo,big,0,,,,,,1,"?needs 99 GPUs' odd.jobs.csv
+check 'zero duration is legal' grep -qE '^fifo,small,5,5,5,' odd.jobs.csv
+check 'help' bash -c "'$RUBATO' simulate --help | grep -q -- --restart-cost"
+check 'output to a closed pipe does not crash' bash -c "'$RUBATO' policies | head -n 1"
+
+echo "$passed passed, $failed failed"
+((failed == 0))
