@@ -39,6 +39,7 @@ template <class Size>
 std::optional<Time> end_of(const JobView& candidate, const std::vector<const JobView*>& order,
                            const Snapshot& snapshot, const Size& size) {
   std::vector<Planned> left;
+  left.reserve(order.size());
   for (const JobView* job : order) left.push_back({job, job->target.gpus(), job->progress});
   std::optional<Time> candidate_end;
   Time now = snapshot.now;

@@ -82,17 +82,15 @@ class GangQueue {
   // changes the gang's rank. Jobs that ended are dropped.
   template <class Rerank>
   void rerank_running(const Snapshot& snapshot, const Rerank& rerank) {
-    std::size_t kept = 0;
     bool sorted = true;
-    for (std::size_t i = 0; i < running_.size(); ++i) {
-      const JobView* job = snapshot.jobs.find(running_[i].job);
-      if (job == nullptr) continue;
-      running_[kept] = running_[i];
-      rerank(running_[kept], *job);
-      sorted = sorted && (kept == 0 || running_[kept - 1] < running_[kept]);
-      ++kept;
+    const Gang* before = nullptr;
+    std::erase_if(running_,
+                  [&](const Gang& gang) { return snapshot.jobs.find(gang.job) == nullptr; });
+    for (Gang& gang : running_) {
+      rerank(gang, *snapshot.jobs.find(gang.job));
+      sorted = sorted && (before == nullptr || *before < gang);
+      before = &gang;
     }
-    running_.resize(kept);
     if (!sorted) std::sort(running_.begin(), running_.end());
   }
 

@@ -1,6 +1,6 @@
 #include "rubato/policy/sorted.h"
 
-#include <cstdint>
+#include <cmath>
 
 namespace rubato {
 
@@ -8,7 +8,7 @@ double remaining_micros(const JobView& job, Time now) {
   // A running job's rate is known; another's is looked up.
   const WorkRate rate =
       job.progress.rate > 0 ? job.progress.rate : job.speed->on(GpuType(), job.spec->requested);
-  return static_cast<double>(static_cast<std::int64_t>(job.progress.left(now) / rate * 1e6 + 0.5));
+  return static_cast<double>(std::llround(job.progress.left(now) / rate * 1e6));
 }
 
 double Sorted::key(const JobView& job, Time now) const {

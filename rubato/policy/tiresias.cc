@@ -116,10 +116,9 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
   if (!config.gittins) {
     // Pending jobs stably move behind running ones: who was preempted leads the pending, who was
     // picked closes the running.
-    for (auto gang = outcome.preempted.rbegin(); gang != outcome.preempted.rend(); ++gang) {
-      if (gang->rank.level % 2 == 0) {
-        gang->rank = {gang->rank.level + 1, 0, queue.front_stamp()};
-      }
+    for (std::size_t i = outcome.preempted.size(); i-- > 0;) {
+      Gang& gang = outcome.preempted[i];
+      if (gang.rank.level % 2 == 0) gang.rank = {gang.rank.level + 1, 0, queue.front_stamp()};
     }
     for (auto& picked : outcome.picked) {
       if (picked.gang.rank.level % 2 == 1) {
@@ -184,6 +183,7 @@ Result<Tiresias::State> Tiresias::State::load(const Json& json) {
 
 std::vector<double> default_service_samples() {
   std::vector<double> samples;
+  samples.reserve(1000);
   for (int i = 0; i < 1000; ++i) samples.push_back(60 * std::pow(1e8 / 60, (i + 0.5) / 1000));
   return samples;
 }
