@@ -13,7 +13,8 @@ namespace rubato {
 using Action = std::function<int()>;
 
 // Set by the sub-command that was chosen.
-void add_simulate(CLI::App& app, Action& chosen);
+// `command_line` stands in the report, so that it can be made again.
+void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line);
 void add_generate(CLI::App& app, Action& chosen);
 void add_policies(CLI::App& app, Action& chosen);
 

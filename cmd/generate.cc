@@ -72,30 +72,50 @@ void add_generate(CLI::App& app, Action& chosen) {
       "generate", "Write a trace made from a seed, with the distributions of the public traces.");
   auto flags = std::make_shared<GenerateFlags>();
   auto& o = flags->options;
-  command->add_option("--jobs", o.jobs, "number of jobs")->capture_default_str();
-  command->add_option("--seed", o.seed, "same seed, same bytes")->capture_default_str();
-  command->add_option(
-      "--cluster", flags->cluster,
-      "cluster it is meant for, as in simulate: no job asks for more, and --load refers to it");
-  command->add_option("--load", o.load,
-                      "GPU-time asked for / GPU-time there is (default 0.8 with --cluster)");
-  command->add_option("--rate", o.jobs_per_hour, "jobs an hour, instead of --load");
+  command->add_option("--jobs", o.jobs, "number of jobs")
+      ->type_name("NUMBER")
+      ->capture_default_str();
+  command->add_option("--seed", o.seed, "same seed, same bytes")
+      ->type_name("NUMBER")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--cluster", flags->cluster,
+          "cluster it is meant for, as in simulate: no job asks for more, and --load refers to it")
+      ->type_name("NODESxGPUS");
+  command
+      ->add_option("--load", o.load,
+                   "GPU-time asked for / GPU-time there is (default 0.8 with --cluster)")
+      ->type_name("NUMBER");
+  command->add_option("--rate", o.jobs_per_hour, "jobs an hour, instead of --load")
+      ->type_name("NUMBER");
   command->add_flag("--diurnal", o.diurnal, "busy afternoons and quiet nights");
   command->add_option("--shortest", o.shortest_s, "shortest duration in seconds (log-uniform)")
+      ->type_name("SECONDS")
       ->capture_default_str();
   command->add_option("--longest", o.longest_s, "longest duration in seconds")
+      ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_option("--gpu-mix", flags->gpu_mix,
-                      "GPUS=WEIGHT,... (default: as in the public traces)");
+  command
+      ->add_option("--gpu-mix", flags->gpu_mix,
+                   "GPUS=WEIGHT,... (default: as in the public traces)")
+      ->type_name("LIST");
   command->add_option("--deadlines", o.deadline_share, "share of jobs with a deadline, 0..1")
+      ->type_name("SHARE")
       ->capture_default_str();
-  command->add_option("--tightness", flags->tightness,
-                      "LOW:HIGH: deadline = submission + this x duration (default 0.5:1.5)");
-  command->add_option("--users", o.users, "number of users")->capture_default_str();
+  command
+      ->add_option("--tightness", flags->tightness,
+                   "LOW:HIGH: deadline = submission + this x duration (default 0.5:1.5)")
+      ->type_name("LOW:HIGH");
+  command->add_option("--users", o.users, "number of users")
+      ->type_name("NUMBER")
+      ->capture_default_str();
   command->add_option("--format", flags->format, "csv or json")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"csv", "json"}))
       ->default_str("csv");
   command->add_option("--out", flags->out, "file to write; - is standard output")
+      ->type_name("FILE")
       ->capture_default_str();
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "cmd/command_line.h"
 
 int main(int argc, char** argv) {
@@ -14,7 +16,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   rubato::Action chosen;
-  rubato::add_simulate(app, chosen);
+  rubato::add_simulate(app, chosen, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   rubato::add_generate(app, chosen);
   rubato::add_policies(app, chosen);
   try {

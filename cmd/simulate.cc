@@ -247,62 +247,86 @@ int run(const SimulateFlags& flags) {
 
 }  // namespace
 
-void add_simulate(CLI::App& app, Action& chosen) {
+void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line) {
   auto* command = app.add_subcommand(
       "simulate",
       "Run a trace on a simulated cluster under one or more policies and compare them.");
   auto flags = std::make_shared<SimulateFlags>();
+  flags->command = command_line;
   command
       ->add_option("--trace", flags->trace,
                    "file with jobs, plain or gzip; formats: docs/traces.md")
+      ->type_name("FILE")
       ->required();
   command
       ->add_option("--cluster", flags->cluster,
                    "NODESxGPUS[:TYPE][,...], for example 16x8 or 8x8:v100,4x4:k80")
+      ->type_name("NODESxGPUS")
       ->required();
   command
       ->add_option("--policy", flags->policies,
                    "NAME[:key=value,...][,NAME2...]; may be repeated; see rubato policies")
+      ->type_name("NAME[:KEYS]")
       ->required()
       ->take_all();
-  command->add_option("--format", flags->format,
-                      "format of the trace, if it should not be detected");
+  command
+      ->add_option("--format", flags->format, "format of the trace, if it should not be detected")
+      ->type_name("NAME");
   command
       ->add_option("--placement", flags->placement,
                    "count (topology-free), pack (fewest nodes) or spread")
+      ->type_name("NAME")
       ->capture_default_str();
-  command->add_option(
-      "--restart-cost", flags->restart_cost,
-      "seconds lost at a start and whenever a job's GPUs change (default: the trace's, else 0)");
+  command
+      ->add_option(
+          "--restart-cost", flags->restart_cost,
+          "seconds lost at a start and whenever a job's GPUs change (default: the trace's, else 0)")
+      ->type_name("SECONDS");
   command
       ->add_option("--interval", flags->interval,
                    "decide only every so many seconds; 0 = at every event")
+      ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_option("--curves", flags->curves,
-                      "folder with measured scaling curves, one CSV a model");
-  auto* file = command->add_option("--failures", flags->failures,
-                                   "CSV time_s,node,event with event down or up");
+  command
+      ->add_option("--curves", flags->curves,
+                   "folder with measured scaling curves, one CSV a model")
+      ->type_name("FOLDER");
+  auto* file =
+      command
+          ->add_option("--failures", flags->failures, "CSV time_s,node,event with event down or up")
+          ->type_name("FILE");
   command
       ->add_option("--failure-rate", flags->failure_rate,
                    "failures per node and day, drawn by seed")
+      ->type_name("NUMBER")
       ->capture_default_str()
       ->excludes(file);
   command
       ->add_option("--repair-time", flags->repair_time, "mean seconds until a failed node returns")
+      ->type_name("SECONDS")
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "for assigned curves and failures")
+      ->type_name("NUMBER")
       ->capture_default_str();
   command
       ->add_option("--threads", flags->threads,
                    "policies simulated at once; 0 = one per core; never changes a result")
+      ->type_name("NUMBER")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "print one JSON object {\"runs\": [...]}");
-  command->add_option("--jobs-csv", flags->jobs_csv, "write one row per job and policy");
-  command->add_option("--html", flags->html, "write a self-contained report page");
-  command->callback([flags, &app, &chosen] {
-    (void)app;
-    chosen = [flags] { return run(*flags); };
-  });
+  command->add_option("--jobs-csv", flags->jobs_csv, "write one row per job and policy")
+      ->type_name("FILE");
+  command->add_option("--html", flags->html, "write a self-contained report page")
+      ->type_name("FILE");
+  command->footer(
+      "\nExamples:\n"
+      "  rubato simulate --trace jobs.csv --cluster 16x8 --policy fifo,srtf,tiresias-las,afs-l\n"
+      "  rubato simulate --trace philly.csv --cluster 64x8 --policy "
+      "tiresias-las:queues=2,limits=57600 --json\n"
+      "  rubato simulate --trace jobs.csv --cluster 8x8:v100,8x8:k80 --policy srtf --html "
+      "report.html\n"
+      "docs/simulator.md says what is simulated and what each figure means.");
+  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 
 }  // namespace rubato

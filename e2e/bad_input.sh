@@ -60,7 +60,7 @@ refused 'a line of 1 GB' 'line.csv:1' simulate --trace line.csv --cluster 2x4 --
 rm -f line.csv
 refused 'unknown policy' 'unknown policy "fifoo": did you mean fifo' "${good[@]}" --policy fifoo
 refused 'unknown key' 'unknown key "quues"' "${good[@]}" --policy tiresias-las:quues=2
-refused 'bad value' 'queues=none' "${good[@]}" --policy tiresias-las:queues=none
+refused 'bad value' 'queues="none"' "${good[@]}" --policy tiresias-las:queues=none
 refused 'key without policy' 'no policy stands before' "${good[@]}" --policy queues=2
 refused 'too few limits' 'limits' "${good[@]}" --policy tiresias-las:queues=9
 refused 'missing samples' 'nosuch' "${good[@]}" --policy tiresias-gittins:samples=nosuch

@@ -37,15 +37,9 @@ struct Reject {  // only a job that never ran
   std::optional<Time> earliest;  // the earliest deadline that would have been admitted
 };
 
-struct Promise {
-  JobId job;
-  Time finish;
-};
-
 struct Decision {
   std::vector<Grant> run;  // all that should run; a job not named is paused
   std::vector<Reject> reject;
-  std::vector<Promise> promise;
   std::optional<Time> again_at;  // when the policy wants to be asked again if nothing happens
   Sequence as_of;                // judges only jobs present then
 };

@@ -137,7 +137,7 @@ std::vector<PolicyEntry> make_table() {
              {Order::remaining_time, true, false}),
       sorted("srsf", "least remaining time x GPUs first, preemptive", "GPUs asked for, work left",
              {Order::remaining_service, true, false}),
-      edf("edf", "earliest deadline first, preemptive", false),
+      edf("edf", "earliest deadline first, preemptive; sizes jobs that have a curve", false),
       edf("edf-admission", "earliest deadline first; refuses what would break a deadline", true),
       tiresias("tiresias-las", "least attained service in discrete queues", false),
       tiresias("tiresias-gittins", "Gittins index in discrete queues", true),
@@ -208,7 +208,7 @@ Result<ChosenPolicy> choose(const PolicyText& text) {
     const auto given = trim(setting.substr(equals + 1));
     auto value = key->canonical(given);
     if (!value) {
-      return Error{fmt::format("policy {}: {}={} {}", policy.name, key->name, given.substr(0, 60),
+      return Error{fmt::format("policy {}: {}={} {}", policy.name, key->name, quoted(given),
                                value.error().message)};
     }
     if (!values.emplace(key->name, std::move(*value)).second) {
