@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}
+# shellcheck source=bench/lib.bash
 . bench/lib.bash
 trace=${RUBATO_SHARED_DATA:-../shared/data}/philly/philly.csv
 if [[ ! -f $trace ]]; then

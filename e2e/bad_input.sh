@@ -64,7 +64,7 @@ refused 'bad value' 'queues="none"' "${good[@]}" --policy tiresias-las:queues=no
 refused 'key without policy' 'no policy stands before' "${good[@]}" --policy queues=2
 refused 'too few limits' 'limits' "${good[@]}" --policy tiresias-las:queues=9
 refused 'missing samples' 'nosuch' "${good[@]}" --policy tiresias-gittins:samples=nosuch
-for cluster in '' 8 x 0x8 8x0 -1x8 8x65 8x8x8 99999999999x8 8x8: 8x8,, a1x8; do
+for cluster in '' 8 x 0x8 8x0 -1x8 8x65 8x8x8 99999999999x8 8x8: '8x8,,' a1x8; do
   refused "cluster '$cluster'" 'cluster' simulate --trace good.csv --cluster "$cluster" --policy fifo
 done
 refused 'elastic policy on two types' 'one GPU type' simulate --trace good.csv --cluster 1x4:a,1x4:b --policy afs-l
