@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "rubato/base/text.h"
+
 namespace rubato {
 namespace {
 
@@ -18,7 +20,7 @@ class Guard : public nlohmann::json_sax<Json> {
   bool boolean(bool /*value*/) override { return true; }
   bool number_integer(number_integer_t /*value*/) override { return true; }
   bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool number_float(double /*value*/, const std::string& /*text*/) override { return true; }
   bool string(string_t& /*value*/) override { return true; }
   bool binary(binary_t& /*value*/) override { return true; }
 
@@ -29,7 +31,7 @@ class Guard : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     if (keys_.back().insert(name).second) return true;
-    problem_ = fmt::format("the key \"{}\" appears twice in one object", name.substr(0, 80));
+    problem_ = fmt::format("the key {} appears twice in one object", rubato::quoted(name));
     return false;
   }
 
@@ -64,6 +66,10 @@ Result<Json> parse_json(std::string_view text, const std::string& source, JsonLi
   if (text.size() > limits.bytes) {
     return Error{
         fmt::format("{}: larger than the {} bytes allowed for JSON", source, limits.bytes)};
+  }
+  // The library takes a zero byte for the end and would not look at what follows.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos) {
+    return Error{fmt::format("{}: not valid JSON near byte {}", source, zero + 1)};
   }
   Guard guard(limits.depth);
   if (!Json::sax_parse(text, &guard)) return Error{fmt::format("{}: {}", source, guard.problem())};

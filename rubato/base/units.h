@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 
 #include "rubato/base/time.h"
 
@@ -13,7 +14,12 @@ namespace rubato {
 class GpuTime {
  public:
   constexpr GpuTime() = default;
-  static constexpr GpuTime of(int gpus, Duration held) { return GpuTime(gpus * held.count()); }
+  // Sums and products stop at the largest number, 290,000 GPU-years, instead of overflowing.
+  static constexpr GpuTime of(int gpus, Duration held) {
+    std::int64_t product = 0;
+    const bool over = __builtin_mul_overflow(std::int64_t{gpus}, held.count(), &product);
+    return GpuTime(over ? kMost : product);
+  }
   static constexpr GpuTime micros(std::int64_t gpu_micros) { return GpuTime(gpu_micros); }
   static GpuTime from_gpu_seconds(double s) { return GpuTime(from_seconds(s).count()); }
 
@@ -22,12 +28,14 @@ class GpuTime {
 
   // How long `gpus` GPUs must be held to gather this much, rounded up so that it is surely reached.
   [[nodiscard]] constexpr Duration held_by(int gpus) const {
-    return Duration((micros_ + gpus - 1) / gpus);
+    return Duration(micros_ / gpus + (micros_ % gpus > 0 ? 1 : 0));
   }
 
   friend constexpr auto operator<=>(GpuTime, GpuTime) = default;
   friend constexpr GpuTime operator+(GpuTime a, GpuTime b) {
-    return GpuTime(a.micros_ + b.micros_);
+    std::int64_t sum = 0;
+    const bool over = __builtin_add_overflow(a.micros_, b.micros_, &sum);
+    return GpuTime(over ? kMost : sum);
   }
   friend constexpr GpuTime operator-(GpuTime a, GpuTime b) {
     return GpuTime(a.micros_ - b.micros_);
@@ -35,6 +43,8 @@ class GpuTime {
   constexpr GpuTime& operator+=(GpuTime other) { return *this = *this + other; }
 
  private:
+  static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
   constexpr explicit GpuTime(std::int64_t micros) : micros_(micros) {}
   std::int64_t micros_ = 0;
 };

@@ -14,12 +14,12 @@ class Usage {
   explicit Usage(const Cluster& cluster)
       : cluster_(cluster), by_type_(static_cast<std::size_t>(cluster.types()), 0) {}
 
-  Result<void> add(const Count& want) {
+  Result<void> add(const Count& want, const Allocation& /*has*/) {
     if (want.type.index() >= by_type_.size()) return Error{"names a GPU type the cluster lacks"};
     return add(want.type, want.gpus);
   }
 
-  Result<void> add(const Spread& want) {
+  Result<void> add(const Spread& want, const Allocation& /*has*/) {
     std::optional<GpuType> type;
     if (want.gpus.empty()) return Error{"spreads over no node"};
     const auto out_of_order = [](const auto& a, const auto& b) { return !(a.first < b.first); };
@@ -35,14 +35,18 @@ class Usage {
     return {};
   }
 
-  Result<void> add(const Exact& want) {
+  Result<void> add(const Exact& want, const Allocation& has) {
     std::optional<GpuType> type;
     if (want.gpus.empty()) return Error{"grants less than one GPU"};
     for (const auto& slice : want.gpus.slices()) {
+      // A job may keep what it has on a node that leaves; nobody else could use it.
+      if (leaves(slice.node) && (slice.mask & ~has.mask_on(slice.node)) == 0) continue;
       if (auto ok = on_node(slice.node, type); !ok) return ok;
+      if (*type != want.gpus.type()) return Error{"names GPUs of another type"};
       const int size = cluster_.node(slice.node).gpus;
-      if (size < 64 && (slice.mask >> static_cast<unsigned>(size)) != 0)
+      if (size < 64 && (slice.mask >> static_cast<unsigned>(size)) != 0) {
         return Error{"names a GPU its node lacks"};
+      }
       auto& taken = exact_[slice.node];
       if ((taken & slice.mask) != 0) return Error{"gives one GPU to two jobs"};
       taken |= slice.mask;
@@ -60,6 +64,10 @@ class Usage {
                                cluster_.usable(type), cluster_.type_name(type))};
     }
     return {};
+  }
+
+  [[nodiscard]] bool leaves(NodeId node) const {
+    return node.index() < cluster_.nodes().size() && cluster_.node(node).state != NodeState::up;
   }
 
   Result<void> on_node(NodeId node, std::optional<GpuType>& type) const {
@@ -85,7 +93,7 @@ Result<void> check_grant(const Grant& grant, const Snapshot& snapshot, Usage& us
   if (!as_now && gpus != job->spec->requested && !job->spec->limits.legal(gpus)) {
     return Error{fmt::format("grants {} GPUs, which the job cannot use", gpus)};
   }
-  return std::visit([&](const auto& want) { return usage.add(want); }, grant.want);
+  return std::visit([&](const auto& want) { return usage.add(want, job->target); }, grant.want);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The seam to the machines: the simulator, this machine, Slurm, Kubernetes. An engine carries out
 // commands and reports facts; it never decides. A command whose generation is not newer than the
-// last one of its job changes nothing. GPUs count as used until Released, Finished or Failed.
+// last one of its job changes nothing. GPUs count as used until Released, Finished or Failed. A job
+// that has finished obeys nothing more; a Resize that finds its job failed is answered by Failed of
+// the new generation, a Stop by Released without GPUs. engine_contract.h tests all this.
 #pragma once
 
 #include <optional>

@@ -13,6 +13,7 @@ Scheduler::Scheduler(Cluster cluster, Placement placement)
 const Snapshot& Scheduler::ask(Time now) {
   CHECK(now >= state_.snapshot.now);
   state_.snapshot.now = now;  // a decision may come later than the last event
+  asked_at_ = now;
   state_.decision_due = false;
   told_ = state_.snapshot.changed.size();
   return state_.snapshot;
@@ -27,13 +28,15 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
     if (const JobView* job = jobs.find(finished->job)) released = job->held;
   } else if (auto* failed = std::get_if<Failed>(&event)) {
     if (const JobView* job = jobs.find(failed->job)) released = job->held;
+  } else if (auto* halted = std::get_if<Released>(&event); halted != nullptr && halted->stopped) {
+    if (const JobView* job = jobs.find(halted->job)) released = job->held;
   }
   fold(state_, now, event);
   if (auto* decided = std::get_if<Decided>(&event)) {
     carry_out(std::move(decided->decision), reaction);
   } else if (auto* given_up = std::get_if<Released>(&event)) {
     if (JobView* job = jobs.find(given_up->job)) issue(*job, reaction);
-    released = std::move(given_up->gpus);
+    if (!given_up->stopped) released = std::move(given_up->gpus);
   }
   issue_waiting(released, reaction);
 }
@@ -48,17 +51,16 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
     std::erase_if(decision.run, [&](const Grant& g) { return jobs.find(g.job) == nullptr; });
     std::erase_if(decision.reject, [&](const Reject& r) { return jobs.find(r.job) == nullptr; });
   }
+  if (decision.again_at && *decision.again_at > asked_at_ &&
+      *decision.again_at <= state_.snapshot.now) {  // it came while the policy was thinking
+    decision.again_at.reset();
+    state_.decision_due = true;
+  }
   if (state_.unpreemptible > 0) keep_unpreemptible(decision);
   auto changes = retarget(decision);
   if (!changes) {
     reaction.refused = changes.error().message;
     return;
-  }
-  for (auto& reject : decision.reject) {
-    state_.unpreemptible -= jobs.find(reject.job)->spec->preemptible ? 0 : 1;
-    jobs.erase(reject.job);
-    state_.snapshot.changed.push_back(reject.job);
-    reaction.rejected.push_back(std::move(reject));
   }
   state_.again_at = decision.again_at;
   state_.targeted.clear();
@@ -68,6 +70,12 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
     issue(*jobs.find(change.job), reaction);
     reaction.changes.push_back(std::move(change));
   }
+  for (auto& reject : decision.reject) {  // last: it may have had a target to take back
+    state_.unpreemptible -= jobs.find(reject.job)->spec->preemptible ? 0 : 1;
+    jobs.erase(reject.job);
+    state_.snapshot.changed.push_back(reject.job);
+    reaction.rejected.push_back(std::move(reject));
+  }
 }
 
 void Scheduler::keep_unpreemptible(Decision& decision) {
@@ -75,7 +83,8 @@ void Scheduler::keep_unpreemptible(Decision& decision) {
   for (const auto& grant : decision.run) named_.mark(grant.job.index());
   for (const JobId id : state_.targeted) {
     const JobView* job = state_.snapshot.jobs.find(id);
-    if (job == nullptr || job->spec->preemptible || job->target.empty()) continue;
+    if (job == nullptr || job->spec->preemptible) continue;
+    if (job->held.empty() || job->target.empty()) continue;
     if (!named_.marked(id.index())) decision.run.push_back({id, Exact{job->target}});
   }
 }

@@ -53,6 +53,7 @@ class Scheduler {
   void keep_unpreemptible(Decision& decision);
 
   State state_;
+  Time asked_at_ = kStart;
   std::size_t told_ = 0;  // how many of snapshot.changed the policy now deciding has been told
   Marks named_;
   Validator validator_;

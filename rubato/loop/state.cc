@@ -51,13 +51,16 @@ struct Folder {
     JobView* job = current(state, e.job, e.generation);
     if (job == nullptr) return;
     job->progress = e.progress;
-    job->release_due -= e.gpus.gpus();
+    const int held_before = job->held.gpus();
+    set_held(state, *job, e.stopped ? Allocation() : minus(job->held, e.gpus));
+    job->release_due = e.stopped ? 0 : job->release_due - (held_before - job->held.gpus());
     if (e.stopped) job->phase = Phase::pending;
-    set_held(state, *job, minus(job->held, e.gpus));
   }
 
+  // Of any generation: a command that crossed with the end cannot undo it, and no answer to it will
+  // come.
   void operator()(const Finished& e) const {
-    JobView* job = current(state, e.job, e.generation);
+    JobView* job = state.snapshot.jobs.find(e.job);
     if (job == nullptr) return;
     set_held(state, *job, Allocation());
     drop_target(state, *job);
@@ -86,11 +89,11 @@ struct Folder {
     // A job that was still waiting to be started there must be decided anew.
     for (const JobId id : state.targeted) {
       JobView* job = state.snapshot.jobs.find(id);
-      if (job == nullptr || (job->target.mask_on(e.node) & ~job->held.mask_on(e.node)) == 0)
-        continue;
-      drop_target(state, *job);
-      job->target = job->held;
-      for (const auto& slice : job->held.slices()) state.free.take(slice);
+      if (job == nullptr) continue;
+      const Allocation waits_for = minus(job->target, job->held);
+      if (waits_for.mask_on(e.node) == 0) continue;
+      state.free.give(waits_for);
+      job->target.remove(waits_for);
       note_change(state, id);
     }
   }

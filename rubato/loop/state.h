@@ -27,7 +27,7 @@ struct State {
   bool decision_due = false;     // something a policy should look at has happened
 };
 
-// Folds one event. Events of an older generation change nothing.
+// Folds one event. Events of an older generation change nothing, but for Finished, which is final.
 // Decided is not folded here but by the Scheduler, which knows the placement.
 void fold(State& state, Time now, const Event& event);
 

@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <type_traits>
 #include <utility>
 
 namespace rubato {
 namespace {
+
+// The kinds of a Want, as index() numbers them.
+constexpr std::size_t kCount = 0, kSpread = 1, kExact = 2;
+static_assert(std::is_same_v<std::variant_alternative_t<kCount, Want>, Count>);
+static_assert(std::is_same_v<std::variant_alternative_t<kSpread, Want>, Spread>);
+static_assert(std::is_same_v<std::variant_alternative_t<kExact, Want>, Exact>);
 
 // What a job keeps of its present GPUs, given its wish.
 Allocation kept(Placement placement, const Allocation& now, const Count& want) {
@@ -97,14 +104,19 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
     wants.push_back(&grant.want);
   }
 
-  // ... then all that is gained.
-  for (std::size_t i = 0; i < wants.size(); ++i) {
-    Change& change = changes[static_cast<std::size_t>(first_wish) + i];
-    const bool placed = std::visit(
-        [&](const auto& want) { return fill(placement_, free, change.target, want); }, *wants[i]);
-    if (!placed)
-      return Error{fmt::format("job {}: the GPUs it was granted are not free", change.job.value())};
-    change.kind = kind_of(jobs.find(change.job)->target, change.target);
+  // ... then all that is gained: the narrowest wishes first, so that none takes what another needs.
+  for (const std::size_t kind : {kExact, kSpread, kCount}) {
+    for (std::size_t i = 0; i < wants.size(); ++i) {
+      if (wants[i]->index() != kind) continue;
+      Change& change = changes[static_cast<std::size_t>(first_wish) + i];
+      const bool placed = std::visit(
+          [&](const auto& want) { return fill(placement_, free, change.target, want); }, *wants[i]);
+      if (!placed) {
+        return Error{
+            fmt::format("job {}: the GPUs it was granted are not free", change.job.value())};
+      }
+      change.kind = kind_of(jobs.find(change.job)->target, change.target);
+    }
   }
   std::erase_if(changes, [&](const Change& c) {
     return c.kind == Change::Kind::move && c.target == jobs.find(c.job)->target;

@@ -24,8 +24,8 @@ class Differ {
 
   // `targeted` are the jobs that may have a target now. Takes and gives GPUs in `free`; the caller
   // stores the new targets. Jobs keep the GPUs they have wherever the wish allows; shrinks come
-  // before grows. Fails, changing nothing, if wishes for exact GPUs or nodes collide with GPUs that
-  // other jobs keep.
+  // before grows. Fails if wishes for exact GPUs or nodes collide with GPUs that other jobs keep;
+  // `free` is then spoilt, so who grants such wishes keeps a copy. Numbers that fit never fail.
   [[nodiscard]] Result<std::vector<Change>> diff(const Decision& decision, const JobTable& jobs,
                                                  const std::vector<JobId>& targeted,
                                                  FreeGpus& free);

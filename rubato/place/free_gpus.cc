@@ -66,7 +66,7 @@ Slice FreeGpus::take(NodeId node, int gpus) {
     taken |= rest & (~rest + 1);
     rest &= rest - 1;
   }
-  change(node, rest, true);
+  change(node, rest, places_[node.index()].up);
   return {node, taken};
 }
 

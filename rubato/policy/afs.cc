@@ -1,6 +1,7 @@
 #include "rubato/policy/afs.h"
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace rubato {
@@ -95,7 +96,9 @@ Afs::Contender Afs::enter(const JobView& job, Time now) const {
     const int smallest = job.spec->limits.smallest();
     const WorkRate alone = job.speed->on(GpuType(), smallest);
     const Work done = job.work - job.progress.left(now);
-    c.left = done + config.prior_seconds * alone;
+    // In whole milliseconds: the last bits of `done` would betray the work left.
+    const double done_seconds = std::round(done / alone * 1e3) / 1e3;
+    c.left = (done_seconds + config.prior_seconds) * alone;
     c.served = job.attained(now).gpu_seconds();
   }
   return c;

@@ -20,48 +20,59 @@ double key_of(const JobView& job) {
 struct Planned {
   const JobView* job = nullptr;
   int gpus = 0;
+  GpuType type;
   Progress progress;
 
   [[nodiscard]] Time end() const {
     return progress.at + from_seconds(progress.work_left / progress.rate);
   }
-  void resize(int to, Time now) {
-    if (to == gpus) return;
+  void resize(int to, GpuType of, Time now) {
+    if (to == gpus && (of == type || to == 0)) return;
     gpus = to;
+    type = of;
     const WorkRate rate = to == 0 ? 0 : job->speed->on(GpuType(), to);
     progress = {progress.left(now), to == 0 ? now : now + job->spec->restart_cost, rate};
   }
 };
 
-// Runs the jobs, in this order of priority and with no arrivals, to the end. nullopt if one of them
-// other than `candidate` misses its deadline; else when the candidate ends.
+struct Outlook {
+  std::optional<Time> end;  // of the candidate; nullopt if it cannot run on the GPUs that are up
+  std::set<JobId> late;     // others that miss their deadline
+};
+
+// Runs the jobs, in this order of priority and with no arrivals, to the end.
 template <class Size>
-std::optional<Time> end_of(const JobView& candidate, const std::vector<const JobView*>& order,
-                           const Snapshot& snapshot, const Size& size) {
+Outlook run_ahead(const JobView* candidate, const std::vector<const JobView*>& order,
+                  const Snapshot& snapshot, const Size& size) {
   std::vector<Planned> left;
   left.reserve(order.size());
-  for (const JobView* job : order) left.push_back({job, job->target.gpus(), job->progress});
-  std::optional<Time> candidate_end;
+  for (const JobView* job : order)
+    left.push_back({job, job->target.gpus(), job->target.type(), job->progress});
+  Outlook outlook;
   Time now = snapshot.now;
   while (!left.empty()) {
     Room room(snapshot.cluster);
     Time next = kNever;
     for (auto& planned : left) {
       const int gpus = size(*planned.job, room.largest());
-      if (gpus > 0) room.take(gpus, std::nullopt);
-      planned.resize(gpus, now);
+      // As in GangQueue::fill: who runs stays on its type if that has room.
+      const auto kept = planned.gpus > 0 ? std::optional(planned.type) : std::nullopt;
+      planned.resize(gpus, gpus > 0 ? room.take(gpus, kept) : GpuType(), now);
       if (gpus > 0) next = std::min(next, std::max(now, planned.end()));
     }
-    if (next == kNever) return std::nullopt;
-    now = next;
     for (const auto& planned : left) {
-      if (planned.gpus == 0 || planned.end() > now) continue;
-      if (planned.job == &candidate) candidate_end = now;
-      if (planned.job != &candidate && now > deadline_of(*planned.job)) return std::nullopt;
+      const bool ends = planned.gpus > 0 && planned.end() <= next;
+      if (planned.job == candidate) {
+        if (ends) outlook.end = next;
+      } else if (next == kNever || (ends && next > deadline_of(*planned.job))) {
+        outlook.late.insert(planned.job->id);
+      }
     }
+    if (next == kNever) break;
+    now = next;
     std::erase_if(left, [&](const Planned& p) { return p.gpus > 0 && p.end() <= now; });
   }
-  return candidate_end;
+  return outlook;
 }
 
 }  // namespace
@@ -83,7 +94,9 @@ int Edf::size(const JobView& job, int cluster, int room) const {
     best_rate = std::max(best_rate, rate);
     chosen = gpus;
   }
-  return chosen;
+  if (chosen > 0) return chosen;
+  const int least = least_gpus(*job.spec, *job.speed);  // no measured count keeps all limits
+  return least <= room ? least : 0;
 }
 
 int Edf::least_gpus(const JobSpec& spec, const SpeedModel& speed) const {
@@ -108,15 +121,24 @@ std::optional<Reject> Edf::judge(const JobView& job, const Snapshot& snapshot, S
     return std::upper_bound(others.begin(), others.end(), deadline,
                             [](Time d, const JobView* other) { return d < deadline_of(*other); });
   };
+  // Who is late even without this job, because of a fault, is no reason to refuse it.
+  std::optional<std::set<JobId>> late_anyway;
+  const auto harms = [&](const std::set<JobId>& late) {
+    if (late.empty()) return false;
+    if (!late_anyway) late_anyway = run_ahead(nullptr, others, snapshot, sized).late;
+    return !std::includes(late_anyway->begin(), late_anyway->end(), late.begin(), late.end());
+  };
   Time deadline = *job.spec->deadline;
-  for (auto at = place(deadline);; ++at) {
+  for (;;) {
+    const auto at = place(deadline);
     std::vector<const JobView*> order(others.begin(), at);
     order.push_back(&job);
     order.insert(order.end(), at, others.end());
-    const auto end = end_of(job, order, snapshot, sized);
-    if (end && *end <= deadline) break;
+    const auto [end, late] = run_ahead(&job, order, snapshot, sized);
+    const bool possible = end && !harms(late);
+    if (possible && *end <= deadline) break;
     // Would it be admitted with a later deadline that still keeps its place in the order?
-    if (end && (at == others.end() || *end < deadline_of(**at))) {
+    if (possible && (at == others.end() || *end < deadline_of(**at))) {
       deadline = *end;
       break;
     }

@@ -125,8 +125,10 @@ class GangQueue {
   void move_waiting(JobId job, Rank rank);
 
   [[nodiscard]] std::int64_t next_stamp() { return ++last_stamp_; }
-  // Before all stamps given out so far.
-  [[nodiscard]] std::int64_t front_stamp() { return --first_stamp_; }
+  // Before all stamps given out so far; of several in a row, the first.
+  [[nodiscard]] std::int64_t front_stamp(std::size_t count = 1) {
+    return first_stamp_ -= static_cast<std::int64_t>(count);
+  }
 
   [[nodiscard]] const std::vector<Gang>& running() const { return running_; }
 

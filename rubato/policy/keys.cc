@@ -23,7 +23,7 @@ Key whole_key(std::string name, long long fallback, long long least, long long m
 Key number_key(std::string name, double fallback, double least, double most, std::string help) {
   auto canonical = [=](std::string_view text) -> Result<std::string> {
     const auto value = parse_double(text);
-    if (value && *value >= least && *value <= most) return shortest(*value);
+    if (value && *value >= least && *value <= most) return shortest(*value + 0.0);  // no "-0"
     return Error{fmt::format("must be a number from {} to {}", least, most)};
   };
   return {std::move(name), shortest(fallback), std::move(help), std::move(canonical)};

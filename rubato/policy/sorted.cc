@@ -4,23 +4,24 @@
 
 namespace rubato {
 
-double remaining_micros(const JobView& job, Time now) {
+double remaining_micros(const JobView& job, Time now, bool paused) {
   // A running job's rate is known; another's is looked up.
-  const WorkRate rate =
-      job.progress.rate > 0 ? job.progress.rate : job.speed->on(GpuType(), job.spec->requested);
-  return static_cast<double>(std::llround(job.progress.left(now) / rate * 1e6));
+  const WorkRate rate = job.progress.rate > 0 && !paused
+                            ? job.progress.rate
+                            : job.speed->on(GpuType(), job.spec->requested);
+  return std::round(job.progress.left(now) / rate * 1e6);
 }
 
-double Sorted::key(const JobView& job, Time now) const {
+double Sorted::key(const JobView& job, Time now, bool paused) const {
   switch (config.order) {
     case Order::submission:
       return 0;
     case Order::gpus:
       return job.spec->requested;
     case Order::remaining_time:
-      return remaining_micros(job, now);
+      return remaining_micros(job, now, paused);
     case Order::remaining_service:
-      return remaining_micros(job, now) * job.spec->requested;
+      return remaining_micros(job, now, paused) * job.spec->requested;
   }
   return 0;
 }
@@ -28,18 +29,30 @@ double Sorted::key(const JobView& job, Time now) const {
 Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
   GangQueue& queue = state.queue;
   if (!config.preempts) queue.return_thrown_off(snapshot);
+  std::int64_t ahead = queue.front_stamp(queue.running().size());
   queue.rerank_running(snapshot, [&](Gang& gang, const JobView& job) {
-    // A key that stays, stays in its place; one that changes goes behind those that had it before.
+    // A key that stays, stays in its place. One that falls goes behind those that had it before,
+    // and one that rises (a slower placement than hoped for) ahead of them.
     const double now = key(job, snapshot.now);
-    if (now != gang.rank.key) gang.rank = {0, now, queue.next_stamp()};
+    if (now < gang.rank.key) {
+      gang.rank = {0, now, queue.next_stamp()};
+    } else if (now > gang.rank.key) {
+      gang.rank = {0, now, ahead};
+    }
+    ++ahead;
     // Who may not be preempted comes before all that wait.
     if (!config.preempts) gang.rank.level = -1;
   });
   queue.sync(snapshot, [&](const JobView& job) {
     return std::pair(Rank{0, key(job, snapshot.now), queue.next_stamp()}, job.spec->requested);
   });
-  const auto outcome = queue.fill(
+  auto outcome = queue.fill(
       snapshot, config.head_blocks ? GangQueue::Blocking::head_blocks : GangQueue::Blocking::skip);
+  // Who waits from now on is no longer held up by where it was placed.
+  for (auto& gang : outcome.preempted) {
+    const double waiting = key(*snapshot.jobs.find(gang.job), snapshot.now, true);
+    if (waiting != gang.rank.key) gang.rank = {0, waiting, queue.next_stamp()};
+  }
   queue.settle(outcome);
   return to_decision(outcome);
 }

@@ -19,7 +19,6 @@ std::size_t queue_of(int level) { return static_cast<std::size_t>(level / 2); }
 GittinsTable::GittinsTable(std::vector<double> samples, double quantum)
     : samples_(std::move(samples)) {
   std::sort(samples_.begin(), samples_.end());
-  samples_.erase(std::unique(samples_.begin(), samples_.end()), samples_.end());
   std::vector<double> sums{0};
   for (const double d : samples_) sums.push_back(sums.back() + d);
   for (const double d : samples_) {
@@ -66,7 +65,10 @@ void Tiresias::expect_promotion(const JobView& job, Time now, State& state) cons
   const auto forgiven = state.forgiven_time.find(job.id);
   const Duration executed =
       job.ran(now) - (forgiven == state.forgiven_time.end() ? Duration(0) : forgiven->second);
-  const Time at = now + std::max(Duration(1), from_seconds(config.promote * seconds(executed)));
+  if (executed == Duration(0)) return;
+  const Time stopped = job.held.empty() ? job.last_ran : now;  // a fault may have come first
+  const Time at =
+      std::max(stopped + from_seconds(config.promote * seconds(executed)), now + Duration(1));
   state.promotions.emplace(at, job.id);
   state.promotion_of[job.id] = at;
 }

@@ -43,9 +43,9 @@ void Recorder::advance(Time now) {
   const double passed = seconds(now - now_);
   const int waiting = active_ - running_;
   active_seconds_ += passed * active_;
-  queue_seconds_ += passed * waiting;
-  busy_seconds_ += passed * busy_;
-  efficiency_seconds_ += passed * speedups_;
+  sums_.queue += passed * waiting;
+  sums_.busy += passed * busy_;
+  sums_.efficiency += passed * speedups_;
   if (options_.timeline) {
     const double gpus = cluster_.installed();
     series_.add(now_, now,
@@ -64,7 +64,7 @@ void Recorder::submitted(Time now, JobId job) {
 void Recorder::rejected(Time now, const Reject& reject, bool was_active) {
   advance(now);
   if (was_active) --active_;
-  jobs_[reject.job.index()].rejected = reject.reason;
+  jobs_[reject.job.index()].rejected = reject.reason.empty() ? "no reason given" : reject.reason;
   jobs_[reject.job.index()].earliest = reject.earliest;
 }
 
@@ -103,6 +103,7 @@ void Recorder::finished(Time now, JobId job) {
   active_integral_[job.index()].second = active_seconds_;
   jobs_[job.index()].end = now;
   last_end_ = now;
+  until_last_end_ = sums_;
 }
 
 void Recorder::failed(Time now, JobId job) {
@@ -212,9 +213,9 @@ Metrics Recorder::metrics() const {
   }
   if (last_end_ > kStart) {
     const double span = seconds(last_end_);
-    m.avg_queue_length = queue_seconds_ / span;
-    m.gpu_busy = busy_seconds_ / (span * cluster_.installed());
-    m.cluster_efficiency = efficiency_seconds_ / (span * cluster_.installed());
+    m.avg_queue_length = until_last_end_.queue / span;
+    m.gpu_busy = until_last_end_.busy / (span * cluster_.installed());
+    m.cluster_efficiency = until_last_end_.efficiency / (span * cluster_.installed());
   }
   m.preemptions = preemptions_;
   m.resizes = resizes_;

@@ -97,7 +97,12 @@ class Recorder {
   Time last_end_ = kStart;
   int active_ = 0, running_ = 0, busy_ = 0;
   double speedups_ = 0;
-  double active_seconds_ = 0, queue_seconds_ = 0, busy_seconds_ = 0, efficiency_seconds_ = 0;
+  double active_seconds_ = 0;
+  struct Sums {  // over time
+    double queue = 0, busy = 0, efficiency = 0;
+  };
+  Sums sums_;
+  Sums until_last_end_;  // what comes after the makespan does not count in its means
   std::size_t preemptions_ = 0, resizes_ = 0, migrations_ = 0, failures_ = 0;
   StepSeries<series_count> series_;
   std::vector<Stretch> stretches_;

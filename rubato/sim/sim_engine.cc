@@ -15,8 +15,7 @@ void SimEngine::carry_out(Time now, std::span<const Command> commands) {
   for (const auto& command : commands) {
     if (const auto* start = std::get_if<Start>(&command))
       use(now, start->job, start->generation, start->gpus);
-    if (const auto* resize = std::get_if<Resize>(&command))
-      use(now, resize->job, resize->generation, resize->gpus);
+    if (const auto* change = std::get_if<Resize>(&command)) resize(now, *change);
     if (const auto* halt = std::get_if<Stop>(&command)) stop(now, halt->job, halt->generation);
   }
 }
@@ -29,6 +28,7 @@ void SimEngine::collect(Time now, std::vector<Event>& facts) {
     ends_.pop();
     Run& run = runs_[id.index()];
     run.gpus = Allocation();
+    run.ended = true;
     facts.emplace_back(Finished{id, run.generation});
   }
 }
@@ -48,10 +48,25 @@ WorkRate SimEngine::true_rate(JobId id, const Allocation& gpus) const {
   return workload_.jobs[id.index()].speed->rate(shape);
 }
 
-void SimEngine::use(Time now, JobId id, Generation generation, const Allocation& gpus) {
+SimEngine::Run* SimEngine::accept(JobId id, Generation generation) {
   Run& run = runs_[id.index()];
-  if (generation <= run.generation) return;
+  if (run.ended || generation <= run.generation) return nullptr;
   run.generation = generation;
+  return &run;
+}
+
+void SimEngine::resize(Time now, const Resize& command) {
+  Run& run = runs_[command.job.index()];
+  if (!run.gpus.empty()) return use(now, command.job, command.generation, command.gpus);
+  // It was thrown off its GPUs while the command was on its way.
+  if (accept(command.job, command.generation) == nullptr) return;
+  facts_.emplace_back(Failed{command.job, command.generation, run.progress});
+}
+
+void SimEngine::use(Time now, JobId id, Generation generation, const Allocation& gpus) {
+  Run* found = accept(id, generation);
+  if (found == nullptr) return;
+  Run& run = *found;
   if (run.gpus == gpus) return;
   Allocation released = minus(run.gpus, gpus);
   run.gpus = gpus;
@@ -69,13 +84,12 @@ void SimEngine::use(Time now, JobId id, Generation generation, const Allocation&
 }
 
 void SimEngine::stop(Time now, JobId id, Generation generation) {
-  Run& run = runs_[id.index()];
-  if (generation <= run.generation) return;
-  run.generation = generation;
-  run.progress = {run.progress.left(now), now, 0};
+  Run* run = accept(id, generation);
+  if (run == nullptr) return;
+  run->progress = {run->progress.left(now), now, 0};
   ends_.erase(id.value());
   facts_.emplace_back(
-      Released{id, generation, std::exchange(run.gpus, Allocation()), run.progress, true});
+      Released{id, generation, std::exchange(run->gpus, Allocation()), run->progress, true});
 }
 
 void SimEngine::change_node(Time now, NodeId node, NodeState state) {

@@ -36,9 +36,14 @@ class SimEngine final : public Engine {
     Generation generation;
     Allocation gpus;
     Progress progress;
+    bool ended = false;
   };
 
+  // Notes the generation and gives the job, or nullptr if the command is old or the job has ended.
+  [[nodiscard]] Run* accept(JobId id, Generation generation);
+
   void use(Time now, JobId id, Generation generation, const Allocation& gpus);
+  void resize(Time now, const Resize& command);
   void stop(Time now, JobId id, Generation generation);
   [[nodiscard]] WorkRate true_rate(JobId id, const Allocation& gpus) const;
 

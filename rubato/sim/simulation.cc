@@ -14,6 +14,9 @@ namespace {
 
 using WallClock = std::chrono::steady_clock;
 
+// Jobs may last 1,000 years each, one after the other: far beyond this, time itself would overflow.
+constexpr Time kLatest = kStart + std::chrono::hours(24) * 36'525'000;
+
 double wall_ms(WallClock::time_point from) {
   return std::chrono::duration<double, std::milli>(WallClock::now() - from).count();
 }
@@ -34,6 +37,12 @@ class Simulation {
   Result<SimulationResult> run() {
     const auto begun = WallClock::now();
     while (const auto next = next_instant()) {
+      if (*next > kLatest) {
+        return Error{
+            fmt::format("the simulation has passed 100,000 years with {} of {} jobs done: "
+                        "give it fewer or shorter jobs, or more GPUs",
+                        ended_, workload_.jobs.size())};
+      }
       if (auto ok = live_through(*next); !ok) return ok.error();
     }
     SimulationResult result{recorder_.metrics(), std::move(recorder_)};
@@ -77,6 +86,7 @@ class Simulation {
   // All that happens at one instant is folded before the policy is asked, once.
   Result<void> live_through(Time now) {
     now_ = now;
+    absorb_facts();  // a job that is done at this instant does not lose to a fault
     while (next_node_event_ < options_.node_events.size() &&
            options_.node_events[next_node_event_].at <= now) {
       const NodeEvent& event = options_.node_events[next_node_event_++];
@@ -170,6 +180,7 @@ class Simulation {
   }
 
   void count_done() {
+    ++ended_;
     if (done_ != nullptr) done_->fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -187,6 +198,7 @@ class Simulation {
   std::size_t next_job_ = 0;
   std::size_t next_node_event_ = 0;
   std::size_t events_ = 0;
+  std::size_t ended_ = 0;
   std::vector<Event> facts_;
   Reaction reaction_;
   std::string refused_;

@@ -1,0 +1,206 @@
+#include "rubato/policy/sorted.h"
+
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include "rubato/policy/testing.h"
+
+namespace rubato {
+namespace {
+
+using testing::Draft;
+using testing::make_policy;
+using testing::World;
+
+struct Schedule {
+  std::string policy;
+  std::vector<double> start_s, end_s;
+};
+
+void expect_schedules(const std::string& cluster, const std::vector<Draft>& jobs,
+                      const std::vector<Schedule>& expected) {
+  for (const auto& row : expected) {
+    const auto policy = make_policy(row.policy);
+    const auto fates = World(cluster).run(*policy, jobs);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      EXPECT_EQ(fates[i].start, time_at(row.start_s[i])) << row.policy << " starts job " << i;
+      EXPECT_EQ(fates[i].end, time_at(row.end_s[i])) << row.policy << " ends job " << i;
+    }
+  }
+}
+
+TEST(Sorted, WholeSchedules) {
+  // 4 GPUs. Job 1 does not fit beside job 0; jobs 2 and 3 would.
+  expect_schedules("1x4",
+                   {{.gpus = 3, .work = 10},
+                    {.gpus = 2, .work = 5, .submit_s = 1},
+                    {.gpus = 1, .work = 4, .submit_s = 2},
+                    {.gpus = 1, .work = 1, .submit_s = 3}},
+                   {{"fifo", {0, 10, 10, 10}, {10, 15, 14, 11}},
+                    {"fifo-backfill", {0, 10, 2, 6}, {10, 15, 6, 7}},
+                    // At 1 s job 1 displaces job 0 (fewer GPUs), and with 2 and 3 fills the cluster.
+                    {"sjf", {0, 1, 2, 3}, {15, 6, 6, 4}},
+                    // At 1 s: 9 s of job 0 against 5 s of job 1.
+                    {"srtf", {0, 1, 2, 3}, {15, 6, 6, 4}},
+                    // At 1 s: 27 GPU-s against 10 GPU-s.
+                    {"srsf", {0, 1, 2, 3}, {15, 6, 6, 4}}});
+  // srtf runs the wide short job first, srsf the narrow ones.
+  expect_schedules("1x4",
+                   {{.gpus = 4, .work = 3}, {.gpus = 2, .work = 5}, {.gpus = 2, .work = 4}},
+                   {{"srtf", {0, 3, 3}, {3, 8, 7}}, {"srsf", {5, 0, 0}, {8, 5, 4}}});
+  // Restart costs come with the first start and with every return.
+  expect_schedules("1x1",
+                   {{.gpus = 1, .work = 10, .restart_s = 2},
+                    {.gpus = 1, .work = 1, .submit_s = 5, .restart_s = 1}},
+                   {{"fifo", {0, 12}, {12, 14}},
+                    {"srtf", {0, 5}, {16, 7}}});  // 2+3 s, away 5..7, then 2+7 s
+}
+
+TEST(Sorted, FifoHeadOfLineBlocksAndBackfillDoesNot) {
+  for (const bool blocks : {true, false}) {
+    const auto policy = make_policy(blocks ? "fifo" : "fifo-backfill");
+    World world("1x4");
+    world.submit({.gpus = 3, .work = 100});
+    world.submit({.gpus = 2, .work = 100});
+    const JobId small = world.submit({.gpus = 1, .work = 100});
+    EXPECT_EQ(world.decide(*policy), blocks ? "0x3" : "0x3 2x1");
+    if (!blocks) world.finish(small);
+    world.pass(1).finish(JobId(0));
+    EXPECT_EQ(world.decide(*policy), blocks ? "1x2 2x1" : "1x2");
+    // A running job is never preempted for an older one that waits.
+    world.submit({.gpus = 4, .work = 1});
+    world.submit({.gpus = 1, .work = 1});
+    EXPECT_EQ(world.decide(*policy), blocks ? "1x2 2x1" : "1x2 4x1");
+  }
+}
+
+TEST(Sorted, FifoReturnsAJobThrownOffToItsPlace) {
+  for (const auto* name : {"fifo", "fifo-backfill"}) {
+    const auto policy = make_policy(name);
+    World world("1x4");
+    world.submit({.gpus = 3, .work = 100});
+    world.submit({.gpus = 1, .work = 100});
+    world.submit({.gpus = 3, .work = 100});
+    EXPECT_EQ(world.decide(*policy), "0x3 1x1");
+    world.pass(1).throw_off(JobId(0));
+    EXPECT_EQ(world.decide(*policy), "0x3 1x1") << "before job 2, which is younger";
+    world.pass(1).throw_off(JobId(1));
+    world.throw_off(JobId(0));
+    EXPECT_EQ(world.decide(*policy), "0x3 1x1");
+  }
+}
+
+TEST(Sorted, SjfTakesFewestGpusFirstAndPreempts) {
+  const auto policy = make_policy("sjf");
+  World world("1x4");
+  world.submit({.gpus = 4, .work = 100});
+  EXPECT_EQ(world.decide(*policy), "0x4");
+  world.submit({.gpus = 2, .work = 100});
+  EXPECT_EQ(world.decide(*policy), "1x2");
+  world.submit({.gpus = 3, .work = 1});
+  EXPECT_EQ(world.decide(*policy), "1x2");
+  world.submit({.gpus = 2, .work = 100});  // the same size: behind job 1, before job 2
+  world.submit({.gpus = 2, .work = 1});
+  EXPECT_EQ(world.decide(*policy), "1x2 3x2");
+  world.submit({.gpus = 1, .work = 1});
+  EXPECT_EQ(world.decide(*policy), "1x2 5x1");
+}
+
+// A running job comes down to the remaining time of one that waits: "ties keep the previous order"
+// means that who was behind stays behind, and who was ahead stays ahead.
+TEST(Sorted, TiesKeepThePreviousOrder) {
+  {
+    const auto policy = make_policy("srtf");
+    World world("1x4");
+    world.submit({.gpus = 3, .work = 8});
+    world.submit({.gpus = 2, .work = 10});  // waits behind job 0
+    EXPECT_EQ(world.decide(*policy), "0x3");
+    world.submit({.gpus = 1, .work = 10});  // runs beside job 0 and comes down to 9, past job 1
+    EXPECT_EQ(world.decide(*policy), "0x3 2x1");
+    world.pass(1).submit({.gpus = 3, .work = 9});  // ties with job 2, which was there before
+    EXPECT_EQ(world.decide(*policy), "0x3 2x1");
+    world.finish(JobId(0));
+    EXPECT_EQ(world.decide(*policy), "2x1 3x3") << "2 and 3 have 9 s, job 1 has 10";
+  }
+  {
+    const auto policy = make_policy("srtf");
+    World world("1x2");
+    world.submit({.gpus = 1, .work = 20});
+    world.submit({.gpus = 2, .work = 18});
+    EXPECT_EQ(world.decide(*policy), "1x2");
+    world.throw_off(JobId(1));
+    world.submit({.gpus = 1, .work = 3});  // keeps job 1 off, so that job 0 may run
+    EXPECT_EQ(world.decide(*policy), "0x1 2x1");
+    world.pass(2);  // job 0 has 18 s left, as job 1, which stood before it
+    world.finish(JobId(2));
+    EXPECT_EQ(world.decide(*policy), "1x2") << "the waiting job was ahead and stays ahead";
+  }
+  {
+    const auto policy = make_policy("srtf");
+    World world("1x1");
+    world.submit({.gpus = 1, .work = 10});
+    EXPECT_EQ(world.decide(*policy), "0x1");
+    world.pass(4).submit({.gpus = 1, .work = 6});
+    EXPECT_EQ(world.decide(*policy), "0x1") << "a newcomer with the same time left waits";
+    world.submit({.gpus = 1, .work = 5.999999});
+    EXPECT_EQ(world.decide(*policy), "2x1") << "a microsecond less is less";
+  }
+  {
+    const auto policy = make_policy("srsf");
+    World world("1x4");
+    world.submit({.gpus = 4, .work = 5});
+    EXPECT_EQ(world.decide(*policy), "0x4");
+    world.pass(1).submit({.gpus = 1, .work = 16});  // 4 x 4 s against 1 x 16 s
+    EXPECT_EQ(world.decide(*policy), "0x4");
+    world.submit({.gpus = 3, .work = 5});
+    EXPECT_EQ(world.decide(*policy), "1x1 2x3") << "15 GPU-s first, then 16; job 0 does not fit";
+  }
+}
+
+// A placement can make a job slower than hoped for: its time left grows to that of one behind it.
+TEST(Sorted, AJobThatSlowsDownToATieStaysAhead) {
+  const auto policy = make_policy("srtf");
+  World world("1x2");
+  for (const double work : {5.0, 5.0, 10.0, 10.0}) world.submit({.gpus = 1, .work = work});
+  EXPECT_EQ(world.decide(*policy), "0x1 1x1");
+  for (const JobId id : {JobId(0), JobId(1)}) world.job(id).progress.rate = 0.5;
+  world.submit({.gpus = 2, .work = 50});
+  EXPECT_EQ(world.decide(*policy), "0x1 1x1");
+  world.throw_off(JobId(0));  // and back to 5 s
+  world.job(JobId(1)).progress.rate = 0.25;
+  EXPECT_EQ(world.decide(*policy), "0x1 2x1") << "job 1 has 20 s left";
+}
+
+TEST(Sorted, AWaitingJobCountsTheSpeedItAsksFor) {
+  const auto policy = make_policy("srtf");
+  World world("1x1");
+  world.submit({.gpus = 1, .work = 5});
+  EXPECT_EQ(world.decide(*policy), "0x1");
+  world.job(JobId(0)).progress.rate = 0.1;  // badly placed: 50 s left
+  world.submit({.gpus = 1, .work = 20});
+  EXPECT_EQ(world.decide(*policy), "1x1");
+  world.pass(1).submit({.gpus = 1, .work = 30});
+  EXPECT_EQ(world.decide(*policy), "0x1") << "5 s on any GPU but that one, job 1 has 19 s left";
+}
+
+TEST(Sorted, RemainingTimeOfTheLongestJobsDoesNotOverflow) {
+  World world("1x1");
+  const auto policy = make_policy("srtf");
+  world.submit({.gpus = 1, .work = 1e15});
+  world.submit({.gpus = 1, .work = 1});
+  EXPECT_GT(remaining_micros(world.job(JobId(0)), world.now()), 0);
+  EXPECT_EQ(world.decide(*policy), "1x1");
+}
+
+TEST(Sorted, RefusesABrokenState) {
+  for (const auto* text : {"{}", "[]", "null", R"({"last_stamp":1,"first_stamp":0,"running":3})",
+                           R"({"last_stamp":1,"first_stamp":0,"running":[[1]],"waiting":[]})"}) {
+    const auto loaded = make_policy("srtf")->load(parse_json(text, "test").value());
+    ASSERT_FALSE(loaded.ok()) << text;
+    EXPECT_NE(loaded.error().message.find("saved queue"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace rubato

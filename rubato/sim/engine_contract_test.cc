@@ -1,0 +1,52 @@
+#include "rubato/loop/engine_contract.h"
+
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "rubato/sim/sim_engine.h"
+#include "rubato/sim/testing.h"
+
+namespace rubato {
+namespace {
+
+class SimHarness {
+ public:
+  Facts carry_out(const std::vector<Command>& commands) {
+    now_ += from_seconds(1);
+    engine_.carry_out(now_, commands);
+    return collect();
+  }
+  Facts finish(JobId job) {
+    while (engine_.rate(job) > 0 && engine_.next_fact()) {
+      now_ = *engine_.next_fact();
+      Facts facts = collect();
+      if (!only<Finished>(facts).empty()) return facts;
+    }
+    return {};
+  }
+  Facts break_node(NodeId node) {
+    break_unnoticed(node);
+    return collect();
+  }
+  void break_unnoticed(NodeId node) { engine_.change_node(now_, node, NodeState::down); }
+
+ private:
+  Facts collect() {
+    Facts facts;
+    engine_.collect(now_, facts);
+    return facts;
+  }
+
+  // The first ends first, so that finish() of it ends no other.
+  Workload workload_ =
+      workload_of({elastic_job(0, 1e4, {{1, 1}, {4, 2}}), elastic_job(0, 1e6, {{1, 1}, {4, 2}}),
+                   elastic_job(0, 1e6, {{1, 1}, {4, 2}})});
+  Cluster cluster_ = cluster_of("2x4");
+  SimEngine engine_{workload_, cluster_, false};
+  Time now_ = kStart;
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Sim, EngineContract, SimHarness);
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,433 @@
+// What must hold for every policy of the table, on random small workloads in the simulator. A policy
+// that joins the table joins these tests.
+#include <algorithm>
+#include <cctype>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/random.h"
+#include "rubato/policy/all.h"
+#include "rubato/policy/testing.h"
+#include "rubato/sim/report.h"
+#include "rubato/sim/simulation.h"
+
+namespace rubato {
+namespace {
+
+using testing::Draft;
+using testing::make_policy;
+
+const std::vector<double> kSamples = {1, 2, 3, 3, 5, 8, 8, 13, 21, 40, 80};
+
+struct Scene {
+  Cluster cluster;
+  Workload workload;
+  SimulationOptions options;
+  bool failures = false;
+};
+
+// What a scene may have.
+struct Scope {
+  bool several_types = true;
+  bool curves = true;
+  bool failures = true;
+  bool intervals = true;
+  bool placements = true;
+  bool restart_costs = true;
+};
+
+bool promotes(std::string_view policy) { return policy.find("promote") != std::string::npos; }
+
+Scope scope_of(std::string_view policy) {
+  const auto entry = parse_policies(policy).value().front().entry;
+  // At these scales a stretch between two promotions is shorter than a restart: jobs would displace
+  // each other for ever, as the paper's rule has it, and none would end.
+  return {.several_types = !entry->one_type, .restart_costs = !promotes(policy)};
+}
+
+// Few whole numbers, so that times and deadlines are often equal.
+Draft draw_job(Random& random, const Scope& scope, double submit_s) {
+  Draft job{.gpus = std::vector<int>{1, 1, 1, 2, 2, 3, 4, 6, 9}[random.below(9)],
+            .work = static_cast<double>(random.below(25)),
+            .submit_s = submit_s};
+  if (random.below(3) != 0)
+    job.deadline_s = submit_s + 5.0 * static_cast<double>(random.below(16));
+  if (scope.curves && random.below(2) == 0) {
+    double rate = 0.5;
+    for (const int gpus : {1, 2, 4, 8, 16}) {
+      if (gpus == 1 && random.below(6) == 0) continue;  // not measured on one GPU
+      rate *= random.below(5) == 0 ? 0.8 : random.uniform(1, 2);
+      job.curve.push_back({gpus, rate});
+    }
+    job.work *= 0.5;
+    job.network = random.below(2) == 0 ? 0 : 1;
+    job.batch = random.below(3) == 0 ? static_cast<int>(random.below(6)) + 1 : 0;
+    if (random.below(3) == 0) {
+      std::set<int> allowed = {job.gpus};
+      while (random.below(3) != 0) allowed.insert(static_cast<int>(random.below(12)) + 1);
+      job.allowed.assign(allowed.begin(), allowed.end());
+    }
+  }
+  return job;
+}
+
+Scene draw_scene(std::uint64_t seed, const Scope& scope) {
+  Random random(seed);
+  Scene scene;
+  const std::vector<std::string> clusters = {"1x4",  "2x4",         "5x2",
+                                             "1x12", "2x3:a,1x4:b", "1x2:a,1x3:b,2x4:c"};
+  scene.cluster = testing::cluster_of(clusters[random.below(scope.several_types ? 6 : 4)]);
+  const double restart_s =
+      random.below(2) == 0 || !scope.restart_costs ? 0 : static_cast<double>(random.below(4));
+  const auto jobs = random.below(30) + 3;
+  double submit_s = 0;
+  for (std::uint64_t i = 0; i < jobs; ++i) {
+    Draft draft = draw_job(random, scope, submit_s);
+    draft.restart_s = restart_s;
+    scene.workload.jobs.push_back(
+        {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
+    submit_s += static_cast<double>(random.below(2) * random.below(8));
+  }
+  if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(3));
+  if (scope.intervals && random.below(3) == 0)
+    scene.options.interval = from_seconds(std::vector<double>{1, 7, 2.5}[random.below(3)]);
+  scene.failures = scope.failures && random.below(2) == 0;
+  if (scene.failures) {
+    // Nodes fail on their own or all at once, at whole seconds, and come back for good.
+    for (std::size_t node = 0; node < scene.cluster.nodes().size(); ++node) {
+      double at = static_cast<double>(random.below(30));
+      const NodeId id(static_cast<NodeId::rep>(node));
+      while (random.below(3) != 0) {
+        scene.options.node_events.push_back({time_at(at), id, NodeState::down});
+        at += static_cast<double>(random.below(10));
+        scene.options.node_events.push_back({time_at(at), id, NodeState::up});
+        at += static_cast<double>(random.below(30));
+      }
+    }
+    std::stable_sort(scene.options.node_events.begin(), scene.options.node_events.end(),
+                     [](const NodeEvent& a, const NodeEvent& b) { return a.at < b.at; });
+  }
+  return scene;
+}
+
+SimulationResult must_simulate(const Scene& scene, Policy& policy) {
+  auto result = simulate(scene.workload, scene.cluster, policy, scene.options);
+  EXPECT_TRUE(result.ok()) << result.error().message;
+  return std::move(*result);
+}
+
+// All that a decision says, in order.
+std::string words(const Decision& decision) {
+  std::string text;
+  for (const auto& grant : decision.run) {
+    const auto& count = std::get<Count>(grant.want);
+    text += std::to_string(grant.job.value()) + "x" + std::to_string(count.gpus) + ":" +
+            std::to_string(count.type.value()) + " ";
+  }
+  for (const auto& reject : decision.reject) {
+    text += "!" + std::to_string(reject.job.value());
+    if (reject.earliest) text += "@" + std::to_string(reject.earliest->time_since_epoch().count());
+    text += " ";
+  }
+  if (decision.again_at)
+    text += "again " + std::to_string(decision.again_at->time_since_epoch().count());
+  return text;
+}
+
+// Passes on what another policy says and lets a test look at it.
+class Watched : public Policy {
+ public:
+  explicit Watched(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
+
+  Result<Decision> decide(const Snapshot& snapshot) override {
+    auto decision = policy_->decide(snapshot);
+    if (decision.ok() && !::testing::Test::HasFailure()) watch(snapshot, *decision);
+    return decision;
+  }
+  [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const override {
+    return policy_->least_gpus(spec, speed);
+  }
+  [[nodiscard]] Json save() const override { return policy_->save(); }
+  Result<void> load(const Json& state) override { return policy_->load(state); }
+
+ protected:
+  virtual void watch(const Snapshot& snapshot, const Decision& decision) = 0;
+  std::unique_ptr<Policy> policy_;
+};
+
+// No waiting job fits into what was left idle.
+class WorkConserving final : public Watched {
+ public:
+  using Watched::Watched;
+
+ private:
+  void watch(const Snapshot& snapshot, const Decision& decision) override {
+    std::vector<int> idle;
+    for (int t = 0; t < snapshot.cluster.types(); ++t)
+      idle.push_back(snapshot.cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
+    std::set<JobId> named;
+    for (const auto& grant : decision.run) {
+      const auto& count = std::get<Count>(grant.want);
+      idle[count.type.index()] -= count.gpus;
+      named.insert(grant.job);
+    }
+    for (const auto& reject : decision.reject) named.insert(reject.job);
+    const int most = *std::max_element(idle.begin(), idle.end());
+    for (const auto& job : snapshot.jobs) {
+      if (named.contains(job.id)) continue;
+      EXPECT_GT(least_gpus(*job.spec, *job.speed), most)
+          << "job " << job.id.value() << " waits beside idle GPUs at " << seconds(snapshot.now);
+    }
+  }
+};
+
+// The same policy three times: as it is; saved as text and loaded into a fresh one before every
+// decision; and never told what changed, so that it must look at everything.
+class Triplets final : public Watched {
+ public:
+  explicit Triplets(std::string name)
+      : Watched(make_policy(name, kSamples)),
+        name_(std::move(name)),
+        reloaded_(make_policy(name_, kSamples)),
+        rebuilt_(make_policy(name_, kSamples)) {}
+
+ private:
+  void watch(const Snapshot& snapshot, const Decision& decision) override {
+    const auto state = parse_json(reloaded_->save().dump(), "state");
+    ASSERT_TRUE(state.ok());
+    reloaded_ = make_policy(name_, kSamples);
+    const auto loaded = reloaded_->load(*state);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_EQ(words(*reloaded_->decide(snapshot)), words(decision)) << "saved and loaded";
+
+    Snapshot untold = snapshot;
+    untold.changed_since = Sequence(static_cast<Sequence::rep>(-7));
+    untold.changed.clear();
+    EXPECT_EQ(words(*rebuilt_->decide(untold)), words(decision)) << "rebuilt";
+    EXPECT_EQ(reloaded_->save().dump(), rebuilt_->save().dump());
+  }
+  std::string name_;
+  std::unique_ptr<Policy> reloaded_, rebuilt_;
+};
+
+// Each policy of the table as it is, and those with settings that matter at this scale.
+std::vector<std::string> policies() {
+  std::vector<std::string> names;
+  for (const auto& entry : all_policies()) names.push_back(entry.name);
+  for (const auto* name :
+       {"edf:count=peak", "edf:count=trace", "edf-admission:count=peak",
+        "edf-admission:count=trace", "tiresias-las:limits=6/20",
+        "tiresias-las:limits=6/20,promote=1.5", "tiresias-las:queues=2,limits=10,promote=0.1",
+        "tiresias-gittins:queues=1,quantum=4,samples=given",
+        "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given", "afs-l:find=scan",
+        "afs-p:prior=5"}) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name;
+  for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+class EveryPolicy : public ::testing::TestWithParam<std::string> {
+ protected:
+  [[nodiscard]] std::unique_ptr<Policy> make() const { return make_policy(GetParam(), kSamples); }
+
+  template <class Check>
+  void for_scenes(int scenes, const Check& check) const {
+    for (int seed = 0; seed < scenes && !HasFailure(); ++seed) {
+      SCOPED_TRACE("scene " + std::to_string(seed));
+      check(draw_scene(static_cast<std::uint64_t>(seed), scope_of(GetParam())));
+    }
+  }
+};
+
+// simulate() fails on the first decision that is not valid or not within the capacity.
+TEST_P(EveryPolicy, DecidesValidlyAndBringsEveryJobToAnEnd) {
+  for_scenes(150, [&](const Scene& scene) {
+    const auto policy = make();
+    const auto result = must_simulate(scene, *policy);
+    if (HasFailure()) return;
+    for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
+      const JobRecord& record = result.recorder.jobs()[i];
+      const SimJob& job = scene.workload.jobs[i];
+      EXPECT_NE(record.end.has_value(), !record.rejected.empty()) << "job " << i;
+      if (policy->least_gpus(*job.spec, *job.speed) > scene.cluster.largest_type()) {
+        EXPECT_FALSE(record.rejected.empty()) << "job " << i << " never fits";
+      }
+      if (record.end) {
+        EXPECT_GE(*record.start, job.submit);
+        EXPECT_GE(*record.end, *record.start + job.spec->restart_cost);
+      }
+    }
+    EXPECT_EQ(result.metrics.completed + result.metrics.rejected, scene.workload.jobs.size());
+  });
+}
+
+TEST_P(EveryPolicy, GivesTheSameBytesTwice) {
+  for_scenes(40, [&](Scene scene) {
+    scene.options.record.history = true;
+    std::vector<std::string> files;
+    for (int i = 0; i < 2; ++i) {
+      auto result = must_simulate(scene, *make());
+      std::vector<rubato::Run> runs;
+      runs.push_back({GetParam(), "", false, result.metrics, std::move(result.recorder)});
+      files.push_back(jobs_csv(scene.workload, runs));
+    }
+    EXPECT_EQ(files[0], files[1]);
+  });
+}
+
+TEST_P(EveryPolicy, IsWorkConservingWhereTheTableSaysSo) {
+  if (!parse_policies(GetParam())->front().entry->work_conserving)
+    GTEST_SKIP() << "the table says that it is not";
+  for_scenes(80, [&](const Scene& scene) {
+    WorkConserving policy(make());
+    must_simulate(scene, policy);
+  });
+}
+
+TEST_P(EveryPolicy, DecidesTheSameSavedAndLoadedOrRebuilt) {
+  for_scenes(60, [&](const Scene& scene) {
+    Triplets policy(GetParam());
+    must_simulate(scene, policy);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryPolicy, ::testing::ValuesIn(policies()), test_name);
+
+// Grant by grant against the plainest possible policy, over thousands of decisions.
+class AgainstNaive final : public Watched {
+ public:
+  AgainstNaive(std::unique_ptr<Policy> policy, std::unique_ptr<Policy> naive)
+      : Watched(std::move(policy)), naive_(std::move(naive)) {}
+  [[nodiscard]] int decisions() const { return decisions_; }
+  [[nodiscard]] int preemptions() const { return preemptions_; }
+
+ private:
+  void watch(const Snapshot& snapshot, const Decision& decision) override {
+    const auto in_order = [](Decision d) {
+      std::sort(d.run.begin(), d.run.end(),
+                [](const Grant& a, const Grant& b) { return a.job < b.job; });
+      return words(d);
+    };
+    EXPECT_EQ(in_order(decision), in_order(*naive_->decide(snapshot)))
+        << "at " << seconds(snapshot.now) << " s";
+    ++decisions_;
+    std::set<JobId> granted;
+    for (const auto& grant : decision.run) granted.insert(grant.job);
+    for (const auto& job : snapshot.jobs)
+      preemptions_ += !job.target.empty() && !granted.contains(job.id) ? 1 : 0;
+  }
+  std::unique_ptr<Policy> naive_;
+  int decisions_ = 0, preemptions_ = 0;
+};
+
+std::unique_ptr<Policy> make_naive(const std::string& name) {
+  using testing::NaiveTiresias;
+  if (auto twin = testing::naive_twin(name)) return twin;
+  const auto chosen = parse_policies(name).value().front();
+  const KeyValues& values = *chosen.values;
+  auto limits = values.numbers("limits");
+  limits.resize(static_cast<std::size_t>(values.whole("queues")) - 1);
+  const bool gittins = chosen.entry->name == "tiresias-gittins";
+  return std::make_unique<NaiveTiresias>(
+      limits, values.number("promote"), gittins ? kSamples : std::vector<double>(),
+      gittins ? values.number("quantum") : 0);
+}
+
+class NaiveTwin : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(NaiveTwin, GrantsTheSameAtEveryDecision) {
+  int decisions = 0, preemptions = 0;
+  for (std::uint64_t seed = 1000; seed < 1250 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("scene " + std::to_string(seed));
+    Scene scene = draw_scene(seed, scope_of(GetParam()));
+    // Between a fault and the next decision at an interval a promotion would be owed already.
+    if (promotes(GetParam()) && scene.failures) scene.options.interval = Duration(0);
+    AgainstNaive policy(make_policy(GetParam(), kSamples), make_naive(GetParam()));
+    must_simulate(scene, policy);
+    decisions += policy.decisions();
+    preemptions += policy.preemptions();
+  }
+  EXPECT_GT(decisions, 5000);
+  if (GetParam().substr(0, 4) != "fifo") {
+    EXPECT_GT(preemptions, 50);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, NaiveTwin,
+    ::testing::Values("fifo", "fifo-backfill", "sjf", "srtf", "srsf", "edf:count=trace", "afs-l",
+                      "tiresias-las:limits=6/20", "tiresias-las:queues=1",
+                      "tiresias-las:limits=6/20,promote=1.5",
+                      "tiresias-las:queues=2,limits=10,promote=0.1",
+                      "tiresias-gittins:limits=9/30,quantum=6,samples=given",
+                      "tiresias-gittins:queues=1,quantum=4,samples=given",
+                      "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given"),
+    test_name);
+
+// Without faults, and deciding at every event, an admission is a promise.
+class Admission : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
+  std::size_t kept = 0, refused = 0;
+  const Scope scope{.failures = false, .intervals = false, .placements = false};
+  for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
+    const Scene scene = draw_scene(seed, scope);
+    const auto result = must_simulate(scene, *make_policy(GetParam()));
+    for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
+      const JobRecord& record = result.recorder.jobs()[i];
+      const auto& deadline = scene.workload.jobs[i].spec->deadline;
+      if (!record.rejected.empty()) {
+        ++refused;
+        if (record.earliest) {
+          EXPECT_GT(*record.earliest, *deadline);
+        }
+      } else if (deadline) {
+        ++kept;
+        EXPECT_LE(*record.end, *deadline) << "scene " << seed << ", job " << i;
+      }
+    }
+  }
+  EXPECT_GT(kept, 1000U);
+  EXPECT_GT(refused, 500U);
+}
+
+// A running job stays on its type, and what that leaves decides whether two others fit beside it.
+TEST(AdmissionOnSeveralTypes, PlansWithTheTypesJobsAreOn) {
+  Scene scene;
+  scene.cluster = testing::cluster_of("1x6:a,1x4:b");
+  for (const Draft& draft : std::vector<Draft>{
+           {.gpus = 6, .work = 1, .deadline_s = 1},                     // on a until 1 s
+           {.gpus = 2, .work = 100, .deadline_s = 100},                 // on b, and stays there
+           {.gpus = 4, .work = 200, .submit_s = 2, .deadline_s = 210},  // on a
+           // Not before 100 s, when b has 4 again; if job 1 were on a, at once.
+           {.gpus = 4, .work = 200, .submit_s = 2, .deadline_s = 220}}) {
+    scene.workload.jobs.push_back(
+        {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
+  }
+  const auto result = must_simulate(scene, *make_policy("edf-admission"));
+  const auto& jobs = result.recorder.jobs();
+  EXPECT_EQ(jobs[1].end, time_at(100));
+  EXPECT_EQ(jobs[2].end, time_at(202));
+  EXPECT_EQ(jobs[3].end, std::nullopt);
+  EXPECT_EQ(jobs[3].earliest, time_at(300));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Admission,
+                         ::testing::Values("edf-admission", "edf-admission:count=peak",
+                                           "edf-admission:count=trace"),
+                         test_name);
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,124 @@
+#include "rubato/sim/recorder.h"
+
+#include <gtest/gtest.h>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "rubato/sim/testing.h"
+
+namespace rubato {
+namespace {
+
+class RecorderTest : public ::testing::Test {
+ protected:
+  // Jobs 0 and 1 are rigid, job 2 has a curve.
+  Workload workload_ = workload_of(
+      {rigid_job(0, 2, 10), rigid_job(0, 1, 10), elastic_job(0, 10, {{1, 1}, {2, 1.5}, {4, 2}})});
+  Cluster cluster_ = cluster_of("2x4");
+  Recorder recorder_{workload_, cluster_, {true, true}};
+};
+
+TEST_F(RecorderTest, KnowsNothingBeforeAnythingHappens) {
+  const Metrics m = recorder_.metrics();
+  EXPECT_EQ(m.jobs, 3U);
+  EXPECT_EQ(m.completed, 0U);
+  EXPECT_EQ(m.avg_jct_s, std::nullopt);
+  EXPECT_EQ(m.makespan_s, std::nullopt);
+  EXPECT_EQ(m.avg_queue_s, std::nullopt);
+  EXPECT_EQ(m.gpu_busy, 0);
+}
+
+TEST_F(RecorderTest, ChangesAtOneInstantAreOneEntryOfTheHistory) {
+  recorder_.submitted(time_at(0), job_id(2));
+  recorder_.allocation(time_at(1), job_id(2), gpus_on({{0, 0b1111}}), 2);
+  recorder_.allocation(time_at(5), job_id(2), gpus_on({{0, 0b0001}}), 1);
+  recorder_.allocation(time_at(5), job_id(2), gpus_on({{0, 0b0011}}), 1.5);
+  recorder_.allocation(time_at(7), job_id(2), gpus_on({{0, 0b0001}}), 1);
+  recorder_.allocation(time_at(7), job_id(2), gpus_on({{0, 0b0101}}), 1.5);
+  recorder_.finished(time_at(9), job_id(2));
+  EXPECT_EQ(recorder_.jobs()[2].gpus,
+            (std::vector<std::pair<Time, int>>{{time_at(1), 4}, {time_at(5), 2}, {time_at(9), 0}}))
+      << "a move keeps the count";
+  EXPECT_EQ(recorder_.jobs()[2].attained, GpuTime::from_gpu_seconds(4 * 4 + 4 * 2));
+  EXPECT_DOUBLE_EQ(recorder_.metrics().cluster_efficiency, (4 * 2 + 4 * 1.5) / (8 * 9));
+}
+
+TEST_F(RecorderTest, DrawsNeighbouringGpusAsOneRectangle) {
+  recorder_.submitted(time_at(0), job_id(0));
+  recorder_.allocation(time_at(0), job_id(0), gpus_on({{0, 0b1010}, {1, 0b1011}}), 1);
+  recorder_.finished(time_at(2), job_id(0));
+  std::vector<std::pair<int, int>> drawn;
+  for (const auto& s : recorder_.stretches()) {
+    drawn.emplace_back(s.lane, s.width);
+    EXPECT_EQ(s.start, time_at(0));
+    EXPECT_EQ(s.end, time_at(2));
+  }
+  EXPECT_EQ(drawn, (std::vector<std::pair<int, int>>{{1, 1}, {3, 3}, {7, 1}}))
+      << "also across the border of two nodes";
+}
+
+TEST_F(RecorderTest, DrawsAFullNodeOfSixtyFour) {
+  const Cluster cluster = cluster_of("2x64");
+  Recorder recorder(workload_, cluster, {true, true});
+  recorder.submitted(time_at(0), job_id(0));
+  recorder.allocation(time_at(0), job_id(0),
+                      gpus_on({{0, ~std::uint64_t{0}}, {1, std::uint64_t{3} << 62U}}), 1);
+  recorder.finished(time_at(1), job_id(0));
+  ASSERT_EQ(recorder.stretches().size(), 2U);
+  EXPECT_EQ(recorder.stretches()[0].width, 64);
+  EXPECT_EQ(recorder.stretches()[1].lane, 126);
+}
+
+TEST_F(RecorderTest, CountsWhatDecisionsChanged) {
+  using Kind = Change::Kind;
+  for (const Kind kind : {Kind::start, Kind::stop, Kind::stop, Kind::resize, Kind::resize,
+                          Kind::resize, Kind::move}) {
+    recorder_.changed({job_id(1), kind, Allocation()});
+  }
+  const Metrics m = recorder_.metrics();
+  EXPECT_EQ(m.preemptions, 2U);
+  EXPECT_EQ(m.resizes, 3U);
+  EXPECT_EQ(m.migrations, 1U);
+  EXPECT_EQ(recorder_.jobs()[1].preemptions, 2);
+}
+
+TEST_F(RecorderTest, ARejectionWithoutAReasonIsOneAllTheSame) {
+  recorder_.submitted(time_at(0), job_id(0));
+  recorder_.rejected(time_at(1), {job_id(0), "", std::nullopt}, true);
+  EXPECT_EQ(recorder_.metrics().rejected, 1U);
+}
+
+TEST_F(RecorderTest, TheSeriesAreTheStepsThatHappened) {
+  recorder_.submitted(time_at(0), job_id(0));
+  recorder_.submitted(time_at(0), job_id(1));
+  recorder_.allocation(time_at(0), job_id(0), gpus_on({{0, 0b11}}), 1);
+  recorder_.allocation(time_at(2), job_id(1), gpus_on({{0, 0b100}}), 1);
+  recorder_.finished(time_at(4), job_id(0));
+  recorder_.finished(time_at(5), job_id(1));
+  const auto& series = recorder_.series();
+  ASSERT_EQ(series.size(), 5U);
+  const double queue[] = {1, 1, 0, 0, 0}, busy[] = {2, 2, 3, 3, 1}, running[] = {1, 1, 2, 2, 1};
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_DOUBLE_EQ(series.mean(i, Recorder::queue), queue[i]);
+    EXPECT_DOUBLE_EQ(series.mean(i, Recorder::running), running[i]);
+    EXPECT_DOUBLE_EQ(series.mean(i, Recorder::busy), busy[i]);
+    EXPECT_DOUBLE_EQ(series.mean(i, Recorder::efficiency), busy[i] / 8);
+  }
+}
+
+TEST(Percentile, IsLinearBetweenRanks) {
+  std::vector<double> none;
+  EXPECT_EQ(percentile(none, 0.5), std::nullopt);
+  std::vector<double> one = {7};
+  EXPECT_EQ(percentile(one, 0), 7);
+  EXPECT_EQ(percentile(one, 0.99), 7);
+  std::vector<double> values = {40, 10, 30, 20, 50};
+  EXPECT_EQ(percentile(values, 0), 10);
+  EXPECT_EQ(percentile(values, 0.5), 30);
+  EXPECT_DOUBLE_EQ(*percentile(values, 0.9), 46);
+  EXPECT_EQ(percentile(values, 1), 50);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,111 @@
+#include "rubato/sim/sim_engine.h"
+
+#include <gtest/gtest.h>
+#include <optional>
+#include <vector>
+
+#include "rubato/sim/testing.h"
+
+namespace rubato {
+namespace {
+
+class SimEngineTest : public ::testing::Test {
+ protected:
+  // Carries out one command and forgets the facts.
+  void tell(double s, const Command& command) {
+    engine_.carry_out(time_at(s), std::vector<Command>{command});
+    facts_.clear();
+    engine_.collect(time_at(s), facts_);
+  }
+  Progress progress() const { return std::get<Running>(facts_.back()).progress; }
+
+  Workload workload_ = workload_of(
+      {elastic_job(0, 100, {{1, 1}, {2, 1.5}, {4, 2}, {8, 3}}, 2, 1), rigid_job(0, 2, 10)});
+  Cluster cluster_ = cluster_of("4x4");
+  SimEngine engine_{workload_, cluster_, false};
+  std::vector<Event> facts_;
+};
+
+TEST_F(SimEngineTest, ProgressCountsFromTheEndOfTheRestart) {
+  tell(10, Start{job_id(0), Generation(1), gpus_on({{0, 0b1}})});
+  EXPECT_EQ(progress().at, time_at(12));
+  EXPECT_EQ(progress().work_left, 100);
+  EXPECT_EQ(progress().rate, 1);
+  EXPECT_EQ(engine_.next_fact(), time_at(112));
+}
+
+TEST_F(SimEngineTest, WorkDoneIsKeptWhenTheGpusChange) {
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 0b1}})});
+  tell(42, Resize{job_id(0), Generation(2), gpus_on({{0, 0b1111}})});
+  EXPECT_EQ(progress().work_left, 60);
+  EXPECT_EQ(engine_.next_fact(), time_at(42 + 2 + 30));
+  tell(54, Stop{job_id(0), Generation(3)});
+  EXPECT_EQ(std::get<Released>(facts_.back()).progress.work_left, 40);
+  EXPECT_EQ(engine_.next_fact(), std::nullopt);
+  EXPECT_EQ(engine_.rate(job_id(0)), 0);
+  tell(100, Start{job_id(0), Generation(4), gpus_on({{1, 0b11}})});
+  EXPECT_EQ(engine_.next_fact(), time_at(102) + from_seconds(40 / 1.5));
+}
+
+TEST_F(SimEngineTest, ASecondChangeDuringARestartChargesOnlyFromThere) {
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 0b1}})});
+  tell(1, Resize{job_id(0), Generation(2), gpus_on({{0, 0b11}})});
+  EXPECT_EQ(progress().work_left, 100);
+  EXPECT_EQ(progress().at, time_at(3));
+  tell(1, Resize{job_id(0), Generation(3), gpus_on({{0, 0b111}})});
+  EXPECT_EQ(progress().at, time_at(3)) << "two steps at one instant are one restart";
+}
+
+TEST_F(SimEngineTest, ACountOnWhichAJobCannotRunMakesNoProgress) {
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 0b1111}, {1, 0b1111}, {2, 0b1}})});
+  EXPECT_EQ(engine_.rate(job_id(0)), 0);
+  EXPECT_EQ(engine_.next_fact(), std::nullopt);
+  tell(50, Resize{job_id(0), Generation(2), gpus_on({{0, 0b1}})});
+  EXPECT_EQ(engine_.next_fact(), time_at(152));
+}
+
+TEST_F(SimEngineTest, TopologySlowsAJobOnMoreNodesThanItNeeds) {
+  SimEngine engine(workload_, cluster_, true);
+  const auto rate_on = [&](unsigned generation, const Allocation& gpus) {
+    engine.carry_out(kStart, std::vector<Command>{Resize{job_id(0), Generation(generation), gpus}});
+    return engine.rate(job_id(0));
+  };
+  engine.carry_out(kStart,
+                   std::vector<Command>{Start{job_id(0), Generation(1), gpus_on({{3, 1}})}});
+  EXPECT_EQ(rate_on(2, gpus_on({{0, 0b1111}})), 2);
+  EXPECT_DOUBLE_EQ(rate_on(3, gpus_on({{0, 0b11}, {1, 0b11}})), 2 / 1.5);
+  EXPECT_DOUBLE_EQ(rate_on(4, gpus_on({{0, 1}, {1, 1}, {2, 1}, {3, 1}})), 2 / 1.75);
+  EXPECT_EQ(rate_on(5, gpus_on({{0, 0b1111}, {1, 0b1111}})), 3) << "two nodes are needed";
+}
+
+TEST_F(SimEngineTest, AFailureLosesNothingButTheTimeToRestart) {
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 0b1}})});
+  facts_.clear();
+  engine_.change_node(time_at(32), node_id(0), NodeState::down);
+  engine_.collect(time_at(32), facts_);
+  ASSERT_EQ(facts_.size(), 2U);
+  EXPECT_EQ(std::get<NodeChanged>(facts_[0]).state, NodeState::down) << "the node first";
+  EXPECT_EQ(std::get<Failed>(facts_[1]).progress.work_left, 70);
+  EXPECT_EQ(engine_.next_fact(), std::nullopt);
+  facts_.clear();
+  engine_.change_node(time_at(40), node_id(0), NodeState::up);
+  engine_.collect(time_at(40), facts_);
+  ASSERT_EQ(facts_.size(), 1U);
+  tell(40, Start{job_id(0), Generation(2), gpus_on({{0, 0b1}})});
+  EXPECT_EQ(engine_.next_fact(), time_at(112));
+}
+
+TEST_F(SimEngineTest, EndsAtOneInstantComeInTheOrderOfTheJobs) {
+  tell(0, Start{job_id(1), Generation(1), gpus_on({{1, 0b11}})});
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 0b1}})});
+  facts_.clear();
+  engine_.collect(time_at(9.999999), facts_);
+  EXPECT_TRUE(facts_.empty());
+  engine_.collect(time_at(500), facts_);
+  ASSERT_EQ(facts_.size(), 2U);
+  EXPECT_EQ(std::get<Finished>(facts_[0]).job, job_id(1)) << "the earlier end first";
+  EXPECT_EQ(std::get<Finished>(facts_[1]).job, job_id(0));
+}
+
+}  // namespace
+}  // namespace rubato
