@@ -1,4 +1,5 @@
-// Any bytes as a list of policies: one line of error, or canonical names that read back as themselves.
+// Any bytes as a list of policies: one line of error, or canonical names that read back as
+// themselves.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

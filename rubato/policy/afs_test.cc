@@ -30,8 +30,9 @@ const std::vector<CurvePoint> kLinear = rates({1, 2, 3, 4, 5, 6, 7, 8});
 const std::vector<CurvePoint> kFlat = rates({1});
 
 TEST(AfsL, BothAtShareZeroTheShorterOnOneGpuFirst) {
-  EXPECT_EQ(decide_once("afs-l", "1x1", {{.work = 5, .curve = kLinear}, {.work = 4, .curve = kFlat}}),
-            "1x1");
+  EXPECT_EQ(
+      decide_once("afs-l", "1x1", {{.work = 5, .curve = kLinear}, {.work = 4, .curve = kFlat}}),
+      "1x1");
   // Work 6 at rate 3 is shorter than 4 at rate 1.
   EXPECT_EQ(decide_once("afs-l", "1x1",
                         {{.work = 4, .curve = kFlat}, {.work = 6, .curve = rates({3, 4})}}),
@@ -106,8 +107,7 @@ TEST(AfsL, StepsToTheNextLegalCountWithGainsPerGpu) {
       << "the last GPU is no step for job 0";
   // Job 0 from 4 to 8 gains (p(8) - p(4))/4/p(4) per GPU = .125, job 1 from 1 to 2 .3/1.3 = .23.
   const Draft wide{.work = 8, .curve = {{4, 4}, {8, 6}}, .allowed = {4, 8}};
-  EXPECT_EQ(decide_once("afs-l", "1x9", {wide, {.work = 99, .curve = rates({1, 1.3})}}),
-            "0x4 1x2");
+  EXPECT_EQ(decide_once("afs-l", "1x9", {wide, {.work = 99, .curve = rates({1, 1.3})}}), "0x4 1x2");
   // Counted per step it would have won: (6-4)/4 = .5.
   EXPECT_EQ(decide_once("afs-l", "1x9", {wide, {.work = 99, .curve = rates({1, 1.1})}}), "0x8 1x1")
       << "against .1/1.1 = .09 it wins";
@@ -117,7 +117,8 @@ TEST(AfsL, InterpolatesBetweenMeasuredCounts) {
   EXPECT_EQ(decide_once("afs-l", "1x3", {{.work = 9, .curve = {{1, 1}, {4, 3.4}}}}), "0x3");
 }
 
-// Share 1, lengths 1 < 2 < 3, p(2)/p(1) = 1.4, 1.55, 2: each beats the next, and the last the first.
+// Share 1, lengths 1 < 2 < 3, p(2)/p(1) = 1.4, 1.55, 2: each beats the next, and the last the
+// first.
 TEST(Afs, BeatsIsNotTransitive) {
   std::vector<Afs::Contender> job(3);
   const std::vector<double> speedup = {1.4, 1.55, 2.0};
@@ -225,8 +226,7 @@ std::vector<CurvePoint> catalogue_curve(Random& random) {
   const int largest = 16 << random.below(4);
   std::vector<CurvePoint> curve;
   for (int k = 1; k <= largest; k *= 2) {
-    const double step =
-        serial + (1 - serial) / k + exchange * (k - 1) / k + latency * (k - 1);
+    const double step = serial + (1 - serial) / k + exchange * (k - 1) / k + latency * (k - 1);
     curve.push_back({k, 1 / step});
   }
   return curve;
@@ -285,8 +285,8 @@ TEST_P(TreeAndScan, AgreeWheneverBeatsIsALine) {
     std::vector<NaiveAfs::Player> players;
     for (const auto& job : world.snapshot().jobs) players.push_back({&job, job.work, 0, {}});
     bool line = true;
-    const auto expected = NaiveAfs::shares(
-        players, instance.gpus, [&](const auto& now) { line = line && is_line(now); });
+    const auto expected = NaiveAfs::shares(players, instance.gpus,
+                                           [&](const auto& now) { line = line && is_line(now); });
     const auto tree = shares(Afs::Finding::tree);
     const auto scan = shares(Afs::Finding::scan);
     ASSERT_EQ(tree, expected) << "instance " << i << ": as played from scratch";

@@ -28,7 +28,8 @@ TEST(ParsePolicies, AnItemStartsAPolicyOrIsAKeyOfTheOneBefore) {
             (Names{"fifo", "tiresias-las:queues=2,limits=100", "srtf"}));
   EXPECT_EQ(canonical("tiresias-las,promote=8"), Names{"tiresias-las:promote=8"})
       << "a key may also follow a policy without a colon";
-  EXPECT_EQ(canonical("fifo,fifo,edf:count=peak,edf"), (Names{"fifo", "fifo", "edf:count=peak", "edf"}))
+  EXPECT_EQ(canonical("fifo,fifo,edf:count=peak,edf"),
+            (Names{"fifo", "fifo", "edf:count=peak", "edf"}))
       << "one policy may run twice";
 }
 
@@ -93,9 +94,9 @@ TEST(ParsePolicies, EveryErrorIsOneSentence) {
     ASSERT_FALSE(chosen.ok()) << text;
     const std::string& message = chosen.error().message;
     EXPECT_NE(message.find(part), std::string::npos) << text << " says: " << message;
-    EXPECT_TRUE(std::none_of(message.begin(), message.end(),
-                             [](unsigned char c) { return c < 0x20 || c >= 0x7F; }))
-        << message;
+    EXPECT_TRUE(std::none_of(message.begin(), message.end(), [](unsigned char c) {
+      return c < 0x20 || c >= 0x7F;
+    })) << message;
   }
   EXPECT_LT(parse_policies(std::string(100'000, 'x')).error().message.size(), 300U);
 }
@@ -114,8 +115,8 @@ TEST(ParsePolicies, QueuesAndLimitsMustGoTogether) {
 
 TEST(ParsePolicies, UnreadableSamplesAreReported) {
   const auto chosen = parse_policies("tiresias-gittins:samples=nowhere.csv").value();
-  const auto made = chosen.front().make(
-      {[](const std::string& path) -> Result<std::vector<double>> {
+  const auto made =
+      chosen.front().make({[](const std::string& path) -> Result<std::vector<double>> {
         return Error{path + ": no such file"};
       }});
   ASSERT_FALSE(made.ok());

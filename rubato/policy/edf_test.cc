@@ -82,16 +82,18 @@ TEST(Edf, RunsOnItsLeastCountWhereNoneKeepsTheLimits) {
   const std::vector<CurvePoint> curve = {{1, 1}, {2, 2}, {4, 3}, {128, 9}};
   for (const auto* policy : {"edf", "edf:count=peak", "edf-admission"}) {
     const std::optional<double> due = 1000;
-    EXPECT_EQ(decide_once(policy, "2x64", {{.gpus = 3, .deadline_s = due, .curve = curve,
-                                            .allowed = {3}}}),
+    EXPECT_EQ(decide_once(policy, "2x64",
+                          {{.gpus = 3, .deadline_s = due, .curve = curve, .allowed = {3}}}),
               "0x3")
         << "no measured count is legal";
-    EXPECT_EQ(decide_once(policy, "2x64", {{.gpus = 128, .deadline_s = due, .curve = curve,
-                                            .allowed = {100, 128}}}),
-              "0x128")
+    EXPECT_EQ(
+        decide_once(policy, "2x64",
+                    {{.gpus = 128, .deadline_s = due, .curve = curve, .allowed = {100, 128}}}),
+        "0x128")
         << "all legal counts are above 64";
-    EXPECT_EQ(decide_once(policy, "2x64", {{.gpus = 2, .deadline_s = due, .batch = 1,
-                                            .curve = curve, .allowed = {2, 4}}}),
+    EXPECT_EQ(decide_once(
+                  policy, "2x64",
+                  {{.gpus = 2, .deadline_s = due, .batch = 1, .curve = curve, .allowed = {2, 4}}}),
               "0x2")
         << "all legal counts are above the batch size";
   }
@@ -117,10 +119,10 @@ TEST(EdfAdmission, RefusesWhatWouldBreakADeadlineAndNamesTheEarliest) {
   const auto policy = make_policy("edf-admission");
   World world("1x1");
   world.submit({.gpus = 1, .work = 10, .deadline_s = 12});
-  world.submit({.gpus = 1, .work = 3, .deadline_s = 5});    // would make job 0 late
-  world.submit({.gpus = 1, .work = 2, .deadline_s = 2});    // just fits before it
-  world.submit({.gpus = 1, .work = 4, .deadline_s = 15});   // needs until 16
-  world.submit({.gpus = 1, .work = 1e6});                   // delays nobody
+  world.submit({.gpus = 1, .work = 3, .deadline_s = 5});   // would make job 0 late
+  world.submit({.gpus = 1, .work = 2, .deadline_s = 2});   // just fits before it
+  world.submit({.gpus = 1, .work = 4, .deadline_s = 15});  // needs until 16
+  world.submit({.gpus = 1, .work = 1e6});                  // delays nobody
   world.submit({.gpus = 1, .work = 4, .deadline_s = 16});
   EXPECT_EQ(world.decide(*policy), "!1 2x1 !3");
   ASSERT_EQ(world.last().reject.size(), 2U);

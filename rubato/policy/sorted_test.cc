@@ -32,29 +32,29 @@ void expect_schedules(const std::string& cluster, const std::vector<Draft>& jobs
 
 TEST(Sorted, WholeSchedules) {
   // 4 GPUs. Job 1 does not fit beside job 0; jobs 2 and 3 would.
-  expect_schedules("1x4",
-                   {{.gpus = 3, .work = 10},
-                    {.gpus = 2, .work = 5, .submit_s = 1},
-                    {.gpus = 1, .work = 4, .submit_s = 2},
-                    {.gpus = 1, .work = 1, .submit_s = 3}},
-                   {{"fifo", {0, 10, 10, 10}, {10, 15, 14, 11}},
-                    {"fifo-backfill", {0, 10, 2, 6}, {10, 15, 6, 7}},
-                    // At 1 s job 1 displaces job 0 (fewer GPUs), and with 2 and 3 fills the cluster.
-                    {"sjf", {0, 1, 2, 3}, {15, 6, 6, 4}},
-                    // At 1 s: 9 s of job 0 against 5 s of job 1.
-                    {"srtf", {0, 1, 2, 3}, {15, 6, 6, 4}},
-                    // At 1 s: 27 GPU-s against 10 GPU-s.
-                    {"srsf", {0, 1, 2, 3}, {15, 6, 6, 4}}});
+  expect_schedules(
+      "1x4",
+      {{.gpus = 3, .work = 10},
+       {.gpus = 2, .work = 5, .submit_s = 1},
+       {.gpus = 1, .work = 4, .submit_s = 2},
+       {.gpus = 1, .work = 1, .submit_s = 3}},
+      {{"fifo", {0, 10, 10, 10}, {10, 15, 14, 11}},
+       {"fifo-backfill", {0, 10, 2, 6}, {10, 15, 6, 7}},
+       // At 1 s job 1 displaces job 0 (fewer GPUs), and with 2 and 3 fills the cluster.
+       {"sjf", {0, 1, 2, 3}, {15, 6, 6, 4}},
+       // At 1 s: 9 s of job 0 against 5 s of job 1.
+       {"srtf", {0, 1, 2, 3}, {15, 6, 6, 4}},
+       // At 1 s: 27 GPU-s against 10 GPU-s.
+       {"srsf", {0, 1, 2, 3}, {15, 6, 6, 4}}});
   // srtf runs the wide short job first, srsf the narrow ones.
-  expect_schedules("1x4",
-                   {{.gpus = 4, .work = 3}, {.gpus = 2, .work = 5}, {.gpus = 2, .work = 4}},
+  expect_schedules("1x4", {{.gpus = 4, .work = 3}, {.gpus = 2, .work = 5}, {.gpus = 2, .work = 4}},
                    {{"srtf", {0, 3, 3}, {3, 8, 7}}, {"srsf", {5, 0, 0}, {8, 5, 4}}});
   // Restart costs come with the first start and with every return.
-  expect_schedules("1x1",
-                   {{.gpus = 1, .work = 10, .restart_s = 2},
-                    {.gpus = 1, .work = 1, .submit_s = 5, .restart_s = 1}},
-                   {{"fifo", {0, 12}, {12, 14}},
-                    {"srtf", {0, 5}, {16, 7}}});  // 2+3 s, away 5..7, then 2+7 s
+  expect_schedules(
+      "1x1",
+      {{.gpus = 1, .work = 10, .restart_s = 2},
+       {.gpus = 1, .work = 1, .submit_s = 5, .restart_s = 1}},
+      {{"fifo", {0, 12}, {12, 14}}, {"srtf", {0, 5}, {16, 7}}});  // 2+3 s, away 5..7, then 2+7 s
 }
 
 TEST(Sorted, FifoHeadOfLineBlocksAndBackfillDoesNot) {

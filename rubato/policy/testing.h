@@ -344,8 +344,7 @@ class NaiveSorted final : public NaivePolicy {
   void judge(const Snapshot& snapshot, Decision& decision) override {
     std::erase_if(order_, [&](JobId id) { return snapshot.jobs.find(id) == nullptr; });
     for (const auto& job : snapshot.jobs) {
-      if (std::find(order_.begin(), order_.end(), job.id) == order_.end())
-        order_.push_back(job.id);
+      if (std::find(order_.begin(), order_.end(), job.id) == order_.end()) order_.push_back(job.id);
     }
     const auto key = [&](JobId id) { return key_(*snapshot.jobs.find(id), snapshot.now); };
     std::stable_sort(order_.begin(), order_.end(),
@@ -481,9 +480,7 @@ class NaiveTiresias final : public NaivePolicy {
         const double age = service(*snapshot.jobs.find(id), snapshot.now).gpu_seconds();
         rank[id] = gittins_rank(samples_, quantum_, age);
       }
-      queue.sort([&](JobId a, JobId b) {
-        return rank[a] != rank[b] ? rank[a] > rank[b] : a < b;
-      });
+      queue.sort([&](JobId a, JobId b) { return rank[a] != rank[b] ? rank[a] > rank[b] : a < b; });
     }
   }
 

@@ -45,9 +45,9 @@ TEST(TiresiasLas, IsDemotedAtTheInstantItReachesTheLimit) {
 TEST(TiresiasLas, WholeScheduleInTwoDimensions) {
   const auto policy = make_policy("tiresias-las:queues=2,limits=4");
   World world("1x2");
-  const auto fates = world.run(*policy, {{.gpus = 2, .work = 6},      // demoted at 2 s
-                                         {.gpus = 1, .work = 8},      // 2..6 in the first queue
-                                         {.gpus = 1, .work = 3}});    // 2..5, never demoted
+  const auto fates = world.run(*policy, {{.gpus = 2, .work = 6},    // demoted at 2 s
+                                         {.gpus = 1, .work = 8},    // 2..6 in the first queue
+                                         {.gpus = 1, .work = 3}});  // 2..5, never demoted
   // 0: runs 0..2. 1 and 2 run from 2. At 5 job 2 ends, at 6 job 1 is demoted to the tail, behind
   // job 0, which has 4 s left: 6..10; job 1 has done 4 of 8 and goes on from 10.
   EXPECT_EQ(fates[0].end, time_at(10));

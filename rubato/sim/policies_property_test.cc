@@ -1,5 +1,5 @@
-// What must hold for every policy of the table, on random small workloads in the simulator. A policy
-// that joins the table joins these tests.
+// What must hold for every policy of the table, on random small workloads in the simulator. A
+// policy that joins the table joins these tests.
 #include <algorithm>
 #include <cctype>
 #include <gtest/gtest.h>
@@ -56,8 +56,7 @@ Draft draw_job(Random& random, const Scope& scope, double submit_s) {
   Draft job{.gpus = std::vector<int>{1, 1, 1, 2, 2, 3, 4, 6, 9}[random.below(9)],
             .work = static_cast<double>(random.below(25)),
             .submit_s = submit_s};
-  if (random.below(3) != 0)
-    job.deadline_s = submit_s + 5.0 * static_cast<double>(random.below(16));
+  if (random.below(3) != 0) job.deadline_s = submit_s + 5.0 * static_cast<double>(random.below(16));
   if (scope.curves && random.below(2) == 0) {
     double rate = 0.5;
     for (const int gpus : {1, 2, 4, 8, 16}) {
@@ -234,7 +233,8 @@ std::vector<std::string> policies() {
 
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name;
-  for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  for (const char c : info.param)
+    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 }
 
@@ -340,9 +340,9 @@ std::unique_ptr<Policy> make_naive(const std::string& name) {
   auto limits = values.numbers("limits");
   limits.resize(static_cast<std::size_t>(values.whole("queues")) - 1);
   const bool gittins = chosen.entry->name == "tiresias-gittins";
-  return std::make_unique<NaiveTiresias>(
-      limits, values.number("promote"), gittins ? kSamples : std::vector<double>(),
-      gittins ? values.number("quantum") : 0);
+  return std::make_unique<NaiveTiresias>(limits, values.number("promote"),
+                                         gittins ? kSamples : std::vector<double>(),
+                                         gittins ? values.number("quantum") : 0);
 }
 
 class NaiveTwin : public ::testing::TestWithParam<std::string> {};
@@ -407,12 +407,12 @@ TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
 TEST(AdmissionOnSeveralTypes, PlansWithTheTypesJobsAreOn) {
   Scene scene;
   scene.cluster = testing::cluster_of("1x6:a,1x4:b");
-  for (const Draft& draft : std::vector<Draft>{
-           {.gpus = 6, .work = 1, .deadline_s = 1},                     // on a until 1 s
-           {.gpus = 2, .work = 100, .deadline_s = 100},                 // on b, and stays there
-           {.gpus = 4, .work = 200, .submit_s = 2, .deadline_s = 210},  // on a
-           // Not before 100 s, when b has 4 again; if job 1 were on a, at once.
-           {.gpus = 4, .work = 200, .submit_s = 2, .deadline_s = 220}}) {
+  for (const Draft& draft :
+       std::vector<Draft>{{.gpus = 6, .work = 1, .deadline_s = 1},      // on a until 1 s
+                          {.gpus = 2, .work = 100, .deadline_s = 100},  // on b, and stays there
+                          {.gpus = 4, .work = 200, .submit_s = 2, .deadline_s = 210},  // on a
+                          // Not before 100 s, when b has 4 again; if job 1 were on a, at once.
+                          {.gpus = 4, .work = 200, .submit_s = 2, .deadline_s = 220}}) {
     scene.workload.jobs.push_back(
         {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
   }
