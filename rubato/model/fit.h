@@ -1,0 +1,35 @@
+// From measured steps to the parameters of a StepTime (Pollux, Qiao et al., OSDI'21, section 4.1).
+//
+// Minimises, over a, b >= 1e-8 and 1 <= g <= 10,
+//
+//   rms(log T_grad predicted / measured) + rms(log T_optim predicted / measured)
+//     + 1e-3 (g - 1)^2 + 1e-2 ((b_n/a_n)^2 + (b_r/a_r)^2)
+//
+// with T_optim the last, synchronising pass of a step. What has not been measured is assumed to
+// cost nothing, so that a scheduler is tempted to try it:
+//
+//   one batch size only        a_c = half the mean T_grad
+//   no two GPUs in one node    a_r = b_r = 1e-8
+//   no two nodes               a_n, b_n = 1.1 a_r, 1.1 b_r: the network is no faster than a node
+//   nothing above two GPUs     b_r = b_n = 1e-8
+//
+// Deviates: rms(x) is sqrt(mean x^2 + 1e-6), because the root has a kink where the fit is perfect;
+// times that agree within 0.1% are perfect enough. The search starts from the measurements' own
+// means instead of fixed numbers, and runs in units of these, so milliseconds fit like minutes.
+//
+// Pure and deterministic; the order of the measurements does not matter beyond rounding.
+#pragma once
+
+#include <span>
+
+#include "rubato/base/result.h"
+#include "rubato/model/step_measurement.h"
+#include "rubato/model/step_time.h"
+
+namespace rubato {
+
+// An error if there are no measurements or one of them cannot be: times must lie between 1 us and
+// 1e7 s, and a step must be longer than its accumulating passes.
+[[nodiscard]] Result<StepTime> fit_step_time(std::span<const StepMeasurement> measurements);
+
+}  // namespace rubato
