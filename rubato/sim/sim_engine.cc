@@ -6,7 +6,11 @@
 namespace rubato {
 
 SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topology)
-    : workload_(workload), cluster_(cluster), topology_(topology), runs_(workload.jobs.size()) {
+    : workload_(workload),
+      cluster_(cluster),
+      topology_(topology),
+      runs_(workload.jobs.size()),
+      on_gpus_(workload.jobs.size()) {
   for (std::size_t i = 0; i < runs_.size(); ++i)
     runs_[i].progress.work_left = workload.jobs[i].work;
 }
@@ -29,6 +33,7 @@ void SimEngine::collect(Time now, std::vector<Event>& facts) {
     Run& run = runs_[id.index()];
     run.gpus = Allocation();
     run.ended = true;
+    on_gpus_.erase(id.index());
     facts.emplace_back(Finished{id, run.generation});
   }
 }
@@ -70,6 +75,7 @@ void SimEngine::use(Time now, JobId id, Generation generation, const Allocation&
   if (run.gpus == gpus) return;
   Allocation released = minus(run.gpus, gpus);
   run.gpus = gpus;
+  on_gpus_.insert(id.index());
   run.progress = {run.progress.left(now), now + workload_.jobs[id.index()].spec->restart_cost,
                   true_rate(id, gpus)};
   if (run.progress.rate > 0) {
@@ -88,6 +94,7 @@ void SimEngine::stop(Time now, JobId id, Generation generation) {
   if (run == nullptr) return;
   run->progress = {run->progress.left(now), now, 0};
   ends_.erase(id.value());
+  on_gpus_.erase(id.index());
   facts_.emplace_back(
       Released{id, generation, std::exchange(run->gpus, Allocation()), run->progress, true});
 }
@@ -95,13 +102,14 @@ void SimEngine::stop(Time now, JobId id, Generation generation) {
 void SimEngine::change_node(Time now, NodeId node, NodeState state) {
   facts_.emplace_back(NodeChanged{node, state});
   if (state == NodeState::up) return;
-  for (std::size_t i = 0; i < runs_.size(); ++i) {
+  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
     Run& run = runs_[i];
     if (run.gpus.mask_on(node) == 0) continue;
     const JobId id(static_cast<JobId::rep>(i));
     run.progress = {run.progress.left(now), now, 0};
     run.gpus = Allocation();
     ends_.erase(id.value());
+    on_gpus_.erase(i);
     facts_.emplace_back(Failed{id, run.generation, run.progress});
   }
 }

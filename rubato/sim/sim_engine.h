@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rubato/base/indexed_heap.h"
+#include "rubato/base/ordered_bits.h"
 #include "rubato/core/cluster.h"
 #include "rubato/loop/engine.h"
 #include "rubato/sim/workload.h"
@@ -51,6 +52,7 @@ class SimEngine final : public Engine {
   const Cluster& cluster_;
   bool topology_;
   std::vector<Run> runs_;  // by job
+  OrderedBits on_gpus_;    // jobs that hold some
   IndexedHeap<Time> ends_;
   std::vector<Event> facts_;
 };
