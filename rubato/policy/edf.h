@@ -1,17 +1,18 @@
 // Earliest deadline first, preemptive; with admission control as a variant (edf-admission).
 //
 // Where a job has a scaling curve its size follows ElasticFlow's baseline (Gu et al., ASPLOS'23):
-//   count=largest  asks for its largest measured count <= min(64, batch size, cluster) and takes
-//   the
-//                  largest measured count that fits
-//   count=peak     the same, but never above the count where the curve is highest (the fair
-//   baseline) count=trace    the count the owner asked for, as for jobs without a curve
-// Jobs without a deadline come last, in order of submission.
+//   count=largest  asks for its largest measured count <= min(64, batch size, cluster) and
+//                  takes the largest measured count that fits
+//   count=peak     takes the fastest of those instead (the fair baseline)
+//   count=trace    the count the owner asked for, as for jobs without a curve
+// A job none of whose measured counts is legal and within those limits has one size only: its
+// least measured count, or the one asked for. Jobs without a deadline come last, in order of
+// submission.
 //
 // edf-admission runs the EDF schedule of all admitted jobs and the new one forward, with no further
-// arrivals; a job is admitted only if every deadline in it is kept. A refusal names the earliest
-// deadline that would have been admitted. A job without a deadline delays nobody, so it is
-// admitted.
+// arrivals; a job is admitted only if it is in time and makes nobody late who is not (by a fault)
+// late anyway. A refusal names the earliest deadline from the wish on that would have been
+// admitted. A job without a deadline delays nobody, so it is admitted.
 //
 // Knows: deadlines; the curve where count is not `trace`; edf-admission also the work left.
 // Pure: decide() is const; what it remembers between calls is State.
