@@ -81,8 +81,9 @@ PolicyEntry tiresias(std::string name, std::string summary, bool gittins) {
                         : "GPUs asked for, attained service";
   entry.keys = {
       whole_key("queues", 3, 1, 65, "number of queues"),
-      ascending_key("limits", "3250/7200",
-                    "GPU-seconds at which a job leaves each queue but the last"),
+      ascending_key(
+          "limits", "3250/7200",
+          "GPU-seconds at which a job leaves each queue but the last; surplus ones are not used"),
       number_key("promote", 0, 0, 1e9,
                  "PromoteKnob: a job that waited this many times its executed "
                  "time returns to the first queue; 0 = off"),

@@ -100,7 +100,7 @@ TEST(Edf, RunsOnItsLeastCountWhereNoneKeepsTheLimits) {
 }
 
 TEST(Edf, Schedules) {
-  // Two equal jobs of 40 on the hill: alone on 8 GPUs each would take 40/24 s.
+  // Two equal jobs of 48 on the hill: alone on 8 GPUs each would take 2 s, on 4 GPUs 1.6 s.
   const std::vector<Draft> jobs = {{.work = 48, .deadline_s = 5, .curve = kHill},
                                    {.work = 48, .submit_s = 1, .deadline_s = 4, .curve = kHill}};
   const auto ends = [&](const std::string& policy) {

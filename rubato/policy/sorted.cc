@@ -4,24 +4,23 @@
 
 namespace rubato {
 
-double remaining_micros(const JobView& job, Time now, bool paused) {
-  // A running job's rate is known; another's is looked up.
-  const WorkRate rate = job.progress.rate > 0 && !paused
-                            ? job.progress.rate
-                            : job.speed->on(GpuType(), job.spec->requested);
+double remaining_micros(const JobView& job, Time now) {
+  // Not at the speed of its present placement: a job that ranks lower the worse it is placed, and
+  // higher again once it waits, would change places with its successor at every event.
+  const WorkRate rate = job.speed->on(GpuType(), job.spec->requested);
   return std::round(job.progress.left(now) / rate * 1e6);
 }
 
-double Sorted::key(const JobView& job, Time now, bool paused) const {
+double Sorted::key(const JobView& job, Time now) const {
   switch (config.order) {
     case Order::submission:
       return 0;
     case Order::gpus:
       return job.spec->requested;
     case Order::remaining_time:
-      return remaining_micros(job, now, paused);
+      return remaining_micros(job, now);
     case Order::remaining_service:
-      return remaining_micros(job, now, paused) * job.spec->requested;
+      return remaining_micros(job, now) * job.spec->requested;
   }
   return 0;
 }
@@ -32,7 +31,7 @@ Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
   std::int64_t ahead = queue.front_stamp(queue.running().size());
   queue.rerank_running(snapshot, [&](Gang& gang, const JobView& job) {
     // A key that stays, stays in its place. One that falls goes behind those that had it before,
-    // and one that rises (a slower placement than hoped for) ahead of them.
+    // and one that rises (work lost to a fault, a new estimate) ahead of them.
     const double now = key(job, snapshot.now);
     if (now < gang.rank.key) {
       gang.rank = {0, now, queue.next_stamp()};
@@ -46,13 +45,8 @@ Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
   queue.sync(snapshot, [&](const JobView& job) {
     return std::pair(Rank{0, key(job, snapshot.now), queue.next_stamp()}, job.spec->requested);
   });
-  auto outcome = queue.fill(
+  const auto outcome = queue.fill(
       snapshot, config.head_blocks ? GangQueue::Blocking::head_blocks : GangQueue::Blocking::skip);
-  // Who waits from now on is no longer held up by where it was placed.
-  for (auto& gang : outcome.preempted) {
-    const double waiting = key(*snapshot.jobs.find(gang.job), snapshot.now, true);
-    if (waiting != gang.rank.key) gang.rank = {0, waiting, queue.next_stamp()};
-  }
   queue.settle(outcome);
   return to_decision(outcome);
 }

@@ -39,11 +39,10 @@ struct Sorted {
   }
 
  private:
-  [[nodiscard]] double key(const JobView& job, Time now, bool paused = false) const;
+  [[nodiscard]] double key(const JobView& job, Time now) const;
 };
 
-// Time left at its present speed, or at the requested count if it has none (or will have none:
-// `paused`), in whole microseconds so that equal times compare equal.
-[[nodiscard]] double remaining_micros(const JobView& job, Time now, bool paused = false);
+// Time left at the requested count, in whole microseconds so that equal times compare equal.
+[[nodiscard]] double remaining_micros(const JobView& job, Time now);
 
 }  // namespace rubato

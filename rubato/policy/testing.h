@@ -80,18 +80,17 @@ struct Draft {
 // p(k) = rates[k-1] on k = 1, 2, 3, ... GPUs.
 inline std::vector<CurvePoint> rates(const std::vector<double>& values) {
   std::vector<CurvePoint> curve;
+  curve.reserve(values.size());
   for (const double rate : values) curve.push_back({static_cast<int>(curve.size()) + 1, rate});
   return curve;
 }
 
-// "0x2 3x1 !4": job 0 on 2 GPUs, job 3 on 1, job 4 refused; several types: "0x2:1".
-inline std::string text_of(const Decision& decision, int types = 1) {
+// "0x2 3x1 !4": job 0 on 2 GPUs, job 3 on 1, job 4 refused.
+inline std::string text_of(const Decision& decision) {
   std::map<JobId, std::string> words;
   for (const auto& grant : decision.run) {
-    const auto& count = std::get<Count>(grant.want);
-    auto& word = words[grant.job];
-    word = std::to_string(grant.job.value()) + "x" + std::to_string(count.gpus);
-    if (types > 1) word += ":" + std::to_string(count.type.value());
+    words[grant.job] =
+        std::to_string(grant.job.value()) + "x" + std::to_string(gpus_of(grant.want));
   }
   for (const auto& reject : decision.reject)
     words[reject.job] = "!" + std::to_string(reject.job.value());
@@ -178,6 +177,7 @@ class World {
 
   std::vector<Fate> run(Policy& policy, const std::vector<Draft>& drafts) {
     std::vector<Job> jobs;
+    jobs.reserve(drafts.size());
     for (const auto& draft : drafts) jobs.push_back(draft.job());
     return run_jobs(policy, jobs);
   }
@@ -263,8 +263,6 @@ class Pool {
       free_.push_back(cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
     }
   }
-  [[nodiscard]] int largest() const { return *std::max_element(free_.begin(), free_.end()); }
-
   // On the type it has now if that has room, else on the first that has.
   bool grant(const JobView& job, int gpus, Decision& decision) {
     std::vector<std::size_t> types;
@@ -329,8 +327,7 @@ class NaiveSorted final : public NaivePolicy {
 
   static double gpus(const JobView& job, Time /*now*/) { return job.spec->requested; }
   static double remaining_time(const JobView& job, Time now) {
-    const WorkRate rate =
-        job.held.empty() ? job.speed->on(GpuType(), job.spec->requested) : job.progress.rate;
+    const WorkRate rate = job.speed->on(GpuType(), job.spec->requested);
     return static_cast<double>(std::llround(job.progress.left(now) / rate * 1e6));
   }
   static double remaining_service(const JobView& job, Time now) {
@@ -542,6 +539,7 @@ class NaiveAfs final : public NaivePolicy {
       player.look_ahead(gpus);
     }
     std::vector<int> shares;
+    shares.reserve(players.size());
     for (const auto& player : players) shares.push_back(player.share);
     return shares;
   }

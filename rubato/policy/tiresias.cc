@@ -112,7 +112,14 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
                           : Rank{level_of(0, true), 0, queue.next_stamp()};
     return std::pair(rank, job.spec->requested);
   });
-  if (config.promote > 0) promote(snapshot, state);
+  if (config.promote > 0) {
+    const auto ended = [&](const auto& entry) {
+      return snapshot.jobs.find(entry.first) == nullptr;
+    };
+    std::erase_if(state.forgiven, ended);
+    std::erase_if(state.forgiven_time, ended);
+    promote(snapshot, state);
+  }
 
   auto outcome = queue.fill(snapshot, GangQueue::Blocking::skip);
   if (!config.gittins) {

@@ -75,8 +75,7 @@ TEST(TiresiasLas, PendingJobsMoveBehindRunningOnesAndStayThere) {
   world.submit({.gpus = 3, .work = 1e6});
   EXPECT_EQ(world.decide(*policy), "0x3 2x1");
   world.finish(JobId(0));
-  // 2, 1, 3: had job 1 kept its place before job 2, the result would be the same; now it shows:
-  EXPECT_EQ(world.decide(*policy), "1x2 2x1");
+  EXPECT_EQ(world.decide(*policy), "1x2 2x1") << "2, 1, and job 3 does not fit";
   world.submit({.gpus = 1, .work = 1e6});
   EXPECT_EQ(world.decide(*policy), "1x2 2x1 4x1") << "2, 1, 4, and 3 behind them";
   world.finish(JobId(2));

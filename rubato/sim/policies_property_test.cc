@@ -168,6 +168,7 @@ class WorkConserving final : public Watched {
  private:
   void watch(const Snapshot& snapshot, const Decision& decision) override {
     std::vector<int> idle;
+    idle.reserve(static_cast<std::size_t>(snapshot.cluster.types()));
     for (int t = 0; t < snapshot.cluster.types(); ++t)
       idle.push_back(snapshot.cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
     std::set<JobId> named;
