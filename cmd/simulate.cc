@@ -10,7 +10,6 @@
 #include "cmd/progress_bar.h"
 #include "rubato/base/text.h"
 #include "rubato/policy/all.h"
-#include "rubato/sim/csv.h"
 #include "rubato/sim/failures.h"
 #include "rubato/sim/report.h"
 #include "rubato/sim/simulation.h"
@@ -178,8 +177,8 @@ std::vector<Result<SimulationResult>> run_all(const Comparison& c, unsigned thre
   return all;
 }
 
-Result<std::string> html_page(const Comparison& c, const std::vector<Run>& runs,
-                              const SimulateFlags& flags) {
+std::string html_page(const Comparison& c, const std::vector<Run>& runs,
+                      const SimulateFlags& flags) {
   constexpr std::string_view kMarker = "@@RUBATO_REPORT_DATA@@";
   const std::string_view page(rubato_page, static_cast<std::size_t>(rubato_page_end - rubato_page));
   const auto at = page.find(kMarker);
@@ -236,9 +235,9 @@ int run(const SimulateFlags& flags) {
       return bad_input(ok.error());
   }
   if (!flags.html.empty()) {
-    const auto page = html_page(c, runs, flags);
-    if (!page) return bad_input(page.error());
-    if (auto ok = write_file(flags.html, *page); !ok) return bad_input(ok.error());
+    if (auto ok = write_file(flags.html, html_page(c, runs, flags)); !ok) {
+      return bad_input(ok.error());
+    }
   }
   print_runs(c, runs, flags.json);
   if (!flags.html.empty()) fmt::print(stderr, "report written to {}\n", flags.html);

@@ -11,9 +11,11 @@
 // replay one path per GPU: O(GPUs log jobs) and deterministic; afs_test.cc compares it with a
 // linear scan and docs/results.md says where they differ. If only some counts are legal, a step
 // goes to the next legal count and gains are per GPU. A job leaves at its largest legal count or
-// when its throughput no longer rises, so GPUs may stay idle. Knows: throughput p(k) on k GPUs;
-// afs-l also the work left. Cluster of one GPU type. Pure: decide() is const; there is nothing to
-// remember.
+// when its throughput no longer rises, so GPUs may stay idle.
+//
+// Knows: throughput p(k) on k GPUs; afs-l also the work left. Cluster of one GPU type.
+//
+// Pure: decide() is const; there is nothing to remember.
 #pragma once
 
 #include <span>

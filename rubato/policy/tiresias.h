@@ -4,9 +4,10 @@
 // Knows: attained GPU-seconds and requested GPUs; the Gittins variant also samples of the total
 // service of past jobs. Never the length of a job.
 // Deviates: a job is demoted at the very instant it reaches a limit, because our simulator has no
-// ticks to wait for. Service counts while a job restarts, since it holds its GPUs. Skew-aware
-// placement is the placement's business, not the policy's.
-// Pure: decide() is const; what it remembers between calls is State, which the journal saves.
+// ticks to wait for; with an interval it may pass several queues at one decision. Service counts
+// while a job restarts, since it holds its GPUs. Skew-aware placement is the placement's business,
+// not the policy's. Pure: decide() is const; what it remembers between calls is State, which the
+// journal saves.
 #pragma once
 
 #include <map>
