@@ -1,0 +1,100 @@
+#include "rubato/wire/frames.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+namespace rubato::wire {
+
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+
+std::size_t length_at(std::string_view bytes) {
+  std::uint32_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    length |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << (8U * i);
+  }
+  return length;
+}
+
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+std::string to_frame(const Json& message) {
+  // Text from outside (a loss message, a path) may not be UTF-8; it must not throw here.
+  const std::string text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string frame;
+  frame.reserve(kLengthBytes + text.size());
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    frame.push_back(static_cast<char>((text.size() >> (8U * i)) & 0xFFU));
+  }
+  return frame + text;
+}
+
+Result<std::vector<Json>> FrameReader::feed(std::string_view bytes) {
+  pending_.append(bytes);
+  std::vector<Json> messages;
+  std::size_t at = 0;
+  while (pending_.size() - at >= kLengthBytes) {
+    const std::string_view rest = std::string_view(pending_).substr(at);
+    const std::size_t length = length_at(rest);
+    if (length > kLargestFrame) {
+      return Error{fmt::format("message of {} bytes; the limit is {}", length, kLargestFrame)};
+    }
+    if (rest.size() < kLengthBytes + length) break;
+    Result<Json> message = parse_json(rest.substr(kLengthBytes, length), "message");
+    if (!message) return message.error();
+    if (!message->is_object()) return Error{"message is not a JSON object"};
+    messages.push_back(std::move(*message));
+    at += kLengthBytes + length;
+  }
+  pending_.erase(0, at);
+  return messages;
+}
+
+void FrameStream::send(const Json& message) {
+  if (!open()) return;
+  out_ += to_frame(message);
+  flush();
+}
+
+void FrameStream::flush() {
+  while (open() && !out_.empty()) {
+    const ssize_t sent = ::send(fd_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      out_.erase(0, static_cast<std::size_t>(sent));
+    } else if (would_block(errno)) {
+      return;
+    } else {
+      // What the other side said before it ended is still to be read: receive() closes.
+      out_.clear();
+      return;
+    }
+  }
+}
+
+std::vector<Json> FrameStream::receive() {
+  std::vector<Json> all;
+  std::array<char, 65536> buffer;  // NOLINT: filled by recv
+  while (open()) {
+    const ssize_t size = recv(fd_.get(), buffer.data(), buffer.size(), 0);
+    if (size < 0 && would_block(errno)) break;
+    if (size <= 0) {
+      close();
+      break;
+    }
+    auto messages = reader_.feed({buffer.data(), static_cast<std::size_t>(size)});
+    if (!messages) {
+      close();
+      break;
+    }
+    for (Json& message : *messages) all.push_back(std::move(message));
+  }
+  return all;
+}
+
+}  // namespace rubato::wire

@@ -1,0 +1,54 @@
+// Messages over a stream socket: each a JSON object behind its length (4 bytes, little-endian).
+//
+// Belongs to one thread; never blocks. After an error or the other side's end it is closed for
+// good.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/wire/socket.h"
+
+namespace rubato::wire {
+
+// Beyond it a length is taken for garbage.
+constexpr std::size_t kLargestFrame = std::size_t{4} << 20U;
+
+// Cuts a byte stream into messages. Separate from the socket so that it can be fuzzed.
+class FrameReader {
+ public:
+  // The messages that are complete now; an error ends the stream.
+  [[nodiscard]] Result<std::vector<Json>> feed(std::string_view bytes);
+
+ private:
+  std::string pending_;
+};
+[[nodiscard]] std::string to_frame(const Json& message);
+
+class FrameStream {
+ public:
+  FrameStream() = default;
+  explicit FrameStream(Fd fd) : fd_(std::move(fd)) {}
+
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] bool open() const { return fd_.valid(); }
+  [[nodiscard]] bool unsent() const { return !out_.empty(); }
+  void close() { fd_.close(); }
+
+  // Sends what the socket takes; the rest goes with the next flush().
+  void send(const Json& message);
+  void flush();
+  // All messages that have arrived. Closes itself at the end of the stream or at garbage.
+  [[nodiscard]] std::vector<Json> receive();
+
+ private:
+  Fd fd_;
+  std::string out_;
+  FrameReader reader_;
+};
+
+}  // namespace rubato::wire

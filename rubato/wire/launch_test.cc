@@ -1,0 +1,74 @@
+#include "rubato/wire/launch.h"
+
+#include <gtest/gtest.h>
+
+namespace rubato::wire {
+namespace {
+
+TEST(Launch, WorkersMessagesComeBackAsTheyWere) {
+  const std::vector<FromWorker> messages = {
+      Hello{7, "token", 123, "unix:/x"},
+      Beat{9},
+      Report{{{"step", 3}, {"loss", 0.5}}},
+      Notice{"members", {{"uids", {1, 2}}, {"generation", Generation{3, 1}}}},
+  };
+  for (const FromWorker& message : messages) {
+    const Json json = to_json(message);
+    const auto again = parse_from_worker(json);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->index(), message.index());
+    EXPECT_EQ(to_json(*again), json);
+    EXPECT_FALSE(parse_from_launcher(json).ok());
+  }
+}
+
+TEST(Launch, LaunchersMessagesComeBackAsTheyWere) {
+  const std::vector<FromLauncher> messages = {
+      Welcome{{{1, "unix:/a"}, {2, "unix:/b"}}, {4, {1, 2, 3}}, true},
+      Plan{5, {1}},
+      Plan{6, {}},
+      Stop{},
+  };
+  for (const FromLauncher& message : messages) {
+    const Json json = to_json(message);
+    const auto again = parse_from_launcher(json);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->index(), message.index());
+    EXPECT_EQ(to_json(*again), json);
+    EXPECT_FALSE(parse_from_worker(json).ok());
+  }
+}
+
+TEST(Launch, UnknownFieldsAreIgnored) {
+  EXPECT_TRUE(parse_from_worker({{"type", "beat"}, {"step", 1}, {"mood", "good"}}).ok());
+  EXPECT_TRUE(parse_from_launcher({{"type", "stop"}, {"why", "news"}}).ok());
+}
+
+TEST(Launch, RefusesWhatIsNoMessage) {
+  const std::vector<Json> all = {
+      Json::object(),
+      Json::array(),
+      Json(7),
+      {{"type", 7}},
+      {{"type", "dance"}},
+      {{"type", "hello"}, {"uid", "one"}},
+      {{"type", "beat"}},
+      {{"type", "notice"}, {"kind", "members"}},
+      {{"type", "welcome"}, {"peers", {{{"uid", 1}}}}},
+      {{"type", "plan"}, {"plan", {{"number", 1}}}},
+      {{"type", "plan"}, {"plan", {{"number", 1}, {"workers", "all"}}}},
+  };
+  for (const Json& json : all) {
+    EXPECT_FALSE(parse_from_worker(json).ok()) << json;
+    EXPECT_FALSE(parse_from_launcher(json).ok()) << json;
+  }
+}
+
+TEST(Launch, GenerationsAreOrderedByPlanThenRevision) {
+  EXPECT_LT((Generation{1, 9}), (Generation{2, 0}));
+  EXPECT_LT((Generation{2, 0}), (Generation{2, 1}));
+  EXPECT_EQ(Json(Generation{2, 1}).get<Generation>(), (Generation{2, 1}));
+}
+
+}  // namespace
+}  // namespace rubato::wire

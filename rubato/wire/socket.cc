@@ -1,0 +1,149 @@
+#include "rubato/wire/socket.h"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace rubato::wire {
+
+namespace {
+
+constexpr int kBacklog = 512;
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  [[nodiscard]] int family() const { return storage.ss_family; }
+};
+
+Result<SocketAddress> unix_address(const std::string& path) {
+  SocketAddress result;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return Error{fmt::format("socket path '{}' has {} bytes; use one of 1 to {}", path, path.size(),
+                             sizeof(address.sun_path) - 1)};
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  result.length = static_cast<socklen_t>(sizeof(address));
+  std::memcpy(&result.storage, &address, sizeof(address));
+  return result;
+}
+
+Result<SocketAddress> tcp_address(const std::string& rest, const std::string& whole) {
+  const auto colon = rest.rfind(':');
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  unsigned port = 0;
+  char surplus = 0;
+  if (colon == std::string::npos ||
+      inet_pton(AF_INET, rest.substr(0, colon).c_str(), &address.sin_addr) != 1 ||
+      std::sscanf(rest.c_str() + colon + 1, "%u%c", &port, &surplus) != 1 || port > 65535) {
+    return Error{fmt::format("address '{}' is not tcp:IP:PORT, such as tcp:127.0.0.1:7000", whole)};
+  }
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  SocketAddress result;
+  result.length = sizeof(address);
+  std::memcpy(&result.storage, &address, sizeof(address));
+  return result;
+}
+
+Result<SocketAddress> parse(const std::string& address) {
+  if (address.starts_with("unix:")) return unix_address(address.substr(5));
+  if (address.starts_with("tcp:")) return tcp_address(address.substr(4), address);
+  return Error{fmt::format("address '{}' begins neither with unix: nor with tcp:", address)};
+}
+
+Fd new_socket(const SocketAddress& address) {
+  Fd fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (fd.valid() && address.family() == AF_INET) {
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+  return fd;
+}
+
+Error failed(const char* verb, const std::string& address) {
+  return {fmt::format("cannot {} {}: {}", verb, address, std::strerror(errno))};
+}
+
+}  // namespace
+
+void Fd::close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<Fd> listen_on(const std::string& address) {
+  Result<SocketAddress> parsed = parse(address);
+  if (!parsed) return parsed.error();
+  Fd fd = new_socket(*parsed);
+  if (!fd.valid() || bind(fd.get(), parsed->get(), parsed->length) != 0 ||
+      listen(fd.get(), kBacklog) != 0) {
+    return failed("listen on", address);
+  }
+  return fd;
+}
+
+Result<std::string> address_of(const Fd& listener) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (getsockname(listener.get(), address.get(), &address.length) != 0) {
+    return failed("ask for the address of", "a socket");
+  }
+  if (address.family() == AF_UNIX) {
+    sockaddr_un unix_path{};
+    std::memcpy(&unix_path, &address.storage, sizeof(unix_path));
+    return std::string("unix:") + unix_path.sun_path;
+  }
+  sockaddr_in internet{};
+  std::memcpy(&internet, &address.storage, sizeof(internet));
+  char host[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &internet.sin_addr, host, sizeof(host));
+  return fmt::format("tcp:{}:{}", host, ntohs(internet.sin_port));
+}
+
+Result<Fd> connect_to(const std::string& address) {
+  Result<SocketAddress> parsed = parse(address);
+  if (!parsed) return parsed.error();
+  Fd fd = new_socket(*parsed);
+  if (!fd.valid() ||
+      (connect(fd.get(), parsed->get(), parsed->length) != 0 && errno != EINPROGRESS)) {
+    return failed("connect to", address);
+  }
+  return fd;
+}
+
+Fd accept_from(const Fd& listener) {
+  Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  const int on = 1;
+  // Fails for unix sockets, which have no delay to switch off.
+  if (fd.valid()) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return fd;
+}
+
+Fd watch_process(int pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+
+long long start_time_of(int pid) {
+  std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re");
+  if (file == nullptr) return 0;
+  char line[1024] = {};
+  const std::size_t size = std::fread(line, 1, sizeof(line) - 1, file);
+  std::fclose(file);
+  // The name in brackets may hold anything, so fields are counted from the last bracket: the
+  // start time is field 22 of the line, the 20th after it.
+  const char* field = size > 0 ? std::strrchr(line, ')') : nullptr;
+  for (int i = 0; field != nullptr && i < 20; ++i) field = std::strchr(field + 1, ' ');
+  return field == nullptr ? 0 : std::atoll(field + 1);
+}
+
+}  // namespace rubato::wire
