@@ -1,0 +1,89 @@
+// Any bytes as a checkpoint: an error that names the file, or sections that lie inside it. Because
+// no random bytes have the right checksum, some inputs are helped: after '{' up to the first zero
+// they are a header, and after 's' sizes of sections; both get the start of a file, and sizes get
+// a header and checksums, too, that are right as far as the sections exist.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "rubato/base/check.h"
+#include "rubato/elastic/checkpoint.h"
+
+namespace {
+
+using rubato::elastic::Checksum;
+
+template <class T>
+void append(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Puts the start of a file before a header.
+std::string sealed(const std::string& header) {
+  std::string start = "RUBATOCK";
+  append(start, std::uint32_t{1});
+  append(start, static_cast<std::uint32_t>(header.size()));
+  Checksum checksum;
+  checksum.add(std::as_bytes(std::span(start)));
+  checksum.add(std::as_bytes(std::span(header)));
+  append(start, checksum.value());
+  return start + header;
+}
+
+std::string from_header(const std::string& input) {
+  const std::size_t length = std::min(input.find('\0'), input.size());
+  return sealed(input.substr(0, length)) + input.substr(length);
+}
+
+// 's', the number of sections, their sizes of 8 bytes each, what follows the header.
+std::string from_sizes(const std::string& input) {
+  const std::size_t sections = input.size() < 2 ? 0 : static_cast<unsigned char>(input[1]) % 8U;
+  const std::size_t sizes_end = 2 + 8 * sections;
+  if (input.size() < sizes_end) return input;
+  const std::string rest = input.substr(sizes_end);
+  rubato::Json list = rubato::Json::array();
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < sections; ++i) {
+    std::uint64_t size = 0;
+    std::memcpy(&size, input.data() + 2 + 8 * i, 8);
+    Checksum checksum;
+    if (at <= rest.size() && size <= rest.size() - at)
+      checksum.add(std::as_bytes(std::span(rest)).subspan(at, size));
+    list.push_back(
+        {{"name", "s"}, {"head", nullptr}, {"bytes", size}, {"checksum", checksum.value()}});
+    at += (size + 63) / 64 * 64;
+  }
+  const rubato::Json about{{"plan", 1}, {"revision", 0}, {"step", 5}};
+  std::string file = sealed(rubato::Json{{"about", about}, {"sections", list}}.dump());
+  file.resize((file.size() + 63) / 64 * 64, '\0');
+  return file + rest;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace rubato::elastic;
+  std::string bytes(reinterpret_cast<const char*>(data), size);
+  if (bytes.starts_with('{')) bytes = from_header(bytes);
+  if (bytes.starts_with('s')) bytes = from_sizes(bytes);
+
+  const int file = memfd_create("input", 0);
+  CHECK(file >= 0);
+  CHECK(write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  const auto loaded = load_checkpoint(path);
+  close(file);
+  if (!loaded) {
+    CHECK(loaded.error().message.starts_with(path));
+    return 0;
+  }
+  std::size_t total = 0;
+  for (const auto& section : loaded->sections) total += section.body.size();
+  CHECK(total <= bytes.size());
+  return 0;
+}

@@ -1,0 +1,37 @@
+// The loops over gradients: copying and adding floats, and looking at them while they pass by.
+//
+// The bits of what is written depend on the inputs alone: each element is copied or added by
+// itself. The squared norm is added up in doubles, in blocks of kBlock elements with kLanes lanes
+// each, an order that depends on the number of elements only: not on alignment, and not on the
+// instructions that the compiler chooses.
+//
+// Pure; the ranges must not overlap. Plain copies and additions run at the speed of memory;
+// measuring makes them take about twice as long.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rubato::elastic {
+
+constexpr std::size_t kBlock = 4096;
+constexpr std::size_t kLanes = 16;
+
+struct Measured {
+  double sqr_norm = 0;
+  bool finite = true;  // neither infinite nor not a number, every one of them
+};
+
+void copy(std::span<float> into, std::span<const float> from);
+void add(std::span<float> into, std::span<const float> from);
+
+// The same, and what `from` is like.
+[[nodiscard]] Measured copy_measured(std::span<float> into, std::span<const float> from);
+[[nodiscard]] Measured add_measured(std::span<float> into, std::span<const float> from);
+[[nodiscard]] Measured measure(std::span<const float> from);
+
+// 64 bits that tell two states apart by accident, not by attack. Chained through `seed`.
+[[nodiscard]] std::uint64_t hash(std::span<const std::byte> bytes, std::uint64_t seed);
+
+}  // namespace rubato::elastic

@@ -1,0 +1,704 @@
+#include "rubato/elastic/session.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "rubato/base/check.h"
+#include "rubato/elastic/samples.h"
+
+namespace rubato::elastic {
+
+using agent::Member;
+using agent::Membership;
+using agent::Uid;
+
+namespace {
+
+constexpr std::chrono::milliseconds kTick{100};
+// So much state under way to a joining worker; the rest is taken from the live tensors later.
+constexpr std::size_t kFeedWindow = std::size_t{4} << 20U;
+
+// Joining workers load at a low priority; members must keep up. Priorities belong to threads.
+void restore_priority() {
+  DIR* tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return;
+  while (const dirent* task = readdir(tasks)) {
+    const long id = std::atol(task->d_name);
+    if (id > 0) setpriority(PRIO_PROCESS, static_cast<id_t>(id), 0);
+  }
+  closedir(tasks);
+}
+
+Step slice_of(const StepPlan& plan) { return {plan.epoch, plan.cursor, plan.samples}; }
+
+}  // namespace
+
+Session::Session(Config config) : config_(std::move(config)), membership_(config_.place.uid) {
+  transport_ = std::make_unique<Transport>(
+      poller_,
+      Transport::Hooks{[this](Uid from, const Header& header) { return where(from, header); },
+                       [this](Uid from, const Header& header) { arrived(from, header); },
+                       [this](Uid peer) { on_lost_data(peer); }});
+  reduction_ = make_tree_reduction(config_.place.uid, config_.layout, *transport_);
+  agent::Agent::Hooks hooks;
+  hooks.welcome = [this](const wire::Welcome& welcome) { on_welcome(welcome); };
+  hooks.plan = [this](const agent::Plan& plan) { on_plan(plan); };
+  hooks.stop = [this] {
+    stop_requested_ = true;
+    // Members end together, at a step; one that waits has nothing to wait for any more.
+    if (!membership_.record() && !founder_) push(End{wire::kLeft, ""});
+  };
+  hooks.difference = config_.difference;
+  hooks.connected = [this](Uid peer) {
+    if (agent_->dials(peer)) dial_fresh(peer);
+    // One that came later may lead by the time we are taken in.
+    if (said_joined_) agent_->send(peer, {{"type", "ready"}});
+    look_joined();
+  };
+  hooks.message = [this](Uid from, const Json& message) { on_message(from, message); };
+  hooks.data = [this](Uid from, std::int64_t recovery, wire::Fd fd) {
+    on_data(from, recovery, std::move(fd));
+  };
+  hooks.lost = [this](Uid peer) {
+    membership_.lost(peer);
+    perform_actions();
+  };
+  hooks.dead = [this](Uid peer) { on_dead(peer); };
+  hooks.refused = [this](const std::string& why) {
+    agent_->notice("refused", {{"text", why}});
+    push(End{wire::kRefused, why});
+  };
+  agent_ = std::make_unique<agent::Agent>(poller_, config_.place, config_.identity, hooks);
+  for (std::vector<float>& result : results_) result.resize(config_.layout.total);
+}
+
+Session::~Session() { close(); }
+
+Result<void> Session::start() {
+  if (Result<void> started = agent_->start(); !started) return started;
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+void Session::run() {
+  while (!closing_) {
+    poller_.wait(kTick);
+    pump_feeds();
+    agent_->tick(std::chrono::steady_clock::now(), membership_.applied());
+  }
+  transport_->flush();
+  agent_->flush_launcher();
+}
+
+void Session::close() {
+  if (!thread_.joinable()) return;
+  // In the queue, so that everything said before is done first.
+  post([this] { closing_ = true; });
+  thread_.join();
+}
+
+void Session::push(Event event) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  arrived_.notify_one();
+}
+
+Session::Event Session::next() {
+  std::unique_lock lock(mutex_);
+  arrived_.wait(lock, [this] { return !events_.empty(); });
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+// --- the trainer says
+// -----------------------------------------------------------------------------
+
+void Session::found(const StepPlan& first, const agent::Generation& after) {
+  post([this, first, after] {
+    membership_.found(membership_.newest_plan(), first, after);
+    trainer_applied_ = first.step - 1;
+    take_members(*membership_.record());
+    begin_step();
+  });
+}
+
+void Session::bucket_ready(std::int64_t attempt, int bucket, const std::vector<float*>& sums) {
+  post([this, attempt, bucket, sums] {
+    if (!active_ || attempt != attempts_) return;
+    reduction_->ready(bucket, sums);
+    look_complete();
+  });
+}
+
+void Session::say(std::int64_t attempt, Word word, std::function<StepPlan(int)> next_plan) {
+  post([this, attempt, word = std::move(word), next_plan = std::move(next_plan)]() mutable {
+    if (!active_ || attempt != attempts_) return;
+    const Record& record = *membership_.record();
+    word.uid = config_.place.uid;
+    word.step = membership_.next().step;
+    word.ready = membership_.ready_peers();
+    if (record.leader() == word.uid) {
+      agent::Proposal proposal{membership_.propose(), {}};
+      proposal.plan = next_plan(static_cast<int>(proposal.record.working().size()));
+      word.proposal = {proposal};
+    }
+    Header header;
+    header.kind = Kind::word;
+    header.step = word.step;
+    const std::string text = Json(word).dump();
+    for (const Member& member : record.members) {
+      if (member.uid != word.uid && !membership_.is_dead(member.uid)) {
+        transport_->send_text(member.uid, header, text);
+      }
+    }
+    words_[word.uid] = std::move(word);
+    look_complete();
+  });
+}
+
+void Session::applied(agent::Step step, std::vector<StateChunk> chunks, bool level, Json about) {
+  post([this, step, chunks = std::move(chunks), level, about = std::move(about)]() mutable {
+    trainer_applied_ = step;
+    chunks_ = std::move(chunks);
+    adopt_joining(about);
+    if (level) say_level();
+    transport_->retry();
+  });
+}
+
+// Said after every step until the others count on this worker.
+void Session::say_level() {
+  if (!membership_.record() || membership_.role() != Role::joining) return;
+  const std::vector<Member> members = membership_.record()->members;
+  for (const Member& member : members) {
+    const bool there = transport_->connected(member.uid) || membership_.is_dead(member.uid);
+    if (member.uid != config_.place.uid && !there) return;
+  }
+  const Json message = {{"type", "level"}, {"level", membership_.own_level()}};
+  for (const Member& member : members) agent_->send(member.uid, message);
+}
+
+void Session::caught_up(agent::Step step) {
+  post([this, step] {
+    trainer_applied_ = step;
+    if (!expected_gradient_ || expected_gradient_->applied != step) return;
+    expected_gradient_.reset();
+    membership_.caught_up();
+    begin_step();
+  });
+}
+
+void Session::fail(const std::string& why) {
+  post([this, why] {
+    active_ = false;
+    agent_->broadcast({{"type", "failed"}, {"text", why}});
+    push(End{wire::kJobFailed, why});
+  });
+}
+
+void Session::report(const Json& content) {
+  post([this, content] { agent_->report(content); });
+}
+void Session::notice(const std::string& kind, const Json& content) {
+  post([this, kind, content] { agent_->notice(kind, content); });
+}
+
+// --- launcher and peers
+// ---------------------------------------------------------------------------
+
+void Session::on_welcome(const wire::Welcome& welcome) {
+  membership_.plan(welcome.plan);
+  founder_ = welcome.founder;
+  welcomed_ = true;
+  if (founder_) {
+    agent_->holds_state();
+    push(Found{});
+  }
+  agent_->dial(welcome.peers);
+  look_joined();
+}
+
+void Session::on_plan(const agent::Plan& plan) {
+  membership_.plan(plan);
+  if (!membership_.record() && !founder_ && !planned()) push(End{wire::kLeft, ""});
+}
+
+bool Session::planned() const {
+  const std::vector<Uid>& workers = membership_.newest_plan().workers;
+  return std::find(workers.begin(), workers.end(), config_.place.uid) != workers.end();
+}
+
+void Session::dropped() {
+  if (!planned()) {
+    push(End{wire::kLeft, ""});
+    return;
+  }
+  for (const Uid peer : agent_->peers()) {
+    if (agent_->dials(peer)) dial_fresh(peer);
+  }
+  look_stranded();
+}
+
+// Everybody has answered, and the data connections are made.
+void Session::look_joined() {
+  if (said_joined_ || founder_ || !welcomed_ || !agent_->dialled()) return;
+  said_joined_ = true;
+  agent_->broadcast({{"type", "ready"}});
+  look_stranded();
+}
+
+void Session::dial_fresh(Uid peer) {
+  wire::Fd fd = agent_->dial_data(peer, agent::Agent::kFresh);
+  if (fd.valid()) transport_->connect(peer, std::move(fd));
+  look_ready(peer);
+}
+
+void Session::look_stranded() {
+  if (!welcomed_ || !said_joined_ || membership_.record() || agent_->somebody_holds_state()) return;
+  agent_->notice("stranded", Json::object());
+}
+
+void Session::on_message(Uid from, const Json& message) {
+  try {
+    const auto type = message.at("type").get<std::string>();
+    if (type == "ready") {
+      said_ready_.insert(from);
+      look_ready(from);
+    } else if (type == "level") {
+      membership_.level(from, message.at("level").get<agent::Level>());
+    } else if (type == "report") {
+      const auto report = message.at("report").get<agent::Report>();
+      bury_unknown(report.record);
+      membership_.report(from, report);
+    } else if (type == "commit") {
+      membership_.commit(from, message.at("commit").get<agent::Commit>());
+    } else if (type == "failed") {
+      active_ = false;
+      push(End{wire::kJobFailed, message.at("text").get<std::string>()});
+    }
+  } catch (const Json::exception&) {
+    return;  // not from our kind
+  }
+  perform_actions();
+}
+
+// Whoever is a member was connected with this worker before either was taken in, unless it ended
+// before this one came.
+void Session::bury_unknown(const Record& record) {
+  const std::vector<Uid> peers = agent_->peers();
+  for (const Member& member : record.members) {
+    const bool known = std::find(peers.begin(), peers.end(), member.uid) != peers.end();
+    if (!known && member.uid != config_.place.uid) membership_.dead(member.uid);
+  }
+}
+
+void Session::look_ready(Uid peer) {
+  if (said_ready_.contains(peer) && transport_->connected(peer)) membership_.ready(peer);
+}
+
+void Session::on_data(Uid from, std::int64_t recovery, wire::Fd fd) {
+  if (recovery == agent::Agent::kFresh) {
+    transport_->connect(from, std::move(fd));
+    look_ready(from);
+    return;
+  }
+  const std::int64_t ours = membership_.record() ? membership_.record()->recovery : -1;
+  if (recovery < ours) return;
+  if (recovery > ours || membership_.recovering()) {
+    early_data_[from] = {recovery, std::move(fd)};
+    return;
+  }
+  transport_->connect(from, std::move(fd));
+  transport_->retry();
+}
+
+void Session::on_lost_data(Uid peer) {
+  membership_.unready(peer);
+  membership_.lost(peer);
+  perform_actions();
+}
+
+void Session::on_dead(Uid peer) {
+  died_.push_back(peer);
+  transport_->forget(peer);
+  feeds_.erase(peer);
+  said_ready_.erase(peer);
+  early_data_.erase(peer);
+  membership_.dead(peer);
+  perform_actions();
+  look_joined();
+  look_stranded();
+}
+
+// --- recovery
+// -------------------------------------------------------------------------------------
+
+void Session::perform_actions() {
+  for (std::vector<Membership::Action> actions = membership_.take_actions(); !actions.empty();
+       actions = membership_.take_actions()) {
+    for (const Membership::Action& action : actions) {
+      if (const auto* report = std::get_if<Membership::SendReport>(&action)) {
+        agent_->send(report->to, {{"type", "report"}, {"report", report->report}});
+      } else if (const auto* commit = std::get_if<Membership::SendCommit>(&action)) {
+        agent_->send(commit->to, {{"type", "commit"}, {"commit", commit->commit}});
+      } else if (std::holds_alternative<Membership::Interrupted>(action)) {
+        interrupt();
+      } else if (const auto* go_on = std::get_if<Membership::Resume>(&action)) {
+        resume(go_on->commit, go_on->behind);
+      } else if (std::holds_alternative<Membership::Leave>(action)) {
+        push(End{wire::kLeft, ""});
+      } else if (std::holds_alternative<Membership::Dropped>(action)) {
+        dropped();
+      } else {
+        look_stranded();
+      }
+    }
+  }
+}
+
+// Closing the connections spreads the news to whoever has not noticed yet.
+void Session::interrupt() {
+  active_ = false;
+  expected_gradient_.reset();
+  interrupted_at_ = std::chrono::steady_clock::now();
+  for (const Member& member : membership_.record()->members) {
+    transport_->drop(member.uid);
+    if (member.role == Role::joining) membership_.unready(member.uid);
+  }
+  texts_.clear();
+  words_.clear();
+  feeds_.clear();
+  arriving_.clear();
+  fed_ = agent::kNoState;
+  attempt_ = ++attempts_;
+  push(Interrupted{});
+}
+
+void Session::resume(const agent::Commit& commit, bool behind) {
+  const Uid self = config_.place.uid;
+  for (const Member& member : commit.record.members) {
+    if (member.uid == self || membership_.is_dead(member.uid)) continue;
+    if (agent_->dials(member.uid)) {
+      wire::Fd fd = agent_->dial_data(member.uid, commit.record.recovery);
+      if (fd.valid()) transport_->connect(member.uid, std::move(fd));
+    } else if (const auto early = early_data_.find(member.uid);
+               early != early_data_.end() && early->second.first == commit.record.recovery) {
+      transport_->connect(member.uid, std::move(early->second.second));
+      early_data_.erase(early);
+    }
+  }
+  if (commit.holder == self) {
+    Header header;
+    header.kind = Kind::catch_up;
+    header.step = commit.applied;
+    for (const Uid uid : commit.behind) {
+      transport_->send(uid, header,
+                       std::as_bytes(std::span<const float>(result_of(commit.applied))));
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - interrupted_at_;
+  agent_->notice("recovered", {{"dead", died_},
+                               {"seconds", took.count()},
+                               {"step", commit.record.first},
+                               {"generation", commit.record.generation}});
+  died_.clear();
+  take_members(commit.record);
+  if (behind) {
+    expected_gradient_ = commit;
+    transport_->retry();
+  } else {
+    begin_step();
+  }
+}
+
+// --- one step
+// -------------------------------------------------------------------------------------
+
+void Session::take_members(const Record& record) {
+  const Member* self = record.find(config_.place.uid);
+  if (self != nullptr && self->role == Role::working) {
+    if (!announced_) agent_->notice("state", Json::object());
+    announced_ = true;
+    agent_->holds_state();
+    if (config_.place.niced) restore_priority();
+    config_.place.niced = false;
+  }
+  std::vector<Uid> working = record.working();
+  if (self != nullptr && !working.empty() && working.front() == self->uid) {
+    Json content(record);
+    content["uids"] = Json::array();
+    for (const Member& member : record.members) content["uids"].push_back(member.uid);
+    agent_->notice("members", content);
+  }
+}
+
+void Session::begin_step() {
+  const Record& record = *membership_.record();
+  const StepPlan& plan = membership_.next();
+  Geometry geometry;
+  geometry.step = plan.step;
+  geometry.leaves = plan.finish ? 0 : existing_leaves(slice_of(plan), plan.leaves);
+  geometry.working = record.working();
+  geometry.result = result_of(plan.step);
+  for (const Member& member : record.members) {
+    if (member.role == Role::joining && !membership_.is_dead(member.uid)) {
+      geometry.listening.push_back(member.uid);
+    }
+  }
+  // A joining worker may not have taken the result of two steps ago yet.
+  transport_->make_private(std::as_bytes(result_of(plan.step)));
+  reduction_->begin(geometry);
+  words_.clear();
+  active_ = true;
+  attempt_ = ++attempts_;
+
+  const Uid self = config_.place.uid;
+  for (auto it = feeds_.begin(); it != feeds_.end();) {
+    const Member* member = record.find(it->first);
+    it = member == nullptr || member->role != Role::joining ? feeds_.erase(it) : std::next(it);
+  }
+  Work work;
+  work.attempt = attempts_;
+  work.record = record;
+  work.plan = plan;
+  work.leaves = geometry.leaves;
+  work.role = membership_.role();
+  work.leader = record.leader() == self;
+  const std::vector<Range> ranges = geometry.ranges();
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (geometry.working[i] == self) work.range = ranges[i];
+  }
+  push(std::move(work));
+  transport_->retry();
+}
+
+// All words or none: everybody draws the same conclusion from them.
+std::string Session::disagreement() const {
+  const auto& [first_uid, first] = *words_.begin();
+  for (const auto& [uid, word] : words_) {
+    if (word.digest != first.digest) {
+      return fmt::format(
+          "before step {} worker {} has state digest {} and worker {} has {}; replicas have come "
+          "apart, which is a fault of the model's code (unseeded randomness) or of a machine",
+          word.step, first_uid, first.digest, uid, word.digest);
+    }
+  }
+  return "";
+}
+
+// Which samples were used is known only from the words; the plan carries it on, so that everybody
+// has it, joining workers and those that a recovery pulls forward included.
+void Session::count_samples(const StepPlan& plan) {
+  StepPlan& next = words_.at(membership_.record()->leader()).proposal.at(0).plan;
+  if (next.epoch != plan.epoch) return;
+  next.used_mark = plan.used_mark;
+  for (const auto& [uid, word] : words_) next.used_mark += word.mark;
+}
+
+void Session::look_complete() {
+  if (!active_) return;
+  const Record record = *membership_.record();
+  const StepPlan plan = membership_.next();
+  const Role role = membership_.role();
+  if (role != Role::leaving && !reduction_->complete()) return;
+  if (role == Role::joining && fed_ != plan.step - 1) return;
+  for (const Uid uid : record.working()) {
+    if (!words_.contains(uid)) return;
+  }
+  active_ = false;
+  if (const std::string why = disagreement(); !why.empty()) {
+    push(End{wire::kJobFailed, why});
+    return;
+  }
+  stop_feeds();
+  Completed event;
+  event.record = record;
+  event.plan = plan;
+  event.role = role;
+  event.result = result_of(plan.step);
+  event.finite = reduction_->finite();
+  event.sqr_norm = reduction_->sqr_norm();
+  event.words = words_;
+  for (auto& [index, chunk] : arriving_) {
+    event.chunks.push_back({index, std::move(chunk.head), std::move(chunk.body)});
+  }
+  arriving_.clear();
+
+  count_samples(plan);
+  membership_.completed(words_);
+  event.stays = membership_.record().has_value();
+  if (event.stays) {
+    const Record& next = *membership_.record();
+    for (const Member& member : next.members) {
+      if (member.role == Role::joining && member.donor == config_.place.uid) event.feeding = true;
+    }
+    if (!(next == record)) take_members(next);
+  }
+  push(std::move(event));
+  perform_actions();
+  if (membership_.record() && !membership_.recovering() && !active_ && !plan.finish) begin_step();
+}
+
+// --- state for joining workers
+// --------------------------------------------------------------------
+
+// Before anything of the step goes to them: they take nothing else.
+void Session::adopt_joining(const Json& about) {
+  if (!active_) return;
+  const Record& record = *membership_.record();
+  for (const Member& member : record.members) {
+    if (member.role != Role::joining || member.donor != config_.place.uid ||
+        feeds_.contains(member.uid) || membership_.is_dead(member.uid)) {
+      continue;
+    }
+    Header header;
+    header.kind = Kind::adopt;
+    header.step = membership_.next().step;
+    const agent::Proposal proposal{record, membership_.next()};
+    transport_->send_text(member.uid, header,
+                          Json{{"proposal", proposal}, {"about", about}}.dump());
+    feeds_[member.uid] = {};
+  }
+}
+
+void Session::pump_feeds() {
+  for (auto& [uid, feed] : feeds_) {
+    while (feed.next < static_cast<int>(chunks_.size()) && transport_->unsent(uid) < kFeedWindow) {
+      const StateChunk& chunk = chunks_[static_cast<std::size_t>(feed.next)];
+      Header header;
+      header.kind = Kind::chunk;
+      header.bucket = static_cast<std::uint32_t>(feed.next++);
+      header.step = trainer_applied_;
+      std::size_t bytes = 0;
+      for (const auto& piece : chunk.body) bytes += piece.size();
+      // The head announces how much follows.
+      transport_->send_text(uid, header, Json{{"head", chunk.head}, {"bytes", bytes}}.dump());
+      header.part = 1;
+      for (const auto& piece : chunk.body) transport_->send(uid, header, piece);
+    }
+  }
+}
+
+// The tensors are about to change.
+void Session::stop_feeds() {
+  if (!feeds_.empty()) transport_->make_private(Kind::chunk);
+  for (const auto& [uid, feed] : feeds_) {
+    Header header;
+    header.kind = Kind::fed;
+    header.step = membership_.next().step - 1;
+    transport_->send(uid, header, {});
+  }
+  chunks_.clear();
+}
+
+// --- messages
+// -------------------------------------------------------------------------------------
+
+std::byte* Session::where(Uid from, const Header& header) {
+  const auto text = [&] {
+    std::string& buffer = texts_[from];
+    buffer.resize(std::max<std::size_t>(header.bytes, 1));
+    return reinterpret_cast<std::byte*>(buffer.data());
+  };
+  const auto discard = [&] {
+    std::vector<std::byte>& buffer = discarded_[from];
+    buffer.resize(std::max<std::size_t>(header.bytes, 1));
+    return buffer.data();
+  };
+  if (header.kind == Kind::adopt) return text();
+  if (header.kind == Kind::catch_up) {
+    if (!expected_gradient_ || from != expected_gradient_->holder ||
+        header.step != expected_gradient_->applied ||
+        header.bytes != config_.layout.total * sizeof(float)) {
+      return discard();
+    }
+    return reinterpret_cast<std::byte*>(result_of(header.step).data());
+  }
+  if (!active_) return nullptr;
+  const agent::Step current = membership_.next().step;
+  const bool state = header.kind == Kind::chunk || header.kind == Kind::fed;
+  const agent::Step belongs_to = state ? header.step + 1 : header.step;
+  if (belongs_to > current) return nullptr;
+  if (belongs_to < current) return discard();
+  switch (header.kind) {
+    case Kind::word:
+      return text();
+    case Kind::fed:
+      return discard();
+    case Kind::chunk: {
+      if (header.part == 0) return text();
+      Arriving& chunk = arriving_[static_cast<int>(header.bucket)];
+      if (chunk.filled + header.bytes > chunk.body.size()) return discard();
+      return chunk.body.data() + chunk.filled;
+    }
+    default:
+      // The trainer of a joining worker may still read what would be overwritten.
+      if (header.kind == Kind::result && trainer_applied_ < current - 2) return nullptr;
+      return reduction_->where(from, header);
+  }
+}
+
+void Session::arrived(Uid from, const Header& header) {
+  const auto take_text = [&] {
+    std::string text = std::move(texts_[from]);
+    texts_.erase(from);
+    text.resize(header.bytes);
+    return parse_json(text, "message of a peer");
+  };
+  try {
+    if (header.kind == Kind::adopt) {
+      const Result<Json> message = take_text();
+      if (!message || membership_.record()) return;
+      const auto proposal = message->at("proposal").get<agent::Proposal>();
+      bury_unknown(proposal.record);
+      membership_.adopt(proposal);
+      trainer_applied_ = membership_.next().step - 1;
+      push(Adopted{message->at("about")});
+      perform_actions();
+      if (membership_.record() && !membership_.recovering()) begin_step();
+      return;
+    }
+    if (header.kind == Kind::catch_up) {
+      if (!expected_gradient_ || from != expected_gradient_->holder ||
+          header.step != expected_gradient_->applied) {
+        return;
+      }
+      push(CatchUp{membership_.next(), result_of(header.step)});
+      return;
+    }
+    const bool state = header.kind == Kind::chunk || header.kind == Kind::fed;
+    const agent::Step belongs_to = state ? header.step + 1 : header.step;
+    if (!active_ || belongs_to != membership_.next().step) return;
+    if (header.kind == Kind::word) {
+      const Result<Json> message = take_text();
+      if (!message) return;
+      words_[from] = message->get<Word>();
+    } else if (header.kind == Kind::fed) {
+      fed_ = header.step;
+    } else if (header.kind == Kind::chunk) {
+      Arriving& chunk = arriving_[static_cast<int>(header.bucket)];
+      if (header.part != 0) {
+        chunk.filled += header.bytes;
+        return;
+      }
+      const Result<Json> message = take_text();
+      if (!message) return;
+      message->at("head").get_to(chunk.head);
+      chunk.body.resize(message->at("bytes").get<std::size_t>());
+      return;
+    } else {
+      reduction_->arrived(from, header);
+    }
+  } catch (const Json::exception&) {
+    return;  // not from our kind
+  }
+  look_complete();
+}
+
+}  // namespace rubato::elastic

@@ -1,0 +1,226 @@
+// A worker's part in a training job: everything between the code that computes gradients and the
+// other workers (docs/elastic.md).
+//
+// Two threads. The trainer's asks next() what to do, does it, and says so; the network's runs here
+// and owns all connections, the membership and the reduction. They exchange values through two
+// queues and nothing else, except for gradients and state, which are read in place under these
+// rules:
+//
+//   subtree sums   written by the trainer until bucket_ready(), then the network's until Completed
+//   the result     the network's until Completed (or CatchUp); then nobody writes it for two steps
+//   state chunks   valid from applied() until the next Completed or CatchUp has been delivered
+//
+// An attempt is one try at a step. What the trainer says about an attempt that was interrupted in
+// the meantime is ignored.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "rubato/agent/agent.h"
+#include "rubato/agent/membership.h"
+#include "rubato/elastic/layout.h"
+#include "rubato/elastic/reduction.h"
+#include "rubato/elastic/transport.h"
+
+namespace rubato::elastic {
+
+using agent::Record;
+using agent::Role;
+using agent::StepPlan;
+using agent::Word;
+
+// A part of the state that is sent as a whole: pieces of memory behind a small text.
+struct StateChunk {
+  std::string head;
+  std::vector<std::span<const std::byte>> body;
+};
+struct ReceivedChunk {
+  int index = 0;
+  std::string head;
+  std::vector<std::byte> body;
+};
+
+class Session {
+ public:
+  struct Config {
+    agent::Place place;
+    agent::Identity identity;
+    Layout layout;
+    // One sentence on how a peer differs from us; empty if it fits.
+    std::function<std::string(const agent::Identity&)> difference;
+  };
+
+  // --- what next() gives ---
+  // Start the job, from the newest checkpoint or from nothing: answer found().
+  struct Found {};
+  // Taken in, without state so far; what the donor says about the job so far.
+  struct Adopted {
+    Json about;
+  };
+  // Compute this worker's leaves of the step. A joining or leaving one has nothing to compute.
+  struct Work {
+    std::int64_t attempt = 0;
+    Record record;
+    StepPlan plan;
+    int leaves = 0;  // that exist
+    Range range;
+    Role role = Role::working;
+    bool leader = false;
+  };
+  // Apply this gradient. Joining: first load these chunks, then apply to what has been loaded.
+  struct Completed {
+    Record record;
+    StepPlan plan;
+    Role role = Role::working;  // in this step
+    std::span<const float> result;
+    bool finite = true;
+    double sqr_norm = 0;
+    std::map<agent::Uid, Word> words;
+    std::vector<ReceivedChunk> chunks;
+    bool feeding = false;  // give the chunks with applied()
+    bool stays = true;     // still a member after this step
+  };
+  // The step was not applied here but elsewhere: apply this gradient, then say caught_up().
+  struct CatchUp {
+    StepPlan plan;
+    std::span<const float> result;
+  };
+  // The attempt is over; what was computed for it is void.
+  struct Interrupted {};
+  // Leave with this exit code, after telling why.
+  struct End {
+    int code = 0;
+    std::string why;
+  };
+  using Event = std::variant<Found, Adopted, Work, Completed, CatchUp, Interrupted, End>;
+
+  explicit Session(Config config);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] Result<void> start();
+
+  // --- the trainer's thread ---
+  [[nodiscard]] Event next();
+  // Cheap: worth asking between two leaves.
+  [[nodiscard]] bool interrupted(std::int64_t attempt) const { return attempt_.load() != attempt; }
+
+  void found(const StepPlan& first, const agent::Generation& after);
+  void bucket_ready(std::int64_t attempt, int bucket, const std::vector<float*>& sums);
+  // This worker's word for the step, at the end of its computing. `next_plan` gives the following
+  // step for a number of workers; it is called on the network's thread while the trainer waits in
+  // next().
+  void say(std::int64_t attempt, Word word, std::function<StepPlan(int workers)> next_plan);
+  void applied(agent::Step step, std::vector<StateChunk> chunks, bool level, Json about);
+  void caught_up(agent::Step step);
+
+  // This worker's code has failed, and would fail elsewhere too: the job ends, everywhere.
+  void fail(const std::string& why);
+
+  void report(const Json& content);
+  void notice(const std::string& kind, const Json& content);
+  [[nodiscard]] bool stop_requested() const { return stop_requested_.load(); }
+  // Sends all that is to be sent and stops the network's thread.
+  void close();
+
+ private:
+  struct Feed {
+    int next = 0;
+  };
+  struct Arriving {
+    std::string head;
+    std::vector<std::byte> body;
+    std::size_t filled = 0;
+  };
+
+  void run();
+  void post(std::function<void()> task) { poller_.post(std::move(task)); }
+  void push(Event event);
+
+  void on_welcome(const wire::Welcome& welcome);
+  void on_plan(const agent::Plan& plan);
+  void on_message(agent::Uid from, const Json& message);
+  void on_data(agent::Uid from, std::int64_t recovery, wire::Fd fd);
+  void on_dead(agent::Uid peer);
+  void on_lost_data(agent::Uid peer);
+  void bury_unknown(const Record& record);
+  void say_level();
+  void look_ready(agent::Uid peer);
+  void look_joined();
+  void look_stranded();
+  void dial_fresh(agent::Uid peer);
+  void dropped();
+  [[nodiscard]] bool planned() const;
+
+  void perform_actions();
+  void interrupt();
+  void resume(const agent::Commit& commit, bool behind);
+  void begin_step();
+  void look_complete();
+  [[nodiscard]] std::string disagreement() const;
+  void count_samples(const StepPlan& plan);
+  void stop_feeds();
+  void pump_feeds();
+  void adopt_joining(const Json& about);
+  void take_members(const Record& record);
+
+  std::byte* where(agent::Uid from, const Header& header);
+  void arrived(agent::Uid from, const Header& header);
+  [[nodiscard]] std::span<float> result_of(agent::Step step) {
+    return results_[static_cast<std::size_t>(step % 2)];
+  }
+
+  Config config_;
+  wire::Poller poller_;
+  std::unique_ptr<agent::Agent> agent_;
+  agent::Membership membership_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Reduction> reduction_;
+
+  // The network's thread only.
+  std::vector<float> results_[2];
+  bool active_ = false;  // a step is under way
+  std::int64_t attempts_ = 0;
+  std::map<agent::Uid, Word> words_;
+  std::map<agent::Uid, std::string> texts_;  // being received
+  std::map<agent::Uid, std::vector<std::byte>> discarded_;
+  std::set<agent::Uid> said_ready_;
+  std::map<agent::Uid, std::pair<std::int64_t, wire::Fd>> early_data_;
+  std::map<agent::Uid, Feed> feeds_;
+  std::vector<StateChunk> chunks_;
+  agent::Step trainer_applied_ = agent::kNoState;
+  std::map<int, Arriving> arriving_;
+  agent::Step fed_ = agent::kNoState;
+  bool said_joined_ = false;
+  bool announced_ = false;  // that it holds the state
+  bool founder_ = false;
+  bool welcomed_ = false;
+  std::optional<agent::Commit> expected_gradient_;
+  std::chrono::steady_clock::time_point interrupted_at_;
+  std::vector<agent::Uid> died_;
+
+  // Shared.
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Event> events_;
+  std::atomic<std::int64_t> attempt_{0};
+  std::atomic<bool> stop_requested_{false};
+  std::atomic<bool> closing_{false};
+  std::thread thread_;
+};
+
+}  // namespace rubato::elastic

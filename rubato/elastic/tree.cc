@@ -1,0 +1,87 @@
+#include "rubato/elastic/tree.h"
+
+#include <algorithm>
+
+#include "rubato/base/check.h"
+
+namespace rubato::elastic {
+
+namespace {
+
+// Two neighbouring nodes of one size are siblings if the left one starts at a multiple of twice it.
+bool siblings(const Subtree& left, const Subtree& right) {
+  return left.size == right.size && left.first % (2 * left.size) == 0 &&
+         right.first == left.first + left.size;
+}
+
+}  // namespace
+
+RangePlan plan_range(int first, int last) {
+  CHECK(0 <= first && first <= last);
+  RangePlan plan;
+  std::vector<Subtree>& stack = plan.subtrees;
+  for (int leaf = first; leaf < last; ++leaf) {
+    LeafStep step{.leaf = leaf};
+    const bool joins_sibling = !stack.empty() && siblings(stack.back(), {leaf, 1});
+    step.fresh = !joins_sibling;
+    if (joins_sibling) {
+      stack.back().size = 2;
+    } else {
+      stack.push_back({leaf, 1});
+    }
+    step.slot = step.merge_from = step.merge_to = static_cast<int>(stack.size()) - 1;
+    plan.slots = std::max(plan.slots, static_cast<int>(stack.size()));
+    while (stack.size() > 1 && siblings(stack[stack.size() - 2], stack.back())) {
+      stack.pop_back();
+      stack.back().size *= 2;
+      --step.merge_to;
+    }
+    plan.steps.push_back(step);
+  }
+  return plan;
+}
+
+std::vector<Addition> finish_tree(const std::vector<Subtree>& subtrees) {
+  std::vector<Addition> additions;
+  struct Open {
+    Subtree node;
+    int element;
+  };
+  std::vector<Open> stack;
+  // A node at the right edge has no sibling to wait for: it stands for ever larger nodes until it
+  // is the right child of the one before it.
+  const auto merge = [&](bool at_the_edge) {
+    while (stack.size() > 1) {
+      Open& left = stack[stack.size() - 2];
+      const Open right = stack.back();
+      const bool whole = siblings(left.node, right.node);
+      const bool cut = at_the_edge && right.node.first == left.node.first + left.node.size &&
+                       right.node.size <= left.node.size;
+      if (!whole && !cut) return;
+      additions.push_back({left.element, right.element});
+      left.node.size *= 2;
+      stack.pop_back();
+    }
+  };
+  for (std::size_t i = 0; i < subtrees.size(); ++i) {
+    stack.push_back({subtrees[i], static_cast<int>(i)});
+    merge(false);
+  }
+  merge(true);
+  CHECK(stack.size() <= 1);
+  return additions;
+}
+
+std::vector<Range> split_leaves(int leaves, int workers) {
+  CHECK(leaves >= 0 && workers > 0);
+  std::vector<Range> ranges;
+  int first = 0;
+  for (int i = 0; i < workers; ++i) {
+    const int size = leaves / workers + (i < leaves % workers ? 1 : 0);
+    ranges.push_back({first, first + size});
+    first += size;
+  }
+  return ranges;
+}
+
+}  // namespace rubato::elastic
