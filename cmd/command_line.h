@@ -17,6 +17,12 @@ using Action = std::function<int()>;
 void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line);
 void add_generate(CLI::App& app, Action& chosen);
 void add_policies(CLI::App& app, Action& chosen);
+void add_run(CLI::App& app, Action& chosen);
+// resize, join, kill and runs: what one does to runs that live.
+void add_resize(CLI::App& app, Action& chosen);
+
+// Where the sockets of this user's runs are.
+[[nodiscard]] std::string run_directory();
 
 // Prints "rubato: ..." and gives the exit code for bad input.
 int bad_input(const Error& error);

@@ -10,7 +10,9 @@ int main(int argc, char** argv) {
       "  rubato generate --jobs 300 --cluster 8x8 --load 1.1 --out jobs.csv\n"
       "  rubato simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf,afs-l --html "
       "report.html\n"
-      "  rubato policies",
+      "  rubato policies\n"
+      "  rubato run --workers 1:4 --name demo -- ./train\n"
+      "  rubato resize demo 3",
       "rubato");
   app.set_version_flag("--version", "rubato " RUBATO_VERSION);
   app.require_subcommand(1);
@@ -19,6 +21,8 @@ int main(int argc, char** argv) {
   rubato::add_simulate(app, chosen, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
   rubato::add_generate(app, chosen);
   rubato::add_policies(app, chosen);
+  rubato::add_run(app, chosen);
+  rubato::add_resize(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <memory>
+#include <thread>
+#include <unistd.h>
+
+#include "cmd/command_line.h"
+#include "rubato/base/text.h"
+#include "rubato/engine/launcher.h"
+
+namespace rubato {
+namespace {
+
+constexpr int kMostWorkers = 4096;
+
+struct RunFlags {
+  LauncherOptions options;
+  std::string workers, mode = "live";
+  std::optional<int> start;
+  double heartbeat = 5, grace = 10;
+};
+
+std::optional<int> parse_count(std::string_view text) {
+  const auto number = parse_integer(text);
+  if (!number || *number < 1 || *number > kMostWorkers) return std::nullopt;
+  return static_cast<int>(*number);
+}
+
+// "2:6", or "4" for 4:4; by default one worker of as many as there are cores.
+Result<void> set_workers(const RunFlags& flags, LaunchLimits& limits) {
+  if (flags.workers.empty()) {
+    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    limits.most = std::clamp(flags.start.value_or(1), cores, kMostWorkers);
+  } else {
+    const auto ends = split(flags.workers, ':');
+    const auto least = parse_count(ends.front());
+    const auto most = parse_count(ends.back());
+    if (ends.size() > 2 || !least || !most || *least > *most) {
+      return Error{fmt::format("--workers {}: write MIN:MAX or N with 1 <= MIN <= MAX <= {}",
+                               rubato::quoted(flags.workers), kMostWorkers)};
+    }
+    limits.least = *least;
+    limits.most = *most;
+  }
+  limits.start = flags.start.value_or(limits.least);
+  if (limits.start < limits.least || limits.start > limits.most) {
+    return Error{fmt::format("--start {}: not within {}:{}, the limits of --workers", limits.start,
+                             limits.least, limits.most)};
+  }
+  return {};
+}
+
+Result<Duration> as_duration(const char* flag, double value) {
+  constexpr double kShortest = 0.1;
+  constexpr double kLongest = 1e6;
+  if (!(value >= kShortest && value <= kLongest)) {
+    return Error{fmt::format("{} {}: write seconds from {} to {}", flag, value, kShortest,
+                             static_cast<long>(kLongest))};
+  }
+  return from_seconds(value);
+}
+
+Result<std::unique_ptr<Launcher>> prepared(RunFlags& flags) {
+  LauncherOptions& options = flags.options;
+  if (auto ok = set_workers(flags, options.limits); !ok) return ok.error();
+  const auto heartbeat = as_duration("--heartbeat", flags.heartbeat);
+  if (!heartbeat) return heartbeat.error();
+  const auto grace = as_duration("--grace", flags.grace);
+  if (!grace) return grace.error();
+  options.limits.heartbeat = *heartbeat;
+  options.limits.grace = *grace;
+  if (options.limits.max_failures < 0) {
+    return Error{fmt::format("--max-failures {}: write 0 or more", options.limits.max_failures)};
+  }
+  options.live = flags.mode == "live";
+  if (options.name.empty()) options.name = fmt::format("run-{}", getpid());
+  for (char** line = environ; *line != nullptr; ++line) options.environment.emplace_back(*line);
+  options.directory = run_directory();
+  return Launcher::open(options);
+}
+
+int run(RunFlags& flags) {
+  auto launcher = prepared(flags);
+  return launcher ? (*launcher)->run() : bad_input(launcher.error());
+}
+
+}  // namespace
+
+std::string run_directory() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && access(runtime, W_OK | X_OK) == 0) {
+    return std::string(runtime) + "/rubato";
+  }
+  return fmt::format("/tmp/rubato-{}", geteuid());
+}
+
+void add_run(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand(
+      "run", "Train with workers on this machine whose number can change while they train.");
+  auto flags = std::make_shared<RunFlags>();
+  LauncherOptions& o = flags->options;
+  command
+      ->add_option("--workers", flags->workers,
+                   "least and most workers, or one number for both (default: 1 to one per core)")
+      ->type_name("MIN:MAX");
+  command->add_option("--start", flags->start, "workers to start with (default: MIN)")
+      ->type_name("NUMBER");
+  command->add_option("--name", o.name, "for rubato resize and its like (default: run-PID)")
+      ->type_name("NAME");
+  command
+      ->add_option("--max-failures", o.limits.max_failures,
+                   "workers that may fail and be replaced; resizes do not count")
+      ->type_name("NUMBER")
+      ->capture_default_str();
+  command
+      ->add_option("--heartbeat", flags->heartbeat,
+                   "a worker silent for so long is killed and replaced")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_option("--grace", flags->grace, "time to end in peace before a worker is killed")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command
+      ->add_option("--mode", flags->mode,
+                   "live: programs that use the training library; restart: any program that "
+                   "torchrun starts and that resumes from its checkpoint")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"live", "restart"}))
+      ->capture_default_str();
+  command->add_flag("--replace-stragglers", o.limits.replace_stragglers,
+                    "start another worker in the place of one that slows down the rest");
+  command->add_option("--log", o.log, "append everything that happens as JSON lines")
+      ->type_name("FILE");
+  command->add_flag("--json", o.json,
+                    "print a summary as JSON at the end; the workers' output goes to standard "
+                    "error");
+  command->add_flag("--quiet", o.quiet, "no progress and no notices");
+  command->add_option("command", o.command, "the program and its arguments, after --")
+      ->type_name("PROGRAM")
+      ->required();
+  command->footer(
+      "\nExamples:\n"
+      "  rubato run --workers 1:4 -- ./train --epochs 10\n"
+      "  rubato run --workers 2:8 --mode restart --name ddp -- python3 train.py\n"
+      "  rubato resize ddp 4\n"
+      "Exit code: 0 finished, 1 failed, 2 could not run, 128 + signal if stopped.");
+  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+}
+
+}  // namespace rubato

@@ -1,0 +1,202 @@
+// What a launcher decides: whom to start, to kill, to plan with, and when the run is over.
+//
+// Pure: no clock, no process, no socket. Time and events are inputs; orders are the output, to be
+// carried out in their order. Two kinds of run share this face: LiveRun (below), whose workers
+// change while they train, and RestartRun (restart_run.h), for programs that know nothing of us.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/base/time.h"
+#include "rubato/engine/process_end.h"
+#include "rubato/wire/launch.h"
+
+namespace rubato {
+
+using wire::Uid;
+
+struct LaunchLimits {
+  int least = 1;
+  int most = 1;
+  int start = 1;
+  int max_failures = 100;
+  Duration heartbeat = from_seconds(5);
+  Duration grace = from_seconds(10);
+  Duration hello = from_seconds(120);
+  bool replace_stragglers = false;
+};
+
+struct StartWorker {
+  Uid uid = 0;
+  bool founder = false;
+  // Of a RestartRun: its place in this round of starts.
+  int rank = 0;
+  int world = 0;
+  int round = 0;
+};
+struct SignalWorker {
+  Uid uid = 0;
+  int signal = 0;
+};
+struct SendToWorker {
+  Uid uid = 0;
+  wire::FromLauncher message;
+};
+struct Tell {  // people
+  std::string text;
+};
+using Order = std::variant<StartWorker, SignalWorker, SendToWorker, Tell>;
+// For tests and logs: "start 1 founder", "signal 2 9", "plan 3 (1 2) to 1".
+[[nodiscard]] std::string to_text(const Order& order);
+
+struct Outcome {
+  int code = 0;
+  std::string why;  // empty if the job finished
+};
+
+struct LaunchCounts {
+  int failures = 0;
+  int resizes = 0;
+  int starts = 0;        // of workers
+  int fresh_starts = 0;  // of all workers together, after the first: from the checkpoint
+};
+
+class LaunchState {
+ public:
+  explicit LaunchState(LaunchLimits limits) : limits_(limits), wanted_(limits.start) {}
+  LaunchState(const LaunchState&) = delete;
+  LaunchState& operator=(const LaunchState&) = delete;
+  virtual ~LaunchState() = default;
+
+  virtual void begin(Time now) = 0;
+  void exited(Time now, Uid uid, ProcessEnd end);
+  // No program could be started at all: nothing that trying again would change.
+  void could_not_start(Time now, Uid uid, const std::string& why);
+
+  // False: unknown or heard of before; close the connection.
+  [[nodiscard]] virtual bool said_hello(Time now, const wire::Hello& hello) = 0;
+  virtual void heard(Time now, Uid uid, const wire::FromWorker& message) = 0;
+
+  [[nodiscard]] Result<void> resize(Time now, int workers);
+  // Of one worker, by default the newest; answers which.
+  [[nodiscard]] Result<Uid> kill(std::optional<Uid> uid);
+  // SIGTERM or SIGINT came. The second time there is no more waiting.
+  void stop(Time now, int signal);
+  // To be called several times a second: all limits of time are looked at here.
+  void pass(Time now);
+
+  [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
+  [[nodiscard]] const std::optional<Outcome>& outcome() const { return outcome_; }
+  [[nodiscard]] const LaunchCounts& counts() const { return counts_; }
+  [[nodiscard]] int wanted() const { return wanted_; }
+  [[nodiscard]] std::vector<Uid> living() const;
+
+ protected:
+  struct Worker {
+    bool started = false;  // false: its start is put off to `since`
+    Time since;
+    bool founder = false;
+    int rank = 0;
+    bool said_hello = false;
+    bool stranded = false;
+    Time heard;
+    std::string address;
+    std::string killed_because;   // by us
+    bool expected = false;        // its end was our wish, so no failure
+    std::string text;             // what it said of its refusal or failure
+    std::optional<Time> outside;  // neither planned nor a member since
+  };
+  struct Ending {
+    Outcome outcome;
+    int last_signal = 0;  // 0: they were asked by message, or left to themselves
+    Time next;            // when the next stronger signal is due
+  };
+
+  virtual void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) = 0;
+  virtual void on_resize(Time now) = 0;
+  virtual void on_pass(Time now) = 0;
+  // Asks everybody to end. Answers the strongest signal used, 0 for a message.
+  virtual int ask_to_end() = 0;
+
+  void order(Order order) { orders_.push_back(std::move(order)); }
+  void tell(std::string text) { order(Tell{std::move(text)}); }
+  void start(Time now, Uid uid, Worker worker, Duration delay);
+  void start_now(Time now, Uid uid, Worker& worker);
+  void signal_all(int signal);
+  void kill_because(Uid uid, const std::string& why);
+  void end(Time now, Outcome outcome, bool ask = true);
+  void forget_unstarted();
+  // How long a replacement waits when programs die young again and again.
+  [[nodiscard]] Duration patience() const;
+  [[nodiscard]] bool too_many_failures() const { return counts_.failures > limits_.max_failures; }
+
+  LaunchLimits limits_;
+  LaunchCounts counts_;
+  std::map<Uid, Worker> workers_;  // not yet collected
+  int wanted_;                     // workers asked for
+  int died_young_ = 0;             // in a row
+  int round_ = 0;
+  int world_ = 0;
+  Uid next_uid_ = 1;
+  std::optional<Ending> ending_;
+
+ private:
+  void finish_if_empty();
+  void insist(Time now);
+
+  std::vector<Order> orders_;
+  std::optional<Outcome> outcome_;
+  std::optional<Time> last_pass_;
+};
+
+// A run whose workers join and leave while the others train.
+//
+// Exactly one worker of a round founds the job; the others join. A second founder would be a second
+// job, so a new round begins only when every worker of the old one is dead, and the old one is
+// given up only when no living worker can have the state: each has said that it is stranded, or
+// never said Hello.
+class LiveRun : public LaunchState {
+ public:
+  using LaunchState::LaunchState;
+
+  void begin(Time now) override;
+  [[nodiscard]] bool said_hello(Time now, const wire::Hello& hello) override;
+  void heard(Time now, Uid uid, const wire::FromWorker& message) override;
+  [[nodiscard]] const wire::Plan& plan() const { return plan_; }
+
+ private:
+  void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
+  void on_resize(Time now) override;
+  void on_pass(Time now) override;
+  int ask_to_end() override;
+
+  void heard_notice(Time now, Uid uid, const wire::Notice& notice);
+  void begin_round(Time now);
+  void add_worker(Time now, bool founder);
+  void drop(Uid uid);
+  void publish();
+  void refused(Time now, Uid uid, const Worker& worker);
+  void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);
+  void finishing();
+  void ask_to_end(Uid uid, const Worker& worker);
+  void replace_straggler(Time now, Uid uid);
+  void give_up_if_lost(Time now, bool counted);
+  [[nodiscard]] bool state_may_live() const;
+  [[nodiscard]] bool planned(Uid uid) const;
+
+  wire::Plan plan_;
+  std::set<Uid> members_;   // by the last notice
+  bool finishing_ = false;  // a worker has finished the job
+  bool anybody_spoke_ = false;
+  bool starting_over_ = false;  // a new round begins when all are dead
+};
+
+}  // namespace rubato

@@ -1,0 +1,490 @@
+#include "rubato/engine/launch_state.h"
+
+#include <csignal>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "rubato/base/text.h"
+#include "rubato/engine/restart_run.h"
+
+namespace rubato {
+namespace {
+
+// One line of a story: what happens, and the orders it must lead to (separated by "; ").
+struct Line {
+  const char* input;
+  const char* orders;
+};
+
+LaunchLimits limits(int least, int most, int start, int max_failures = 3) {
+  LaunchLimits result;
+  result.least = least;
+  result.most = most;
+  result.start = start;
+  result.max_failures = max_failures;
+  return result;
+}
+
+class Story {
+ public:
+  explicit Story(std::unique_ptr<LaunchState> state) : state_(std::move(state)) {
+    state_->begin(now_);
+    first_ = orders();
+  }
+
+  const std::string& first() const { return first_; }
+  LaunchState& state() { return *state_; }
+
+  // "hello 2", "exit 2 0", "killed 2 9", "resize 3", "notice 2 KIND {json}", "beat 2", "after 5"
+  // (seconds, all living ones beat meanwhile), "silence 5" (nobody does), "sleep 5" (we slept),
+  // "stop 15", "kill", "kill 2".
+  std::string play(const std::string& input) {
+    const auto words = split(input, ' ');
+    const std::string verb(words[0]);
+    const auto number = [&](std::size_t i) {
+      return static_cast<int>(parse_integer(words.at(i)).value());
+    };
+    std::string error;
+    if (verb == "hello") {
+      wire::Hello hello;
+      hello.uid = number(1);
+      if (!state_->said_hello(now_, hello)) error = "no";
+    } else if (verb == "exit" || verb == "killed") {
+      state_->exited(now_, number(1), {verb == "killed", number(2)});
+    } else if (verb == "resize") {
+      const auto done = state_->resize(now_, number(1));
+      if (!done) error = done.error().message;
+    } else if (verb == "notice") {
+      const auto brace = input.find('{');
+      const Json content =
+          brace == std::string::npos ? Json::object() : Json::parse(input.substr(brace));
+      state_->heard(now_, number(1), wire::Notice{std::string(words[2]), content});
+    } else if (verb == "beat") {
+      state_->heard(now_, number(1), wire::Beat{1});
+    } else if (verb == "after" || verb == "silence") {
+      for (int i = 0; i < 10 * number(1); ++i) {
+        now_ += std::chrono::milliseconds(100);
+        if (verb == "after") {
+          for (const Uid uid : state_->living()) state_->heard(now_, uid, wire::Beat{1});
+        }
+        state_->pass(now_);
+      }
+    } else if (verb == "sleep") {
+      now_ += std::chrono::seconds(number(1));
+      state_->pass(now_);
+    } else if (verb == "stop") {
+      state_->stop(now_, number(1));
+    } else if (verb == "kill") {
+      const auto done =
+          state_->kill(words.size() > 1 ? std::optional<Uid>(number(1)) : std::nullopt);
+      if (!done) error = done.error().message;
+    } else {
+      ADD_FAILURE() << "unknown input " << input;
+    }
+    const std::string result = orders();
+    return error.empty() ? result : "error: " + error;
+  }
+
+  void expect(const std::vector<Line>& lines) {
+    for (const Line& line : lines) EXPECT_EQ(play(line.input), line.orders) << line.input;
+  }
+  void expect_outcome(int code, const std::string& part = "") {
+    ASSERT_TRUE(state_->outcome().has_value());
+    EXPECT_EQ(state_->outcome()->code, code);
+    EXPECT_NE(state_->outcome()->why.find(part), std::string::npos) << state_->outcome()->why;
+  }
+  void expect_counts(int failures, int resizes) {
+    EXPECT_EQ(state_->counts().failures, failures);
+    EXPECT_EQ(state_->counts().resizes, resizes);
+  }
+
+ private:
+  // Without what is said to people, which may be reworded.
+  std::string orders() {
+    std::string text;
+    for (const Order& order : state_->take_orders()) {
+      if (std::holds_alternative<Tell>(order)) continue;
+      text += (text.empty() ? "" : "; ") + to_text(order);
+    }
+    return text;
+  }
+
+  std::unique_ptr<LaunchState> state_;
+  Time now_ = time_at(1000);
+  std::string first_;
+};
+
+Story live(LaunchLimits l) { return Story(std::make_unique<LiveRun>(l)); }
+Story restart(LaunchLimits l) { return Story(std::make_unique<RestartRun>(l)); }
+
+TEST(LiveRun, StartsOneFounderAndFinishes) {
+  Story story = live(limits(1, 4, 2));
+  EXPECT_EQ(story.first(), "start 1 founder; start 2");
+  story.expect({{"hello 2", "welcome (1 2) peers () to 2"},
+                {"hello 1", "welcome founder (1 2) peers (2) to 1"},
+                {"hello 1", "error: no"},
+                {"hello 7", "error: no"},
+                {"exit 1 0", "stop to 2"},
+                {"exit 2 0", ""}});
+  story.expect_outcome(0);
+  story.expect_counts(0, 0);
+}
+
+TEST(LiveRun, GrowsAndShrinksByTheNewest) {
+  Story story = live(limits(1, 4, 1));
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {"resize 3", "start 2; start 3; plan 2 (1 2 3) to 1"},
+                {"hello 3", "welcome (1 2 3) peers (1) to 3"},
+                {"resize 3", ""},
+                {"resize 2", "plan 3 (1 2) to 1; plan 3 (1 2) to 3"},
+                {"exit 3 3", ""},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
+                {"resize 0",
+                 "error: 0 workers are outside 1:4, the limits this run was started "
+                 "with"},
+                {"resize 5",
+                 "error: 5 workers are outside 1:4, the limits this run was started "
+                 "with"}});
+  story.expect_counts(0, 2);
+}
+
+TEST(LiveRun, ASupersededJoinerIsKilledAfterTheGraceAndAMemberIsNot) {
+  Story story = live(limits(1, 4, 2));
+  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
+                {R"(notice 1 members {"uids": [1, 2]})", ""},
+                {"resize 4", "start 3; start 4; plan 2 (1 2 3 4) to 1; plan 2 (1 2 3 4) to 2"},
+                {"resize 1", "plan 3 (1) to 1; plan 3 (1) to 2"},
+                {"after 9", ""},
+                {"exit 3 3", ""},
+                {"after 2", "signal 4 9"},
+                {"killed 4 9", ""},
+                {"after 60", ""},
+                {R"(notice 1 members {"uids": [1]})", ""},
+                {"after 11", "signal 2 9"},
+                {"killed 2 9", ""}});
+  story.expect_counts(0, 2);
+}
+
+TEST(LiveRun, ReplacesTheDeadUpToTheLimit) {
+  Story story = live(limits(2, 3, 3, 1));
+  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+                {"hello 2", "welcome (1 2 3) peers (1) to 2"},
+                {"hello 3", "welcome (1 2 3) peers (1 2) to 3"},
+                {"killed 1 9", "start 4; plan 2 (2 3 4) to 2; plan 2 (2 3 4) to 3"},
+                {"hello 4", "welcome (2 3 4) peers (2 3) to 4"},
+                {"exit 3 1", "plan 3 (2 4) to 2; plan 3 (2 4) to 4"},
+                {"exit 4 1", "stop to 2"},
+                {"exit 2 0", ""}});
+  story.expect_outcome(1, "worker 4 exited with code 1, failure 3 of at most 1; with 1 workers of");
+  story.expect_counts(3, 0);
+}
+
+TEST(LiveRun, ProgramsThatDieYoungAreStartedEverMoreSlowly) {
+  Story story = live(limits(1, 1, 1));
+  story.expect({{"exit 1 1", "start 2 founder"},
+                {"exit 2 1", ""},
+                {"after 1", "start 3 founder"},
+                {"exit 3 1", ""},
+                {"after 1", "start 4 founder"},
+                {"exit 4 1", ""}});
+  story.expect_outcome(1, "failure 4 of at most 3");
+}
+
+TEST(LiveRun, RefusalIsNotTriedAgain) {
+  Story story = live(limits(2, 3, 3));
+  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+                {"hello 2", "welcome (1 2 3) peers (1) to 2"},
+                {"exit 3 2", "plan 2 (1 2) to 1; plan 2 (1 2) to 2"},
+                {R"(notice 2 refused {"text": "another model"})", ""},
+                {"exit 2 2", "stop to 1"},
+                {"exit 1 0", ""}});
+  story.expect_outcome(2, "another model");
+  story.expect_counts(0, 0);
+}
+
+TEST(LiveRun, AFailureOfTheJobStopsAll) {
+  Story story = live(limits(1, 2, 2));
+  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
+                {R"(notice 1 failed {"text": "the loss is not a number"})", ""},
+                {"exit 1 4", ""},
+                {"after 9", ""},
+                {"after 2", "signal 2 15"},
+                {"after 2", "signal 2 9"},
+                {"killed 2 9", ""}});
+  story.expect_outcome(1, "the loss is not a number");
+}
+
+TEST(LiveRun, SilenceIsEndedByForce) {
+  Story story = live(limits(1, 2, 2));
+  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+                {"silence 4", ""},
+                {"beat 1", ""},
+                {"silence 4", ""},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
+                {"silence 2", "signal 1 9"},
+                {"killed 1 9", "start 3; plan 2 (2 3) to 2"},
+                {"beat 2", ""},
+                // The launcher slept, so nobody could be heard.
+                {"sleep 60", ""},
+                {"silence 4", ""},
+                {"beat 2", ""},
+                {"sleep 60", ""},
+                {"beat 2", ""}});
+  for (int i = 0; i < 28; ++i) {
+    story.play("beat 2");
+    EXPECT_EQ(story.play("silence 4"), "");
+  }
+  EXPECT_EQ(story.play("after 9"), "signal 3 9") << "no Hello for two minutes";
+  story.expect_counts(1, 0);
+}
+
+TEST(LiveRun, StartsOverOnlyWhenNobodyCanHaveTheState) {
+  Story story = live(limits(1, 3, 3));
+  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+                {"hello 2", "welcome (1 2 3) peers (1) to 2"},
+                {"killed 1 9", "start 4; plan 2 (2 3 4) to 2"},
+                {"hello 3", "welcome (2 3 4) peers (2) to 3"},
+                {"notice 2 stranded", ""},
+                // Worker 4 has not spoken and so has no state, but it lives until it is dead.
+                {"notice 3 stranded", "signal 2 9; signal 3 9; signal 4 9"},
+                {"hello 4", "error: no"},
+                {"resize 2", ""},
+                {"killed 2 9", ""},
+                {"killed 4 9", ""},
+                {"killed 3 9", "start 5 founder; start 6"},
+                {"hello 6", "welcome (5 6) peers () to 6"},
+                {"hello 5", "welcome founder (5 6) peers (6) to 5"}});
+  story.expect_counts(2, 1);
+  EXPECT_EQ(story.state().counts().fresh_starts, 1);
+}
+
+TEST(LiveRun, TheFounderMayDieBeforeAnybodySpoke) {
+  Story story = live(limits(1, 2, 2));
+  story.expect({{"killed 1 9", "signal 2 9"},
+                {"killed 2 9", ""},  // two died young, so a short rest
+                {"after 1", "start 3 founder; start 4"}});
+  story.expect_counts(1, 0);
+}
+
+TEST(LiveRun, TheLastWorkersDeathCountsOnce) {
+  Story story = live(limits(1, 1, 1, 1));
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {"killed 1 9", "start 2 founder"},
+                {"hello 2", "welcome founder (2) peers () to 2"},
+                {"killed 2 9", ""}});
+  story.expect_outcome(1, "failure 2 of at most 1");
+}
+
+TEST(LiveRun, StrandedTooOftenEnds) {
+  Story story = live(limits(1, 1, 1, 0));
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {"notice 1 stranded", "stop to 1"},
+                {"exit 1 1", ""}});
+  story.expect_outcome(1, "no worker is left that could go on");
+}
+
+TEST(LiveRun, AFinishedJobStaysFinished) {
+  Story story = live(limits(1, 4, 3));
+  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+                {"hello 2", "welcome (1 2 3) peers (1) to 2"},
+                {R"(notice 1 members {"uids": [1, 2]})", ""},
+                {R"(notice 1 finished {"step": 9})", "signal 3 15"},
+                {"killed 1 11", ""},
+                {"exit 2 0", ""},
+                {"killed 3 15", ""}});
+  story.expect_outcome(0);
+  story.expect_counts(1, 0);
+}
+
+TEST(LiveRun, AJoinerLeftOverWhenTheJobIsDoneIsKilled) {
+  Story story = live(limits(1, 4, 1));
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {R"(notice 1 members {"uids": [1]})", ""},
+                {"resize 2", "start 2; plan 2 (1 2) to 1"},
+                {"notice 1 finished", "signal 2 15"},
+                {"after 11", "signal 2 9"},
+                {"killed 2 9", ""},
+                {"exit 1 0", ""}});
+  story.expect_outcome(0);
+  story.expect_counts(0, 1);
+}
+
+TEST(LiveRun, StopAsksThenInsists) {
+  Story story = live(limits(1, 4, 3));
+  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+                {"hello 2", "welcome (1 2 3) peers (1) to 2"},
+                {"stop 15", "stop to 1; stop to 2; signal 3 15"},
+                {"resize 2", "error: the run is ending"},
+                {"killed 3 15", ""},
+                {"exit 1 0", ""},
+                {"after 9", ""},
+                {"after 1", "signal 2 15"},
+                {"after 2", "signal 2 9"},
+                {"killed 2 9", ""}});
+  story.expect_outcome(128 + SIGTERM);
+  story.expect_counts(0, 0);
+}
+
+TEST(LiveRun, TheSecondStopKillsAtOnce) {
+  Story story = live(limits(1, 4, 1));
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {"stop 2", "stop to 1"},
+                {"stop 2", "signal 1 9"},
+                {"killed 1 9", ""}});
+  story.expect_outcome(128 + SIGINT);
+}
+
+TEST(LiveRun, ReplacesStragglersIfAsked) {
+  LaunchLimits l = limits(1, 4, 2);
+  for (const bool replace : {false, true}) {
+    l.replace_stragglers = replace;
+    Story story = live(l);
+    story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+                  {"hello 2", "welcome (1 2) peers (1) to 2"},
+                  {R"(notice 1 straggler {"worker": 2, "ratio": 3.5})",
+                   replace ? "start 3; plan 2 (1 3) to 1; plan 2 (1 3) to 2" : ""},
+                  {R"(notice 1 straggler {"worker": 2})", ""},
+                  {R"(notice 1 straggler {"worker": "x"})", ""}});
+    story.expect_counts(0, replace ? 1 : 0);
+  }
+}
+
+TEST(LiveRun, KillsOneForDrills) {
+  Story story = live(limits(1, 4, 2));
+  story.expect({{"kill", "signal 2 9"},
+                {"kill 1", "signal 1 9"},
+                {"kill 5", "error: there is no worker 5; alive: 1 2"}});
+}
+
+TEST(LiveRun, AProgramThatCannotBeStartedEndsTheRun) {
+  Story story = live(limits(1, 4, 2));
+  story.state().could_not_start(time_at(1000), 1, "cannot start x");
+  story.expect({{"killed 2 15", "signal 2 15"}});
+  story.expect_outcome(2, "cannot start x");
+}
+
+// Whatever happens: a founder is named only when nobody else lives, numbers are never used again,
+// plans only grow in number, and the limits hold.
+RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
+  LiveRun run(limits(1, 5, *rc::gen::inRange(1, 5), 30));
+  Time now = time_at(5);
+  std::set<Uid> alive, ever, greeted;
+  std::map<Uid, std::int64_t> seen;
+  const auto check_orders = [&] {
+    for (const Order& order : run.take_orders()) {
+      if (const auto* start = std::get_if<StartWorker>(&order)) {
+        if (start->founder) RC_ASSERT(alive.empty());
+        RC_ASSERT(ever.insert(start->uid).second);
+        alive.insert(start->uid);
+      } else if (const auto* send = std::get_if<SendToWorker>(&order)) {
+        RC_ASSERT(alive.contains(send->uid));
+        if (const auto* plan = std::get_if<wire::Plan>(&send->message)) {
+          RC_ASSERT(plan->number > seen[send->uid]);
+          seen[send->uid] = plan->number;
+          RC_ASSERT(static_cast<int>(plan->workers.size()) <= 5);
+        }
+      }
+    }
+  };
+  run.begin(now);
+  check_orders();
+  for (const int what : *rc::gen::container<std::vector<int>>(100, rc::gen::inRange(0, 100))) {
+    if (alive.empty() || run.outcome()) break;
+    auto chosen = alive.begin();
+    std::advance(chosen, what % static_cast<int>(alive.size()));
+    const Uid uid = *chosen;
+    if (what < 40) {
+      wire::Hello hello;
+      hello.uid = uid;
+      if (run.said_hello(now, hello)) greeted.insert(uid);
+    } else if (what < 60) {
+      alive.erase(uid);
+      run.exited(now, uid, {true, 9});
+    } else if (what < 75) {
+      if (greeted.contains(uid)) run.heard(now, uid, wire::Notice{"stranded", Json::object()});
+    } else if (what < 90) {
+      (void)run.resize(now, 1 + what % 6);
+    } else {
+      now += std::chrono::seconds(6);
+      for (int i = 0; i < 70; ++i) run.pass(now += std::chrono::milliseconds(100));
+    }
+    check_orders();
+  }
+  if (!run.outcome()) run.stop(now, 15);
+  check_orders();
+  while (!alive.empty()) {
+    const Uid uid = *alive.begin();
+    alive.erase(uid);
+    run.exited(now, uid, {true, 9});
+    check_orders();
+  }
+  RC_ASSERT(run.outcome().has_value());
+}
+
+TEST(RestartRun, AllRanksEndWithSuccess) {
+  Story story = restart(limits(1, 4, 2));
+  EXPECT_EQ(story.first(), "start 1 rank 0/2 round 1; start 2 rank 1/2 round 1");
+  story.expect({{"hello 1", "error: no"}, {"exit 2 0", ""}, {"after 99", ""}, {"exit 1 0", ""}});
+  story.expect_outcome(0);
+}
+
+TEST(RestartRun, AResizeIsNoEndAndNoFailure) {
+  Story story = restart(limits(1, 4, 2));
+  story.expect({{"resize 3", "signal 1 15; signal 2 15"},
+                {"exit 1 0", ""},
+                {"resize 1", ""},
+                {"killed 2 15", "start 3 rank 0/1 round 2"},
+                {"resize 2", "signal 3 15"},
+                {"after 9", ""},
+                {"after 2", "signal 3 9"},
+                {"killed 3 9", "start 4 rank 0/2 round 3; start 5 rank 1/2 round 3"},
+                {"exit 4 0", ""},
+                {"exit 5 0", ""}});
+  story.expect_outcome(0);
+  story.expect_counts(0, 3);
+}
+
+TEST(RestartRun, SomeRanksMayHaveFinishedBeforeAResize) {
+  Story story = restart(limits(1, 4, 2));
+  story.expect({{"exit 1 0", ""},
+                {"resize 1", "signal 2 15"},
+                {"exit 2 0", "start 3 rank 0/1 round 2"},
+                {"exit 3 0", ""}});
+  story.expect_outcome(0);
+}
+
+TEST(RestartRun, AFailureStartsAllAgain) {
+  Story story = restart(limits(1, 4, 2, 1));
+  story.expect({{"after 9", ""},
+                {"killed 2 9", "signal 1 15"},
+                {"exit 1 1", "start 3 rank 0/2 round 2; start 4 rank 1/2 round 2"},
+                {"exit 3 5", "signal 4 15"},
+                {"killed 4 15", ""}});
+  story.expect_outcome(1, "rank 0 (worker 3) exited with code 5, failure 2 of at most 1");
+  story.expect_counts(2, 0);
+}
+
+TEST(RestartRun, StopAsksThenKills) {
+  Story story = restart(limits(1, 4, 2));
+  story.expect({{"stop 15", "signal 1 15; signal 2 15"},
+                {"exit 1 0", ""},
+                {"after 9", ""},
+                {"after 1", "signal 2 9"},
+                {"killed 2 9", ""}});
+  story.expect_outcome(128 + SIGTERM);
+}
+
+TEST(RestartRun, FailingAgainAndAgainSlowsDown) {
+  Story story = restart(limits(1, 1, 1));
+  story.expect({{"exit 1 1", "start 2 rank 0/1 round 2"},
+                {"exit 2 1", ""},
+                {"after 1", "start 3 rank 0/1 round 3"},
+                {"after 6", ""},
+                {"exit 3 1", "start 4 rank 0/1 round 4"}});
+}
+
+}  // namespace
+}  // namespace rubato
