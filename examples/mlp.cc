@@ -1,0 +1,17 @@
+// A perceptron, elastic: `rubato run --workers 1:4 -- build/examples/mlp --steps 400`.
+#include "examples/models.h"
+#include "rubato/train/trainer.h"
+
+using namespace rubato;
+
+int main(int argc, char** argv) {
+  const train::Options options = train::parse_options(argc, argv, {.steps = 400, .batch = 64});
+  torch::manual_seed(static_cast<std::int64_t>(options.seed));
+  auto model = std::make_shared<examples::Perceptron>();
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  const examples::Points data;
+
+  train::State state(model, optimizer);
+  return train::run(
+      state, data, [&](const train::Batch& batch) { return model->loss(batch); }, options);
+}

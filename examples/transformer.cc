@@ -1,0 +1,17 @@
+// A language model by letters, elastic: `rubato run --workers 1:4 -- build/examples/transformer --steps 200`.
+#include "examples/models.h"
+#include "rubato/train/trainer.h"
+
+using namespace rubato;
+
+int main(int argc, char** argv) {
+  const train::Options options = train::parse_options(argc, argv, {.steps = 200, .batch = 32});
+  torch::manual_seed(static_cast<std::int64_t>(options.seed));
+  auto model = std::make_shared<examples::Transformer>();
+  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.003));
+  const examples::Sentences data;
+
+  train::State state(model, optimizer);
+  return train::run(
+      state, data, [&](const train::Batch& batch) { return model->loss(batch); }, options);
+}

@@ -1,0 +1,86 @@
+// Elastic data-parallel training of code that was written for one device.
+//
+//   torch::manual_seed(options.seed);
+//   auto model = std::make_shared<Net>();
+//   torch::optim::SGD optimizer(model->parameters(), 0.1);
+//   train::State state(model, optimizer);
+//   return train::run(state, data, [&](const train::Batch& batch) { return loss(batch); },
+//   options);
+//
+// Started by `rubato run`, this is one of several workers whose number changes while it trains:
+// workers join without stopping the others, leave after finishing their step, and may be killed;
+// started by hand, it trains alone. What is trained is the same in all cases, to the bit, in
+// the fixed batch mode. docs/elastic.md says how.
+//
+// Names are Horovod's where it has one: the state is what a joining worker receives, commit() makes
+// it durable, reset callbacks hear of changed members. Unlike there nothing is rolled back to a
+// commit: every step is one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rubato/train/dataset.h"
+#include "rubato/train/options.h"
+#include "rubato/train/torch.h"
+
+namespace rubato::train {
+
+// The members of the job as one of them sees it.
+struct World {
+  int rank = 0;
+  int size = 1;
+  std::int64_t generation_plan = 0;
+  std::int64_t generation_revision = 0;
+};
+
+struct StepResult {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t samples = 0;
+  double loss = 0;
+  int workers = 1;
+};
+
+// What a joining worker receives and a checkpoint holds.
+class State {
+ public:
+  State(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer)
+      : model_(std::move(model)), optimizer_(optimizer) {}
+
+  // Called on every worker between two steps when the members have changed.
+  void on_reset(std::function<void(const World&)> callback) {
+    on_reset_.push_back(std::move(callback));
+  }
+  // Called on every worker after each step it has applied.
+  void on_step(std::function<void(const StepResult&)> callback) {
+    on_step_.push_back(std::move(callback));
+  }
+  // Sets the learning rate of the step; a function of the step alone, so that everybody agrees.
+  void schedule(std::function<double(std::int64_t step)> learning_rate) {
+    learning_rate_ = std::move(learning_rate);
+  }
+  // A checkpoint at the next step boundary.
+  void commit() { commit_requested_ = true; }
+
+ private:
+  friend class Trainer;
+
+  std::shared_ptr<torch::nn::Module> model_;
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::function<void(const World&)>> on_reset_;
+  std::vector<std::function<void(const StepResult&)>> on_step_;
+  std::function<double(std::int64_t)> learning_rate_;
+  bool commit_requested_ = false;
+};
+
+// Trains until the end, and returns the exit code of the worker (wire/launch.h). 0: the state
+// holds the trained model, on every worker that was there at the end.
+[[nodiscard]] int run(State& state, const Dataset& data,
+                      const std::function<torch::Tensor(const Batch&)>& loss,
+                      const Options& options);
+
+}  // namespace rubato::train
