@@ -1,4 +1,5 @@
-// A residual network with batch norm, elastic: `rubato run --workers 1:4 -- build/examples/resnet --steps 200`.
+// A residual network with batch norm, elastic: `rubato run --workers 1:4 -- build/examples/resnet
+// --steps 200`.
 #include "examples/models.h"
 #include "rubato/train/trainer.h"
 

@@ -101,11 +101,12 @@ void Agent::hear_launcher() {
     if (std::holds_alternative<wire::Stop>(*message)) hooks_.stop();
   }
   // Without a launcher training goes on.
-  if (!launcher_.open()) poller_.remove(fd);
+  if (launcher_.open()) return;
+  poller_.remove(fd);
+  hooks_.orphaned();
 }
 
-// --- peers
-// ----------------------------------------------------------------------------------------
+// --- peers ---
 
 Json Agent::introduction(const char* channel, std::int64_t recovery) const {
   Json hello = {{"type", "peer"},

@@ -48,6 +48,7 @@ class Agent {
     std::function<void(const wire::Welcome&)> welcome;
     std::function<void(const Plan&)> plan;
     std::function<void()> stop;
+    std::function<void()> orphaned;  // the launcher is gone
     // A peer fits the job; false = we fit theirs not. May refuse with a sentence.
     std::function<std::string(const Identity& theirs)> difference;
     std::function<void(Uid)> connected;  // control messages can flow
@@ -86,6 +87,7 @@ class Agent {
 
   void report(const Json& content) { tell({wire::Report{content}}); }
   void notice(const std::string& kind, const Json& content) { tell({wire::Notice{kind, content}}); }
+  [[nodiscard]] bool launched() const { return launcher_.open(); }
   // Waits until the launcher has all that was said.
   void flush_launcher();
 

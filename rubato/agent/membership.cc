@@ -86,8 +86,7 @@ std::vector<Membership::Action> Membership::take_actions() {
   return actions;
 }
 
-// --- undisturbed training
-// -------------------------------------------------------------------------
+// --- undisturbed training ---
 
 // A leader that has not seen the plan that the record carries out keeps everybody.
 bool Membership::planned(Uid uid) const {
@@ -202,8 +201,7 @@ void Membership::leave_record(bool as_planned) {
   }
 }
 
-// --- failure
-// --------------------------------------------------------------------------------------
+// --- failure ---
 
 void Membership::bury(Uid peer) {
   if (peer == self_ || !dead_.insert(peer).second) return;

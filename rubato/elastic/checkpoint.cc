@@ -108,8 +108,7 @@ Error failed(const std::string& path, std::string_view what, int error) {
   return Error{fmt::format("{}: {}: {}", path, what, std::strerror(error))};
 }
 
-// --- reading
-// --------------------------------------------------------------------------------------
+// --- reading ---
 
 // As many bytes as there are, up to the size of the span.
 Result<std::size_t> read_at(const File& file, const std::string& path, std::span<std::byte> into,
@@ -271,8 +270,7 @@ Result<Loaded> load_open(const File& file, const std::string& path) {
   return loaded;
 }
 
-// --- the directory
-// --------------------------------------------------------------------------------
+// --- the directory ---
 
 bool is_checkpoint_name(std::string_view name) {
   return name.starts_with(kPrefixOfNames) && name.ends_with(kSuffixOfNames);
@@ -366,8 +364,7 @@ Result<void> make_directory(const std::string& directory) {
   return sync_directory(inside(directory, ".."));
 }
 
-// --- writing
-// --------------------------------------------------------------------------------------
+// --- writing ---
 
 // Removes what was begun unless it was finished.
 class Temporary {
@@ -549,8 +546,7 @@ Result<std::string> write_locked(const std::string& directory, const CheckpointC
 
 }  // namespace
 
-// --- the checksum
-// ---------------------------------------------------------------------------------
+// --- the checksum ---
 
 namespace {
 
@@ -595,8 +591,7 @@ std::uint64_t Checksum::value() const {
   return stirred(sum, 0);
 }
 
-// --- the interface
-// --------------------------------------------------------------------------------
+// --- the interface ---
 
 void FreeMemory::operator()(std::byte* memory) const { std::free(memory); }
 

@@ -105,8 +105,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// --- the checksum
-// ---------------------------------------------------------------------------------
+// --- the checksum ---
 
 RC_GTEST_PROP(CheckpointChecksum, PiecesDoNotMatter, (std::uint64_t seed)) {
   Random random(seed);
@@ -157,8 +156,7 @@ TEST(CheckpointChecksum, IsAsFastAsADisk) {
 #endif
 }
 
-// --- writing and reading
-// --------------------------------------------------------------------------
+// --- writing and reading ---
 
 TEST(Checkpoint, IsReadAsWritten) {
   const Folder folder;
@@ -252,8 +250,7 @@ TEST(Checkpoint, LeftoversOfTheDeadAreRemovedAndThoseOfTheLivingAreNot) {
   EXPECT_FALSE(std::filesystem::exists(living));
 }
 
-// --- damage
-// ---------------------------------------------------------------------------------------
+// --- damage ---
 
 // Expects the damaged newest file to be passed over for the one before, with a reason.
 void expect_passed_over(const Folder& folder, const std::string& path, const Sample& previous) {
@@ -351,8 +348,7 @@ TEST(CheckpointDamage, WhatCannotBeReadNeitherRefusesNorIsRemoved) {
   EXPECT_EQ(load_newest(folder.path)->value().step, 5);
 }
 
-// --- full disks and kills
-// -------------------------------------------------------------------------
+// --- full disks and kills ---
 
 // Runs in a child process, whose exit code is what `body` returns.
 template <class Body>
@@ -469,8 +465,7 @@ TEST(CheckpointRace, WritersOfTwoGenerationsLeaveTheNewerLine) {
   EXPECT_EQ((*loaded)->step, 30);
 }
 
-// --- the writer
-// -----------------------------------------------------------------------------------
+// --- the writer ---
 
 TEST(CheckpointWriter, WritesAndReleases) {
   const Folder folder;

@@ -51,6 +51,10 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
     // Members end together, at a step; one that waits has nothing to wait for any more.
     if (!membership_.record() && !founder_) push(End{wire::kLeft, ""});
   };
+  hooks.orphaned = [this] {
+    if (!welcomed_) push(End{wire::kLeft, "the launcher ended before this worker was welcome"});
+    look_stranded();
+  };
   hooks.difference = config_.difference;
   hooks.connected = [this](Uid peer) {
     if (agent_->dials(peer)) dial_fresh(peer);
@@ -116,8 +120,7 @@ Session::Event Session::next() {
   return event;
 }
 
-// --- the trainer says
-// -----------------------------------------------------------------------------
+// --- the trainer says ---
 
 void Session::found(const StepPlan& first, const agent::Generation& after) {
   post([this, first, after] {
@@ -144,7 +147,8 @@ void Session::say(std::int64_t attempt, Word word, std::function<StepPlan(int)> 
     word.step = membership_.next().step;
     word.ready = membership_.ready_peers();
     if (record.leader() == word.uid) {
-      agent::Proposal proposal{membership_.propose(), {}};
+      // Nobody is taken in for a step that will not come.
+      agent::Proposal proposal{membership_.next().finish ? record : membership_.propose(), {}};
       proposal.plan = next_plan(static_cast<int>(proposal.record.working().size()));
       word.proposal = {proposal};
     }
@@ -209,8 +213,7 @@ void Session::notice(const std::string& kind, const Json& content) {
   post([this, kind, content] { agent_->notice(kind, content); });
 }
 
-// --- launcher and peers
-// ---------------------------------------------------------------------------
+// --- launcher and peers ---
 
 void Session::on_welcome(const wire::Welcome& welcome) {
   membership_.plan(welcome.plan);
@@ -262,6 +265,7 @@ void Session::dial_fresh(Uid peer) {
 void Session::look_stranded() {
   if (!welcomed_ || !said_joined_ || membership_.record() || agent_->somebody_holds_state()) return;
   agent_->notice("stranded", Json::object());
+  if (!agent_->launched()) push(End{wire::kLeft, "neither a launcher nor a member is left"});
 }
 
 void Session::on_message(Uid from, const Json& message) {
@@ -322,6 +326,16 @@ void Session::on_lost_data(Uid peer) {
   membership_.unready(peer);
   membership_.lost(peer);
   perform_actions();
+  redial_waiting();
+}
+
+// A recovery costs the connections with those who were joining; whoever dialled must dial again.
+void Session::redial_waiting() {
+  if (!membership_.record() || membership_.recovering()) return;
+  for (const Uid peer : agent_->peers()) {
+    const bool waits = membership_.record()->find(peer) == nullptr;
+    if (waits && agent_->dials(peer) && !transport_->connected(peer)) dial_fresh(peer);
+  }
 }
 
 void Session::on_dead(Uid peer) {
@@ -336,8 +350,7 @@ void Session::on_dead(Uid peer) {
   look_stranded();
 }
 
-// --- recovery
-// -------------------------------------------------------------------------------------
+// --- recovery ---
 
 void Session::perform_actions() {
   for (std::vector<Membership::Action> actions = membership_.take_actions(); !actions.empty();
@@ -367,10 +380,11 @@ void Session::interrupt() {
   active_ = false;
   expected_gradient_.reset();
   interrupted_at_ = std::chrono::steady_clock::now();
-  for (const Member& member : membership_.record()->members) {
+  for (const Member& member : members_) {
     transport_->drop(member.uid);
     if (member.role == Role::joining) membership_.unready(member.uid);
   }
+  members_.clear();
   texts_.clear();
   words_.clear();
   feeds_.clear();
@@ -393,6 +407,7 @@ void Session::resume(const agent::Commit& commit, bool behind) {
       early_data_.erase(early);
     }
   }
+  redial_waiting();
   if (commit.holder == self) {
     Header header;
     header.kind = Kind::catch_up;
@@ -417,8 +432,7 @@ void Session::resume(const agent::Commit& commit, bool behind) {
   }
 }
 
-// --- one step
-// -------------------------------------------------------------------------------------
+// --- one step ---
 
 void Session::take_members(const Record& record) {
   const Member* self = record.find(config_.place.uid);
@@ -455,6 +469,7 @@ void Session::begin_step() {
   transport_->make_private(std::as_bytes(result_of(plan.step)));
   reduction_->begin(geometry);
   words_.clear();
+  members_ = record.members;
   active_ = true;
   attempt_ = ++attempts_;
 
@@ -545,8 +560,7 @@ void Session::look_complete() {
   if (membership_.record() && !membership_.recovering() && !active_ && !plan.finish) begin_step();
 }
 
-// --- state for joining workers
-// --------------------------------------------------------------------
+// --- state for joining workers ---
 
 // Before anything of the step goes to them: they take nothing else.
 void Session::adopt_joining(const Json& about) {
@@ -597,8 +611,7 @@ void Session::stop_feeds() {
   chunks_.clear();
 }
 
-// --- messages
-// -------------------------------------------------------------------------------------
+// --- messages ---
 
 std::byte* Session::where(Uid from, const Header& header) {
   const auto text = [&] {

@@ -164,6 +164,7 @@ class Session {
   void look_stranded();
   void dial_fresh(agent::Uid peer);
   void dropped();
+  void redial_waiting();
   [[nodiscard]] bool planned() const;
 
   void perform_actions();
@@ -193,7 +194,8 @@ class Session {
 
   // The network's thread only.
   std::vector<float> results_[2];
-  bool active_ = false;  // a step is under way
+  bool active_ = false;                 // a step is under way
+  std::vector<agent::Member> members_;  // whose connections the step uses
   std::int64_t attempts_ = 0;
   std::map<agent::Uid, Word> words_;
   std::map<agent::Uid, std::string> texts_;  // being received

@@ -292,6 +292,10 @@ void LiveRun::heard_notice(Time now, Uid uid, const Notice& notice) {
     worker.text = text_in(notice.content);
   } else if (notice.kind == "stranded") {
     worker.stranded = true;
+    if (finishing_) {
+      worker.expected = true;
+      ask_to_end(uid, worker);
+    }
     give_up_if_lost(now, false);
   } else if (notice.kind == "straggler" && limits_.replace_stragglers) {
     if (const auto slow = worker_in(notice.content)) replace_straggler(now, *slow);

@@ -394,12 +394,13 @@ class Trainer {
     }
     shape(next, next_workers, choice->batch, choice->learning_rate_factor);
     if (next.per_pass != plan.per_pass || next.leaves != plan.leaves) {
-      session_->notice("tuned", {{"text", choice->reason},
-                                 {"step", next.step},
-                                 {"batch", choice->batch.global(next_workers)},
-                                 {"per_worker", choice->batch.per_gpu},
-                                 {"accumulation", choice->batch.accumulation},
-                                 {"factor", choice->learning_rate_factor}});
+      session_->notice("tuned",
+                       {{"text", choice->reason},
+                        {"step", next.step},
+                        {"batch", static_cast<std::int64_t>(choice->batch.global(next_workers))},
+                        {"per_worker", choice->batch.per_gpu},
+                        {"accumulation", choice->batch.accumulation},
+                        {"factor", choice->learning_rate_factor}});
     }
     return static_cast<std::int64_t>(choice->batch.global(next_workers));
   }
