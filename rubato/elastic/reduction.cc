@@ -163,14 +163,11 @@ class TreeReduction : public Reduction {
     float* result = geometry_.result.data() + piece.offset;
     for (std::size_t at = 0; at < piece.count; at += kTile) {
       const std::size_t size = std::min(kTile, piece.count - at);
-      // The first element grows in the result, which saves writing it twice.
-      copy({result + at, size}, {elements[0] + at, size});
       for (const Addition& addition : additions_) {
-        float* into =
-            addition.into == 0 ? result : elements[static_cast<std::size_t>(addition.into)];
-        add({into + at, size}, {elements[static_cast<std::size_t>(addition.from)] + at, size});
+        add({elements[static_cast<std::size_t>(addition.into)] + at, size},
+            {elements[static_cast<std::size_t>(addition.from)] + at, size});
       }
-      const Measured measured = measure({result + at, size});
+      const Measured measured = copy_measured({result + at, size}, {elements[0] + at, size});
       header.sqr_norm += measured.sqr_norm;
       if (!measured.finite) header.finite = 0;
     }

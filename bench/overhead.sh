@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What the elastic library costs while nothing changes: examples/wide on two workers against
+# bench/plain_gloo, which does the same work without it, and with --measure-noise on and off. The
+# three take turns, because a machine is never quite as fast as a minute ago. A step time is the
+# median of a run's steps; the spread is the smallest and the largest ratio of all rounds.
+#   ROUNDS=5 STEPS=40 bench/overhead.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build}
+RUBATO=${RUBATO:-$BUILD/rubato}
+WIDE=${WIDE:-$BUILD/examples/wide}
+PLAIN=${PLAIN:-$BUILD/bench/plain_gloo}
+rounds=${ROUNDS:-5}
+steps=${STEPS:-40}
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+median() {
+  sort -g | awk '{ v[NR] = $1 } END {
+    if (!NR) { print "overhead: no steps to measure; give more with STEPS" > "/dev/stderr"; exit 1 }
+    print v[int((NR + 1) / 2)] }'
+}
+
+plain() { timeout --foreground 300 "$PLAIN" --steps 20 | tail -n +5 | median; }
+
+# The steps of both workers, without the first three of them.
+elastic() { # arguments of the program...
+  rm -f "$dir/log"
+  if ! timeout --foreground 300 "$RUBATO" run --quiet --workers 2 --log "$dir/log" -- "$WIDE" --steps "$steps" "$@" \
+    >"$dir/out" 2>&1; then
+    cat "$dir/out" >&2
+    return 1
+  fi
+  sed -n 's/.*"event":"report".*"workers":2,.*"applied_at":\([0-9.e+]*\).*/\1/p' "$dir/log" |
+    awk 'NR > 3 && before { print $1 - before } { before = $1 }' | median
+}
+
+# Somebody else's work on the machine is larger than what is measured here.
+echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc) cores"
+for ((round = 1; round <= rounds; ++round)); do
+  a=$(plain)
+  b=$(elastic)
+  c=$(elastic --measure-noise)
+  echo "$a $b $c" | tee -a "$dir/times" |
+    awk -v r="$round" '{ printf "round %d: plain %.1f ms, elastic %.1f ms, measuring noise %.1f ms\n", r, 1e3 * $1, 1e3 * $2, 1e3 * $3 }'
+done
+
+row() { # label, column above, column below
+  awk -v n="$2" -v d="$3" '{ print $n / $d }' "$dir/times" | sort -g |
+    awk -v label="$1" '{ v[NR] = $1 } END { printf "%-36s %+6.1f%%   (%+.1f%% to %+.1f%%)\n", label,
+      100 * (v[int((NR + 1) / 2)] - 1), 100 * (v[1] - 1), 100 * (v[NR] - 1) }'
+}
+echo "-- overhead, median of $rounds rounds"
+row "elastic library over plain gloo" 2 1
+row "measuring noise over not measuring" 3 2
