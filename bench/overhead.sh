@@ -37,7 +37,7 @@ elastic() { # arguments of the program...
 }
 
 # Somebody else's work on the machine is larger than what is measured here.
-echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc) cores"
+echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc --all) cores"
 for ((round = 1; round <= rounds; ++round)); do
   a=$(plain)
   b=$(elastic)

@@ -1,22 +1,12 @@
 #!/usr/bin/env bash
 # The command line as users meet it: outputs, order, determinism, warnings, pipes.
 set -uo pipefail
+# shellcheck source=e2e/checks.bash
+source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
-passed=0
-failed=0
-check() { # NAME COMMAND...
-  local name=$1
-  shift
-  if "$@" >/dev/null 2>&1; then
-    passed=$((passed + 1))
-  else
-    echo "FAILED: $name"
-    failed=$((failed + 1))
-  fi
-}
 json() { python3 -c "import json,sys; d=json.load(open('$1')); assert $2, d"; }
 
 all=$("$RUBATO" policies --json | python3 -c 'import json,sys; print(",".join(p["name"] for p in json.load(sys.stdin)["policies"]))')

@@ -2,6 +2,8 @@
 # An unmodified PyTorch program under `rubato run --mode restart`: 1 -> 3 -> 2 workers, one killed, and
 # not one step lost or trained in vain beyond the last checkpoint.
 set -uo pipefail
+# shellcheck source=e2e/checks.bash
+source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 program=$(realpath "$(dirname "${BASH_SOURCE[0]}")/ddp.py")
 python=${PYTHON:-/usr/bin/python3}
@@ -22,18 +24,6 @@ trap cleanup EXIT
 cd "$dir" || exit 1
 # A place of its own for the sockets, so that other runs of this user neither help nor disturb.
 export XDG_RUNTIME_DIR=$dir
-passed=0
-failed=0
-check() { # NAME COMMAND...
-  local name=$1
-  shift
-  if "$@" >/dev/null 2>&1; then
-    passed=$((passed + 1))
-  else
-    echo "FAILED: $name"
-    failed=$((failed + 1))
-  fi
-}
 refused() { # PATTERN ARGS...: one sentence, exit code 2
   local pattern=$1 code
   shift

@@ -49,7 +49,7 @@ class Agent {
     std::function<void(const Plan&)> plan;
     std::function<void()> stop;
     std::function<void()> orphaned;  // the launcher is gone
-    // A peer fits the job; false = we fit theirs not. May refuse with a sentence.
+    // Why a worker that dials us does not fit the job, in one sentence; empty if it fits.
     std::function<std::string(const Identity& theirs)> difference;
     std::function<void(Uid)> connected;  // control messages can flow
     std::function<void(Uid, const Json&)> message;

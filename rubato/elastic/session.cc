@@ -547,8 +547,7 @@ void Session::look_complete() {
 
   count_samples(plan);
   membership_.completed(words_);
-  event.stays = membership_.record().has_value();
-  if (event.stays) {
+  if (membership_.record()) {
     const Record& next = *membership_.record();
     for (const Member& member : next.members) {
       if (member.role == Role::joining && member.donor == config_.place.uid) event.feeding = true;

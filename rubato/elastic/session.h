@@ -91,7 +91,6 @@ class Session {
     std::map<agent::Uid, Word> words;
     std::vector<ReceivedChunk> chunks;
     bool feeding = false;  // give the chunks with applied()
-    bool stays = true;     // still a member after this step
   };
   // The step was not applied here but elsewhere: apply this gradient, then say caught_up().
   struct CatchUp {

@@ -53,7 +53,7 @@ struct Beat {
   std::int64_t step = 0;  // applied so far
 };
 // Progress of a step that all members are known to have applied, at most a few a second, by the
-// leader: step, epoch, samples, loss, workers, batch, learning_rate, step_seconds, ...
+// leader: step, epoch, cursor, samples, loss, workers, leaves, factor, applied_at (its clock).
 struct Report {
   Json content;
 };
@@ -61,7 +61,8 @@ struct Report {
 // "recovered" (dead, seconds), "checkpoint" (path, step), "warning" (text), "tuned" (text),
 // "straggler" (worker, ratio), "stranded" (no state to go on from: start again from the
 // checkpoint), "refused" (text: this worker does not fit the job; do not start it again), "failed"
-// (text: the job cannot go on, such as a gradient that is not a number), "finished" (step, digest).
+// (text: the job cannot go on, such as a gradient that is not a number), "finished" (step, digest),
+// "stopped" (the same, because of Stop), "epoch" (every sample of it was used exactly once).
 struct Notice {
   std::string kind;
   Json content;
