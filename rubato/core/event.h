@@ -45,13 +45,18 @@ struct NodeChanged {
   NodeId node;
   NodeState state = NodeState::up;
 };
+// What is known of a job's speed is better known now.
+struct Estimated {
+  JobId job;
+  std::shared_ptr<const SpeedModel> speed;
+};
 // The time a policy asked for (Decision::again_at) has come.
 struct Wake {};
 struct Decided {
   Decision decision;
 };
 
-using Event =
-    std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Wake, Decided>;
+using Event = std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Estimated,
+                           Wake, Decided>;
 
 }  // namespace rubato

@@ -57,6 +57,10 @@ std::string text_of(const Command& command) {
 
 using Lines = std::vector<std::string>;
 
+struct ConstantSpeed final : SpeedModel {
+  [[nodiscard]] WorkRate rate(const Shape& /*shape*/) const override { return 1; }
+};
+
 // A scheduler whose reactions are read as lines.
 struct Loop {
   explicit Loop(const char* cluster, Placement placement = Placement::count)
@@ -432,6 +436,19 @@ TEST(Scheduler, AWakeThatPassedWhileThePolicyThoughtIsDueAtOnce) {
   EXPECT_EQ(loop.on(5, Decided{decision}), Lines{"start 0 gen 1 on 0:1"}) << loop.reaction.refused;
   EXPECT_TRUE(loop.scheduler.decision_due());
   EXPECT_EQ(loop.scheduler.state().again_at, std::nullopt);
+}
+
+TEST(Scheduler, ABetterEstimateIsAReasonToDecideAgain) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  loop.decide(0, {grant_count(0, 2)});
+  ASSERT_FALSE(loop.scheduler.decision_due());
+  const auto speed = std::make_shared<const ConstantSpeed>();
+  EXPECT_EQ(loop.on(1, Estimated{job_id(0), speed}), Lines{});
+  EXPECT_EQ(loop.job(0).speed, speed);
+  EXPECT_TRUE(loop.scheduler.decision_due());
+  EXPECT_EQ(loop.scheduler.ask(time_at(1)).changed, std::vector<JobId>{job_id(0)});
+  EXPECT_EQ(loop.on(2, Estimated{job_id(7), speed}), Lines{}) << "of a job that has ended";
 }
 
 TEST(SchedulerDeathTest, TimeNeverRunsBackwards) {

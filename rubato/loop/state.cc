@@ -98,6 +98,13 @@ struct Folder {
     }
   }
 
+  void operator()(const Estimated& e) const {
+    JobView* job = state.snapshot.jobs.find(e.job);
+    if (job == nullptr) return;
+    job->speed = e.speed;
+    note_change(state, e.job);
+  }
+
   void operator()(const Wake& /*event*/) const { state.decision_due = true; }
   void operator()(const Decided& /*event*/) const {}
 };
