@@ -277,77 +277,71 @@ def gaps_of(reports):
 # --- chaos ----------------------------------------------------------------------------------------
 
 KILL_KINDS = {"member": 66, "pair": 12, "joining": 12, "loading": 10}
+NEEDED_WORKERS = {"member": 2, "pair": 3}  # so that one with the state lives on
 
 
 class Chaos:
-    """Random kills, stops and resizes of one run, bound to steps so that no machine is too slow."""
+    """Random kills, stops and resizes of one run. Each waits until it can be had, however slow the
+    machine is, so that all are done; the run goes on until then."""
 
-    def __init__(self, arguments, run, steps):
+    def __init__(self, arguments, run):
         self.arguments = arguments
         self.run = run
         self.random = random.Random(arguments.seed)
         self.left = {"kill": arguments.kills, "resize": arguments.resizes, "stop": arguments.stop}
-        total = sum(self.left.values())
-        # Actions are spread over the first part; the rest is for those that had to wait.
-        first = min(20, steps // 10)
-        self.due = [first + int((i + self.random.random()) * (0.75 * steps - first) / max(1, total))
-                    for i in range(total)]
-        self.steps = steps
         self.kills = []  # {"kind", "victims", "survivors", "time"}
         self.stops = []
         self.dead = set()
 
     def carry_out(self):
-        done = 0
         while sum(self.left.values()) > 0:
-            self.wait_until_step(self.due[done])
+            self.wait_for_steps(self.random.randint(1, self.arguments.gap))
             # Anywhere in a step, not only at its beginning.
             time.sleep(self.random.uniform(0, 0.06))
             self.run.read()
             kinds = [kind for kind, count in self.left.items() for _ in range(count)]
             kind = self.random.choice(kinds)
             how = self.random.choices(list(KILL_KINDS), list(KILL_KINDS.values()))[0]
-            # A kill of its own kind if it can be had before the next action, else of any.
-            patience = (self.due + [0.8 * self.steps])[done + 1]
-            while not self.try_one(kind, [how] if self.run.steps < patience else list(KILL_KINDS)):
-                self.prepare()
+            if how == "pair" and self.left["kill"] < 2:
+                how = "member"
+            while not self.try_one(kind, how):
+                self.prepare("member" if kind == "stop" else how)
             self.left[kind] -= 1
-            done += 1
+        self.wait_for_steps(self.arguments.gap)
 
-    def wait_until_step(self, step):
+    def wait_for_steps(self, steps):
+        goal = self.run.steps + steps
+
         def reached():
-            self.not_too_late()
             if time.monotonic() - self.run.last_step_at > HANG_SECONDS:
                 raise Fault(f"no step for {HANG_SECONDS} s after step {self.run.steps}: the job "
                             f"hangs; log: {self.run.log_path}")
-            return self.run.steps >= step
+            return self.run.steps >= goal
 
-        self.run.wait_for(reached, 86400, f"step {step}")
+        self.run.wait_for(reached, 86400, f"step {goal}")
 
-    def not_too_late(self):
-        if self.run.steps >= self.steps - 2:
-            raise Fault(f"all {self.steps} steps were done with {self.left} still to do; give more "
-                        "--steps")
-
-    # Nobody to kill: wait for one, and ask for more workers if none is on its way.
-    def prepare(self):
-        self.not_too_late()
+    # Nobody of that kind to kill: ask for more workers if none is on its way, and wait.
+    def prepare(self, how):
         run = self.run
-        if not run.ended() and not run.loading() and len(run.members("joining")) == 0 and \
-                run.wanted < 2:
-            if self.left["resize"] > 0:
-                self.left["resize"] -= 1
-            run.resize(self.random.randint(2, 4))
-        step = run.steps
-        run.wait_for(lambda: run.steps > step or time.monotonic() - run.last_step_at > HANG_SECONDS,
-                     HANG_SECONDS + 5, f"a step after {step} with one more worker")
+        coming = bool(run.loading() or run.members("joining"))
+        if how in ("joining", "loading"):
+            if not coming and run.settled(0):
+                self.ask_for(run.wanted + 1 if run.wanted < 4 else 2)
+        elif run.wanted < NEEDED_WORKERS[how]:
+            self.ask_for(self.random.randint(NEEDED_WORKERS[how], 4))
+        self.wait_for_steps(1)
 
-    def try_one(self, kind, kill_kinds):
+    def ask_for(self, workers):
+        if self.left["resize"] > 0:
+            self.left["resize"] -= 1
+        self.run.resize(workers)
+
+    def try_one(self, kind, how):
         if kind == "resize":
             others = [n for n in range(1, 5) if n != self.run.wanted]
             self.run.resize(self.random.choice(others))
             return True
-        return self.try_stop() if kind == "stop" else self.try_kill(kill_kinds)
+        return self.try_stop() if kind == "stop" else self.try_kill(how)
 
     def safe_victims(self, count):
         """Working members of which others, who stay, hold the state too."""
@@ -360,21 +354,15 @@ class Chaos:
         stay = set(self.run.members("working")) & self.run.holders & set(self.run.plan_or_all())
         return bool(stay - set(victims) - self.dead)
 
-    def try_kill(self, kinds):
-        run = self.run
-        for kind in self.random.sample(kinds, len(kinds)):
-            if kind == "pair" and self.left["kill"] < 2:
-                kind = "member"
-            if kind in ("member", "pair"):
-                victims = self.safe_victims(2 if kind == "pair" else 1)
-            elif kind == "joining":
-                victims = self.wait_for_joining()
-            else:
-                loading = [uid for uid in run.loading() if uid not in self.dead]
-                victims = [self.random.choice(loading)] if loading else []
-            if victims and self.strike(kind, victims):
-                return True
-        return False
+    def try_kill(self, kind):
+        if kind in ("member", "pair"):
+            victims = self.safe_victims(NEEDED_WORKERS[kind] - 1)
+        elif kind == "joining":
+            victims = self.wait_for_joining()
+        else:
+            loading = [uid for uid in self.run.loading() if uid not in self.dead]
+            victims = [self.random.choice(loading)] if loading else []
+        return bool(victims) and self.strike(kind, victims)
 
     # The transfer of the state is short: whoever loads is awaited.
     def wait_for_joining(self):
@@ -424,7 +412,7 @@ class Chaos:
         stop = {"kind": "stop", "victims": victims, "survivors": survivors, "time": now,
                 "step": run.steps}
         self.stops.append(stop)
-        run.wait_for(lambda: recovery_seconds(run, stop) is not None or run.steps >= self.steps - 2,
+        run.wait_for(lambda: recovery_seconds(run, stop) is not None,
                      self.arguments.heartbeat + 30, f"survivors of stopped worker {victims[0]}")
         return True
 
@@ -453,17 +441,15 @@ def recovery_seconds(run, kill):
     return last
 
 
-def check_result(run, reference, steps, faults):
+def check_result(run, stopped, reference, faults):
     """The same job as the undisturbed one: every step, every epoch, every bit."""
-    finished = run.notices("finished")
-    expected = reference.notices("finished")
-    if not finished:
-        faults.append("no worker said that the job finished")
-    elif finished[-1]["content"]["digest"] != expected[-1]["content"]["digest"]:
-        faults.append(f"the trained model differs: digest {finished[-1]['content']['digest']}, "
-                      f"undisturbed {expected[-1]['content']['digest']}")
-    elif finished[-1]["content"]["step"] != steps:
-        faults.append(f"finished at step {finished[-1]['content']['step']} instead of {steps}")
+    steps = stopped["step"]
+    expected = reference.notices("finished")[-1]["content"]
+    if stopped["digest"] != expected["digest"]:
+        faults.append(f"the trained model differs: digest {stopped['digest']}, undisturbed "
+                      f"{expected['digest']}")
+    elif expected["step"] != steps:
+        faults.append(f"the undisturbed run finished at step {expected['step']}, not {steps}")
 
     compared = ("step", "epoch", "cursor", "samples", "loss")
     truth = {r["step"]: tuple(r[k] for k in compared) for r in reference.reports}
@@ -481,49 +467,35 @@ def check_result(run, reference, steps, faults):
     if len(truth) != steps:
         faults.append(f"the undisturbed run published {len(truth)} of {steps} steps")
 
-    ended = {e["content"]["epoch"] for e in reference.notices("epoch")}
-    confirmed = {e["content"]["epoch"] for e in run.notices("epoch")}
+    ended = {r["epoch"] for r in reference.reports if r["ends_epoch"]}
+    confirmed = {r["epoch"] for r in run.reports if r["ends_epoch"]}
     if ended != confirmed:
         faults.append(f"epochs confirmed: {sorted(confirmed)}, undisturbed: {sorted(ended)}")
     return len(ended)
-
-
-def chaos_steps(arguments, directory, program):
-    """So many that the actions have --pace seconds each, at the speed of this machine."""
-    calibration = 40
-    run = undisturbed(arguments, directory, "speed", program + ["--steps", str(calibration)])
-    step = median(list(gaps_of(run.reports).values()))
-    actions = arguments.kills + arguments.resizes + arguments.stop
-    return max(100, int(40 + actions * arguments.pace / step / 0.75))
 
 
 def chaos(arguments, directory):
     if arguments.heartbeat < 0.5:
         raise CannotRun("--heartbeat: give 0.5 or more")
     program = [program_of(arguments, arguments.program)] + arguments.arguments
-    steps = arguments.steps or chaos_steps(arguments, directory, program)
-    program += ["--steps", str(steps)]
-    reference = undisturbed(arguments, directory, "undisturbed", program)
-
-    disturbed = program + ["--checkpoint", os.path.join(directory, "checkpoint"),
-                           "--checkpoint-steps", str(max(20, steps // 20))]
+    disturbed = program + ["--steps", str(ENDLESS), "--checkpoint-steps", "50",
+                           "--checkpoint", os.path.join(directory, "checkpoint")]
     run = Run(arguments, directory, "chaos", "1:4", 3, disturbed, arguments.heartbeat)
-    agitator = Chaos(arguments, run, steps)
+    agitator = Chaos(arguments, run)
     faults = []
     try:
         agitator.carry_out()
-        while run.steps < steps - 2 and not run.ended():
-            run.read()
-            if time.monotonic() - run.last_step_at > HANG_SECONDS:
-                raise Fault(f"no step for {HANG_SECONDS} s after step {run.steps}: the job hangs; "
-                            f"log: {run.log_path}")
-            time.sleep(0.02)
-        code = run.finish(60)
-        if code != 0:
+        code = run.stop()
+        if code != 128 + signal.SIGTERM:
             faults.append(f"the run ended with code {code}; output: {run.output_path}")
-        epochs = check_result(run, reference, steps, faults)
     finally:
         run.destroy()
+    stopped = run.notices("stopped")
+    if not stopped:
+        raise Fault(f"no worker said that it stopped with the state; log: {run.log_path}")
+    steps = stopped[-1]["content"]["step"]
+    reference = undisturbed(arguments, directory, "undisturbed", program + ["--steps", str(steps)])
+    epochs = check_result(run, stopped[-1]["content"], reference, faults)
 
     ends = [e for e in run.events if e["event"] == "end"]
     fresh = ends[-1]["fresh_starts"] if ends else 0
@@ -543,9 +515,9 @@ def chaos(arguments, directory):
                           f"at step {kill['step']}")
         if kill["kind"] in ("member", "pair") and kill["recovered_s"] is not None:
             recoveries.append(kill["recovered_s"])
-    stopped = [s["recovered_s"] for s in agitator.stops if s["recovered_s"] is not None]
-    missed = judge_chaos(arguments, recoveries, stopped)
-    report_chaos(arguments, agitator, run, steps, epochs, fresh, recoveries, stopped, faults,
+    silent = [s["recovered_s"] for s in agitator.stops if s["recovered_s"] is not None]
+    missed = judge_chaos(arguments, recoveries, silent)
+    report_chaos(arguments, agitator, run, steps, epochs, fresh, recoveries, silent, faults,
                  missed)
     if arguments.strict:
         faults += missed
@@ -554,8 +526,9 @@ def chaos(arguments, directory):
 
 def lived_to_the_end(run, uids):
     """Whether one of them ended with the job, so that it must have recovered from all deaths."""
-    return any(e["event"] == "exit" and e["worker"] in uids and not e["killed"] and e["code"] == 0
-               for e in run.events)
+    end = run.notices("stopped")[-1]["time"]
+    return any(e["event"] == "exit" and e["worker"] in uids and not e["killed"]
+               and e["time"] >= end for e in run.events)
 
 
 def judge_chaos(arguments, recoveries, stopped):
@@ -1024,8 +997,7 @@ def parse():
     one.add_argument("--stop", type=int, default=0, help="members stopped with SIGSTOP")
     one.add_argument("--seed", type=int, default=1)
     one.add_argument("--program", default="mlp", help="of examples/")
-    one.add_argument("--steps", type=int, default=0, help="default: by --pace and the speed")
-    one.add_argument("--pace", type=float, default=0.6, help="seconds an action, about")
+    one.add_argument("--gap", type=int, default=20, help="most steps between two actions")
     one.add_argument("--heartbeat", type=float, default=5)
     one.add_argument("arguments", nargs="*", help="of the program, after --")
     one.set_defaults(function=chaos)

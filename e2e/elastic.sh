@@ -279,7 +279,7 @@ exactly_once() {
   touch gate-45
   check 'five epochs of 203 samples finish' test "$(ended epochs)" = 0
   check 'every epoch used each sample exactly once, as counted by its workers' \
-    log_holds epochs '[c["epoch"] for k, c in n if k == "epoch"] == [0, 1, 2, 3, 4]'
+    log_holds epochs '[x["epoch"] for x in r if x["ends_epoch"]] == [0, 1, 2, 3, 4]'
   check 'so say the published steps' \
     log_holds epochs 'all(sum(x["samples"] for x in r if x["epoch"] == e) == 203 for e in range(5))'
 }

@@ -285,7 +285,9 @@ void Membership::report(Uid from, const Report& report) {
     answer_late(from);
   } else if (!record_) {
     if (!known_ || report.record.newer_than(*known_)) known_ = report.record;
-    if (known_->find(self_) != nullptr) return take_part(from, report);
+    // One that is out itself only answers what we asked before we left.
+    const bool takes_part = !report.own.members.empty();
+    if (known_->find(self_) != nullptr && takes_part) return take_part(from, report);
     if (report.record.find(self_) != nullptr) {
       actions_.push_back(SendReport{from, own_report()});
     }

@@ -122,10 +122,16 @@ void from_json(const Json& json, Proposal& value) {
 }
 
 void to_json(Json& json, const Word& value) {
-  json = {
-      {"uid", value.uid},       {"step", value.step},          {"ready", value.ready},
-      {"digest", value.digest}, {"mark", value.mark},          {"seconds", value.compute_seconds},
-      {"leaves", value.leaves}, {"norm", value.leaf_sqr_norm}, {"proposal", value.proposal}};
+  json = {{"uid", value.uid},
+          {"step", value.step},
+          {"ready", value.ready},
+          {"digest", value.digest},
+          {"mark", value.mark},
+          {"seconds", value.compute_seconds},
+          {"leaves", value.leaves},
+          {"norm", value.leaf_sqr_norm},
+          {"published", value.published},
+          {"proposal", value.proposal}};
 }
 
 void from_json(const Json& json, Word& value) {
@@ -136,6 +142,7 @@ void from_json(const Json& json, Word& value) {
   json.at("mark").get_to(value.mark);
   json.at("seconds").get_to(value.compute_seconds);
   json.at("leaves").get_to(value.leaves);
+  json.at("published").get_to(value.published);
   // A norm that is not a number is written as null.
   value.leaf_sqr_norm = json.at("norm").is_number() ? json.at("norm").get<double>() : 0;
   json.at("proposal").get_to(value.proposal);

@@ -88,6 +88,7 @@ struct Word {
   std::uint64_t mark = 0;      // sum of the marks of the samples it used
   double compute_seconds = 0;  // forward and backward, all leaves
   int leaves = 0;
+  Step published = 0;              // of the leader: the last step it has told the launcher of
   double leaf_sqr_norm = 0;        // sum over its leaves of |g|^2, each of the unweighted gradient
   std::vector<Proposal> proposal;  // of the leader: one
 };

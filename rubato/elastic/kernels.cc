@@ -17,43 +17,64 @@ namespace {
 
 enum class Action { copy, add, look };
 
-// One block: the action, the squares in their lanes, and whether an exponent is all ones, which is
-// what infinities and NaNs have in common.
-template <Action action>
-double pass_block(float* __restrict into, const float* __restrict from, std::size_t count,
-                  std::uint32_t& not_finite) {
-  constexpr std::uint32_t kExponent = 0x7F800000U;
-  std::array<double, kLanes> lanes{};
-  std::array<std::uint32_t, kLanes> seen{};
-  const auto element = [&](std::size_t i, std::size_t lane) {
-    const float value = from[i];
-    if constexpr (action == Action::copy) into[i] = value;
-    if constexpr (action == Action::add) into[i] += value;
-    lanes[lane] += static_cast<double>(value) * static_cast<double>(value);
-    seen[lane] |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? ~0U : 0U;
-  };
+// The squares of one block in their lanes.
+template <class Number>
+Number sum_of_squares(const float* from, std::size_t count) {
+  std::array<Number, kLanes> lanes{};
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) element(i + lane, lane);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += static_cast<Number>(from[i + lane]) * static_cast<Number>(from[i + lane]);
+    }
   }
-  for (std::size_t lane = 0; i < count; ++i, ++lane) element(i, lane);
-  for (const std::uint32_t lane : seen) not_finite |= lane;
+  for (std::size_t lane = 0; i < count; ++i, ++lane) {
+    lanes[lane] += static_cast<Number>(from[i]) * static_cast<Number>(from[i]);
+  }
   for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
     for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   }
   return lanes[0];
 }
 
+// Whether an exponent is all ones, which is what infinities and NaNs have in common.
+bool all_finite(const float* from, std::size_t count) {
+  constexpr std::uint32_t kExponent = 0x7F800000U;
+  std::uint32_t seen = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    seen |= (std::bit_cast<std::uint32_t>(from[i]) & kExponent) == kExponent ? ~0U : 0U;
+  }
+  return seen == 0;
+}
+
+// A float holds the squares of a block to six digits, unless they are too large or too small for
+// it.
+double block_sqr_norm(const float* from, std::size_t count) {
+  constexpr float kSmallest = 1e-25F;
+  constexpr float kLargest = 1e30F;
+  const auto sum = sum_of_squares<float>(from, count);
+  if (sum >= kSmallest && sum <= kLargest) return sum;
+  return sum_of_squares<double>(from, count);
+}
+
+// One block: the action, while it is on its way through the nearest cache.
+template <Action action>
+void pass_block(float* __restrict into, const float* __restrict from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if constexpr (action == Action::copy) into[i] = from[i];
+    if constexpr (action == Action::add) into[i] += from[i];
+  }
+}
+
 template <Action action>
 Measured pass(float* into, std::span<const float> from) {
   Measured measured;
-  std::uint32_t not_finite = 0;
   for (std::size_t at = 0; at < from.size(); at += kBlock) {
-    float* const target = action == Action::look ? nullptr : into + at;
-    measured.sqr_norm += pass_block<action>(target, from.data() + at,
-                                            std::min(kBlock, from.size() - at), not_finite);
+    const float* const source = from.data() + at;
+    const std::size_t count = std::min(kBlock, from.size() - at);
+    measured.finite &= all_finite(source, count);
+    measured.sqr_norm += block_sqr_norm(source, count);
+    if constexpr (action != Action::look) pass_block<action>(into + at, source, count);
   }
-  measured.finite = not_finite == 0;
   return measured;
 }
 

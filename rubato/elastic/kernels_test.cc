@@ -62,7 +62,7 @@ TEST(Kernels, TheNormIsThatOfTheSourceAndTheSameInEveryVersionAndAlignment) {
     double expected = 0;
     for (const float value : from) expected += static_cast<double>(value) * value;
     const double norm = measure(from).sqr_norm;
-    EXPECT_NEAR(norm, expected, 1e-12 * expected);
+    EXPECT_NEAR(norm, expected, kNormError * expected);
     std::vector<float> into = random_floats(size, 4);
     EXPECT_EQ(add_measured(into, from).sqr_norm, norm);
     EXPECT_EQ(copy_measured(into, from).sqr_norm, norm);

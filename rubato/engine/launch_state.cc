@@ -243,7 +243,14 @@ void LiveRun::add_worker(Time now, bool founder) {
 void LiveRun::drop(Uid uid) {
   std::erase(plan_.workers, uid);
   const auto found = workers_.find(uid);
-  if (found != workers_.end() && !found->second.started) workers_.erase(found);
+  if (found == workers_.end()) return;
+  if (!found->second.started) {
+    workers_.erase(found);
+  } else if (!found->second.said_hello) {
+    // It has nothing to lose, and loading costs the others time.
+    found->second.expected = true;
+    kill_because(uid, "it is not needed any more");
+  }
 }
 
 void LiveRun::publish() {

@@ -149,17 +149,18 @@ TEST(LiveRun, GrowsAndShrinksByTheNewest) {
   story.expect_counts(0, 2);
 }
 
-TEST(LiveRun, ASupersededJoinerIsKilledAfterTheGraceAndAMemberIsNot) {
+TEST(LiveRun, ASupersededJoinerIsKilledAtOnceIfItIsStillLoadingElseAfterTheGrace) {
   Story story = live(limits(1, 4, 2));
   story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
                 {"hello 2", "welcome (1 2) peers (1) to 2"},
                 {R"(notice 1 members {"uids": [1, 2]})", ""},
                 {"resize 4", "start 3; start 4; plan 2 (1 2 3 4) to 1; plan 2 (1 2 3 4) to 2"},
-                {"resize 1", "plan 3 (1) to 1; plan 3 (1) to 2"},
-                {"after 9", ""},
-                {"exit 3 3", ""},
-                {"after 2", "signal 4 9"},
+                {"hello 3", "welcome (1 2 3 4) peers (1 2) to 3"},
+                {"resize 1", "signal 4 9; plan 3 (1) to 1; plan 3 (1) to 2; plan 3 (1) to 3"},
                 {"killed 4 9", ""},
+                {"after 9", ""},
+                {"after 2", "signal 3 9"},
+                {"killed 3 9", ""},
                 {"after 60", ""},
                 {R"(notice 1 members {"uids": [1]})", ""},
                 {"after 11", "signal 2 9"},

@@ -220,17 +220,25 @@ void Launcher::handle_worker(Uid uid, const wire::FromWorker& message) {
   if (const auto* beat = std::get_if<wire::Beat>(&message)) {
     progress_.step = std::max(progress_.step, beat->step);
   } else if (const auto* report = std::get_if<wire::Report>(&message)) {
-    if (!report->content.is_object()) return;
-    progress_.report = report->content;
-    progress_.shown = false;
-    if (const auto step = number_in(report->content, "step")) {
-      progress_.step = static_cast<std::int64_t>(*step);
-    }
-    log("report", {{"worker", uid}, {"content", report->content}});
+    if (report->content.is_object()) handle_report(uid, report->content);
   } else if (const auto* notice = std::get_if<wire::Notice>(&message)) {
     log("notice", {{"worker", uid}, {"kind", notice->kind}, {"content", notice->content}});
     show_notice(uid, *notice);
   }
+}
+
+// A leader that follows one that died tells again what it cannot know to have been told.
+void Launcher::handle_report(Uid uid, const Json& content) {
+  if (const auto step = number_in(content, "step")) {
+    const int fresh_starts = state_->counts().fresh_starts;
+    if (progress_.fresh_starts == fresh_starts && *step <= progress_.reported) return;
+    progress_.fresh_starts = fresh_starts;
+    progress_.reported = *step;
+    progress_.step = static_cast<std::int64_t>(*step);
+  }
+  progress_.report = content;
+  progress_.shown = false;
+  log("report", {{"worker", uid}, {"content", content}});
 }
 
 // --- requests ------------------------------------------------------------------------------------
@@ -469,7 +477,7 @@ std::string members_line(const Json& content) {
 
 void Launcher::show_notice(Uid uid, const wire::Notice& notice) {
   const Json& content = notice.content;
-  if (notice.kind == "state" || notice.kind == "epoch") return;  // for the log only
+  if (notice.kind == "state") return;  // for the log only
   if (notice.kind == "members") return say(members_line(content));
   const auto text = content.is_object() ? content.find("text") : content.end();
   if (text != content.end() && text->is_string()) {

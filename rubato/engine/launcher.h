@@ -55,6 +55,8 @@ class Launcher {
   struct Progress {
     Json report = Json::object();  // the newest
     std::int64_t step = 0;
+    double reported = 0;  // the last step, in the round that began with this many fresh starts
+    int fresh_starts = 0;
     bool shown = true;
   };
 
@@ -67,6 +69,7 @@ class Launcher {
   void drop_connection(int key);
   void handle(int key, const Json& message);
   void greet(int key, const Json& message);
+  void handle_report(Uid uid, const Json& content);
   void handle_worker(Uid uid, const wire::FromWorker& message);
   [[nodiscard]] Json answer(const Json& request);
   [[nodiscard]] Result<Json> resize(const Json& request);

@@ -514,7 +514,7 @@ TEST(Replica, MeasuresTheWeightedGradientAndSeesWhatIsNotFinite) {
   const std::size_t gradients = worker.replica->layout().buckets.back().offset;
   EXPECT_NEAR(measured->gradient_sqr_norm,
               elastic::measure(worker.replica->slot(0).first(gradients)).sqr_norm,
-              1e-12 * measured->gradient_sqr_norm);
+              elastic::kNormError * measured->gradient_sqr_norm);
   EXPECT_EQ(compute_leaf(worker, step, 0, false)->gradient_sqr_norm, 0);
   const auto infinite = worker.replica->leaf(
       step, 1, 0,

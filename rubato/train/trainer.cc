@@ -4,6 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <deque>
 #include <fmt/format.h>
 #include <future>
 #include <optional>
@@ -107,6 +108,7 @@ class Trainer {
           options_.checkpoint, elastic::kCheckpointsKept,
           [this](const Result<std::string>& written) { checkpoint_written(written); });
     }
+    if (uid_ > 1) warm_up();
     if (Result<void> started = session_->start(); !started) return refuse(started.error().message);
     while (!exit_code_) {
       Session::Event event = session_->next();
@@ -125,6 +127,20 @@ class Trainer {
   }
 
   // --- beginnings ---
+
+  // Torch chooses and prepares its kernels in the first pass, and memory is touched for the first
+  // time: a joining worker has that behind it before anybody waits for its part of a step. What a
+  // first pass could find wrong, the step itself finds, and says.
+  void warm_up() {
+    const int leaves = options_.adaptive ? 1 : std::min(2, options_.virtual_workers);
+    const std::int64_t each = std::max<std::int64_t>(
+        1, options_.batch / (options_.adaptive ? 1 : options_.virtual_workers));
+    std::vector<std::int64_t> indices;
+    for (std::int64_t i = 0; i < std::min(each, order_.samples()); ++i) indices.push_back(i);
+    for (const elastic::LeafStep& step : elastic::plan_range(0, leaves).steps) {
+      (void)compute_leaf(step, 1.0 / leaves, 0, indices, nullptr);
+    }
+  }
 
   void on(Session::Found&) {
     StepPlan first = first_plan();
@@ -184,6 +200,7 @@ class Trainer {
       if (ends_before(plan)) finish(plan, false);
       plan = agent::for_workers(plan, 1);
       take_tuner(loaded.about.at("tuner"));
+      unpublished_ = loaded.about.at("unpublished").get<std::deque<Json>>();
     } catch (const Json::exception& error) {
       return Error{fmt::format("{}: {}", loaded.path, error.what())};
     }
@@ -221,6 +238,7 @@ class Trainer {
     if (!compute(work, word)) return;
     word.compute_seconds = seconds_since(step_begun_);
     word.leaves = work.range.size();
+    word.published = published_;
     session_->say(work.attempt, std::move(word),
                   [this, plan = work.plan, size = world_size_](int workers) {
                     return next_plan(plan, size, workers);
@@ -291,19 +309,18 @@ class Trainer {
     const bool complete = std::find(held_.begin(), held_.end(), false) == held_.end();
     apply(completed.plan, completed.result, complete ? std::vector<bool>{} : held_);
     if (completed.role == Role::working) learn(completed);
-    publish(completed.plan, completed.result, static_cast<int>(completed.words.size()),
-            completed.record.leader() == uid_);
+    if (!check_epoch(completed)) return;
+    publish(completed);
     std::vector<elastic::StateChunk> chunks;
     if (completed.feeding) chunks = state_chunks();
     session_->applied(completed.plan.step, std::move(chunks), complete,
                       completed.feeding && options_.adaptive ? tuner_.to_json() : Json());
-    check_epoch(completed);
   }
 
   void on(Session::CatchUp& catch_up) {
     settle();
     apply(catch_up.plan, catch_up.result, {});
-    pending_ = summary(catch_up.plan, catch_up.result, world_size_);
+    unpublished_.push_back(summary(catch_up.plan, catch_up.result, world_size_));
     session_->caught_up(catch_up.plan.step);
   }
 
@@ -491,30 +508,49 @@ class Trainer {
             {"workers", workers},
             {"leaves", plan.leaves},
             {"factor", plan.learning_rate_factor},
+            {"ends_epoch", ends_epoch(plan)},
             {"applied_at", std::chrono::duration<double>(Clock::now().time_since_epoch()).count()}};
   }
 
-  // That this step completed proves that everybody has applied the one before.
-  void publish(const StepPlan& plan, std::span<const float> result, int workers, bool leads) {
-    if (leads && !pending_.is_null()) session_->report(pending_);
-    pending_ = summary(plan, result, workers);
+  // That this step completed proves that everybody has applied those before. The leader tells of
+  // them; the others keep them until its word says that it has, for it may die before.
+  void publish(const Session::Completed& completed) {
+    const agent::Uid leader = completed.record.leader();
+    if (leader == uid_) publish_all();
+    const auto said = completed.words.find(leader);
+    if (said != completed.words.end()) forget_published(said->second.published);
+    unpublished_.push_back(
+        summary(completed.plan, completed.result, static_cast<int>(completed.words.size())));
+  }
+
+  void publish_all() {
+    for (const Json& step : unpublished_) {
+      session_->report(step);
+      published_ = step.at("step").get<std::int64_t>();
+    }
+    unpublished_.clear();
+  }
+
+  void forget_published(std::int64_t published) {
+    while (!unpublished_.empty() && unpublished_.front().at("step") <= published) {
+      unpublished_.pop_front();
+    }
+  }
+
+  [[nodiscard]] bool ends_epoch(const StepPlan& plan) const {
+    return plan.cursor + plan.samples >= order_.samples();
   }
 
   // The words say which samples were really used; at the end of an epoch that must be all, once.
-  void check_epoch(const Session::Completed& completed) {
+  bool check_epoch(const Session::Completed& completed) {
     const StepPlan& plan = completed.plan;
-    if (plan.cursor + plan.samples < order_.samples()) return;
+    if (!ends_epoch(plan)) return true;
     std::uint64_t used = plan.used_mark;
     for (const auto& [uid, word] : completed.words) used += word.mark;
-    if (used != order_.epoch_mark(plan.epoch)) {
-      return session_->fail(
-          fmt::format("epoch {} did not use every sample exactly once; this is a "
-                      "fault of Rubato",
-                      plan.epoch));
-    }
-    if (completed.record.leader() == uid_) {
-      session_->notice("epoch", {{"epoch", plan.epoch}, {"samples", order_.samples()}});
-    }
+    if (used == order_.epoch_mark(plan.epoch)) return true;
+    session_->fail(fmt::format(
+        "epoch {} did not use every sample exactly once; this is a fault of Rubato", plan.epoch));
+    return false;
   }
 
   void warn(const std::string& text) {
@@ -561,7 +597,7 @@ class Trainer {
       return;
     }
     if (leads) {
-      if (!pending_.is_null()) session_->report(pending_);
+      publish_all();
       if (writer_ != nullptr) {
         begin_checkpoint(completed.record, completed.plan);
         settle();
@@ -596,7 +632,8 @@ class Trainer {
     content.about = {
         {"plan", record.generation.plan}, {"revision", record.generation.revision},
         {"step", next.step - 1},          {"next", next},
-        {"schema", replica_->schema()},   {"tuner", options_.adaptive ? tuner_.to_json() : Json()}};
+        {"schema", replica_->schema()},   {"tuner", options_.adaptive ? tuner_.to_json() : Json()},
+        {"unpublished", unpublished_}};
     const std::vector<elastic::StateChunk> chunks = state_chunks();
     std::size_t bytes = 0;
     for (const auto& chunk : chunks) {
@@ -652,8 +689,9 @@ class Trainer {
   std::vector<agent::Uid> last_working_;
   StepPlan learned_;
   int learned_workers_ = 0;
-  bool fresh_world_ = true;  // the step after a change is not measured
-  Json pending_;             // the last step, until it is known to be applied everywhere
+  bool fresh_world_ = true;       // the step after a change is not measured
+  std::deque<Json> unpublished_;  // steps applied here of which nobody is known to have told
+  std::int64_t published_ = 0;    // the last step this worker told of
   agent::Uid uid_ = 1;
   int world_size_ = 1;
   Clock::time_point step_begun_;

@@ -53,7 +53,8 @@ struct Beat {
   std::int64_t step = 0;  // applied so far
 };
 // Progress of a step that all members are known to have applied, at most a few a second, by the
-// leader: step, epoch, cursor, samples, loss, workers, leaves, factor, applied_at (its clock).
+// leader: step, epoch, cursor, samples, loss, workers, leaves, factor, ends_epoch (every sample of
+// it was then used exactly once), applied_at (its clock). Perhaps again by the leader that follows.
 struct Report {
   Json content;
 };
@@ -62,7 +63,7 @@ struct Report {
 // "straggler" (worker, ratio), "stranded" (no state to go on from: start again from the
 // checkpoint), "refused" (text: this worker does not fit the job; do not start it again), "failed"
 // (text: the job cannot go on, such as a gradient that is not a number), "finished" (step, digest),
-// "stopped" (the same, because of Stop), "epoch" (every sample of it was used exactly once).
+// "stopped" (the same, because of Stop).
 struct Notice {
   std::string kind;
   Json content;
