@@ -46,14 +46,18 @@ bool all_finite(const float* from, std::size_t count) {
   return seen == 0;
 }
 
-// A float holds the squares of a block to six digits, unless they are too large or too small for
-// it.
-double block_sqr_norm(const float* from, std::size_t count) {
+// A float is good enough for one block, unless the squares are too large or too small for it. The
+// sum of squares is finite only if all elements are.
+void measure_block(const float* from, std::size_t count, Measured& measured) {
   constexpr float kSmallest = 1e-25F;
   constexpr float kLargest = 1e30F;
   const auto sum = sum_of_squares<float>(from, count);
-  if (sum >= kSmallest && sum <= kLargest) return sum;
-  return sum_of_squares<double>(from, count);
+  if (sum >= kSmallest && sum <= kLargest) {
+    measured.sqr_norm += static_cast<double>(sum);
+  } else {
+    measured.finite = measured.finite && all_finite(from, count);
+    measured.sqr_norm += sum_of_squares<double>(from, count);
+  }
 }
 
 // One block: the action, while it is on its way through the nearest cache.
@@ -71,8 +75,7 @@ Measured pass(float* into, std::span<const float> from) {
   for (std::size_t at = 0; at < from.size(); at += kBlock) {
     const float* const source = from.data() + at;
     const std::size_t count = std::min(kBlock, from.size() - at);
-    measured.finite &= all_finite(source, count);
-    measured.sqr_norm += block_sqr_norm(source, count);
+    measure_block(source, count, measured);
     if constexpr (action != Action::look) pass_block<action>(into + at, source, count);
   }
   return measured;

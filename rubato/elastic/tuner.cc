@@ -125,14 +125,14 @@ void Tuner::Noise::add(const GradientNoise& estimate, double batch_ratio) {
   weight = keep * weight + (1 - keep);
 }
 
-void Tuner::noise(const MicroGradients& gradients, double batch_ratio) {
+void Tuner::noise(const MicroGradients& gradients, double batch_ratio, int steps) {
   if (noise_.differenced) noise_ = {};
-  noise_.add(noise_of(gradients, batch_ratio), batch_ratio);
+  noise_.add(noise_of(gradients, batch_ratio), steps * batch_ratio);
 }
 
-void Tuner::noise(const SuccessiveGradients& gradients, double batch_ratio) {
+void Tuner::noise(const SuccessiveGradients& gradients, double batch_ratio, int steps) {
   noise_.differenced = true;
-  noise_.add(noise_of(gradients, batch_ratio), 2 * batch_ratio);
+  noise_.add(noise_of(gradients, batch_ratio), std::max(2, steps) * batch_ratio);
 }
 
 GradientNoise Tuner::noise() const {

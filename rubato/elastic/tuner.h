@@ -56,8 +56,9 @@ class Tuner {
   // One step. False if it cannot be (a clock that jumped); it is then ignored.
   bool measured(const StepMeasurement& step);
   // batch_ratio is M/M0 of the step.
-  void noise(const MicroGradients& gradients, double batch_ratio);
-  void noise(const SuccessiveGradients& gradients, double batch_ratio);
+  // Of the last of so many `steps`; what was known before fades by all of them.
+  void noise(const MicroGradients& gradients, double batch_ratio, int steps = 1);
+  void noise(const SuccessiveGradients& gradients, double batch_ratio, int steps = 1);
 
   // For the next steps on `place`; so far they ran with `current` on `current_gpus`. An error if
   // the limits allow no batch on so many GPUs.

@@ -288,7 +288,7 @@ class Trainer {
         return loss_(batch);
       };
       return replica_->leaf(step, weight, leaf_seed(options_.seed, number, step.leaf), loss,
-                            options_.measure_noise, ready);
+                            measures_noise(number), ready);
     } catch (const std::exception& error) {
       return Error{error.what()};
     }
@@ -444,13 +444,12 @@ class Trainer {
                                      {"ratio", straggler.seconds / straggler.median}});
     }
     if (!options_.measure_noise) return;
-    const double ratio = static_cast<double>(plan.samples) / options_.batch;
-    if (leaves > 1) {
-      tuner_.noise(MicroGradients{leaves, norms / leaves, completed.sqr_norm}, ratio);
-    } else if (before_.size() == completed.result.size()) {
-      note_successive(completed, ratio);
+    if (measures_noise(plan.step)) {
+      note_noise(completed, leaves, norms);
+    } else if (leaves == 1 && measures_noise(plan.step + 1)) {
+      before_.assign(completed.result.begin(), completed.result.end());
+      before_step_ = plan.step;
     }
-    if (leaves == 1) before_.assign(completed.result.begin(), completed.result.end());
     const bool same_shape = plan.leaves == learned_.leaves && plan.samples == learned_.samples &&
                             world_size_ == learned_workers_ && !fresh_world_;
     fresh_world_ = false;
@@ -464,6 +463,22 @@ class Trainer {
     measurement.step_seconds = seconds_since(step_begun_);
     measurement.grad_seconds = own.compute_seconds / std::max(1, own.leaves);
     tuner_.measured(measurement);
+  }
+
+  // Looking at every gradient of every step costs more than it tells: the noise changes slowly.
+  static constexpr int kStepsPerNoise = 4;
+  [[nodiscard]] bool measures_noise(std::int64_t step) const {
+    return options_.measure_noise && step % kStepsPerNoise == 0;
+  }
+
+  void note_noise(const Session::Completed& completed, int leaves, double norms) {
+    const double ratio = static_cast<double>(completed.plan.samples) / options_.batch;
+    if (leaves > 1) {
+      tuner_.noise(MicroGradients{leaves, norms / leaves, completed.sqr_norm}, ratio,
+                   kStepsPerNoise);
+    } else if (before_step_ == completed.plan.step - 1) {
+      note_successive(completed, ratio);
+    }
   }
 
   static std::int64_t full_batch(const StepPlan& plan) {
@@ -481,7 +496,7 @@ class Trainer {
       pair.sqr_norm_now += now * now;
       pair.sqr_norm_mean += (before + now) * (before + now) / 4;
     }
-    tuner_.noise(pair, ratio);
+    tuner_.noise(pair, ratio, kStepsPerNoise);
   }
 
   // --- telling ---
@@ -685,7 +700,8 @@ class Trainer {
   std::future<void> copying_;
   std::vector<torch::Tensor> kept_tensors_;  // what chunks on their way point into
   std::vector<bool> held_;                   // chunks of the state
-  std::vector<float> before_;                // the gradient of the last step, with a single leaf
+  std::vector<float> before_;                // the gradient of that step, with a single leaf
+  std::int64_t before_step_ = 0;
   std::vector<agent::Uid> last_working_;
   StepPlan learned_;
   int learned_workers_ = 0;
