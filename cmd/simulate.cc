@@ -23,10 +23,10 @@ namespace rubato {
 namespace {
 
 struct SimulateFlags {
-  std::string trace, format, cluster, placement = "count", curves, failures;
+  std::string trace, format, cluster, placement = "count", curves, profiles, failures;
   std::vector<std::string> policies;
   std::optional<double> restart_cost;
-  double interval = 0, failure_rate = 0, repair_time = 3600;
+  double interval = 0, interference = 0, failure_rate = 0, repair_time = 3600;
   std::uint64_t seed = 1;
   unsigned threads = 0;
   bool json = false;
@@ -108,6 +108,12 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   const auto interval = seconds_flag("--interval", flags.interval);
   if (!interval) return interval.error();
   c.options.interval = *interval;
+  if (!(flags.interference >= 0 && flags.interference < 1)) {
+    return Error{
+        fmt::format("--interference {}: must be a share of the speed, 0 or more and below 1",
+                    flags.interference)};
+  }
+  c.options.interference = flags.interference;
   if (flags.restart_cost) {
     if (auto ok = seconds_flag("--restart-cost", *flags.restart_cost); !ok) return ok.error();
   }
@@ -139,6 +145,11 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     auto curves = read_curves(flags.curves);
     if (!curves) return curves.error();
     options.curves = std::move(*curves);
+  }
+  if (!flags.profiles.empty()) {
+    auto profiles = read_profiles(flags.profiles);
+    if (!profiles) return profiles.error();
+    options.profiles = std::move(*profiles);
   }
   auto workload = make_workload(*trace, options);
   if (!workload) return workload.error();
@@ -272,8 +283,10 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--format", flags->format, "format of the trace, if it should not be detected")
       ->type_name("NAME");
   command
-      ->add_option("--placement", flags->placement,
-                   "count (topology-free), pack (fewest nodes) or spread")
+      ->add_option(
+          "--placement", flags->placement,
+          "count (topology-free), pack (fewest nodes), emptiest (fills the emptiest node first) "
+          "or spread")
       ->type_name("NAME")
       ->capture_default_str();
   command
@@ -290,6 +303,17 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--curves", flags->curves,
                    "folder with measured scaling curves, one CSV a model")
       ->type_name("FOLDER");
+  command
+      ->add_option("--profiles", flags->profiles,
+                   "folder with measured step times and gradients, one folder an application: jobs "
+                   "then end by training progress, and policies see what they measured")
+      ->type_name("FOLDER");
+  command
+      ->add_option(
+          "--interference", flags->interference,
+          "share of its speed that a job on several nodes loses while it meets another one")
+      ->type_name("SHARE")
+      ->capture_default_str();
   auto* file =
       command
           ->add_option("--failures", flags->failures, "CSV time_s,node,event with event down or up")

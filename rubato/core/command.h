@@ -1,23 +1,29 @@
 // What an engine is told to do. Idempotent on the generation: an older one is ignored.
 #pragma once
 
+#include <optional>
 #include <variant>
 
 #include "rubato/core/allocation.h"
+#include "rubato/core/batch.h"
 #include "rubato/core/ids.h"
 
 namespace rubato {
 
+// Without a batch, the job trains with the one its owner chose.
 struct Start {
   JobId job;
   Generation generation;
   Allocation gpus;
+  std::optional<Batch> batch = std::nullopt;
 };
-// From now on exactly these GPUs; those no longer named are to be released.
+// From now on exactly these GPUs and this batch; GPUs no longer named are to be released. A change
+// of the batch alone does not restart the job.
 struct Resize {
   JobId job;
   Generation generation;
   Allocation gpus;
+  std::optional<Batch> batch = std::nullopt;
 };
 struct Stop {
   JobId job;

@@ -93,6 +93,10 @@ Result<void> check_grant(const Grant& grant, const Snapshot& snapshot, Usage& us
   if (!as_now && gpus != job->spec->requested && !job->spec->limits.legal(gpus)) {
     return Error{fmt::format("grants {} GPUs, which the job cannot use", gpus)};
   }
+  if (grant.batch && (grant.batch->per_gpu < 1 || grant.batch->accumulation < 0)) {
+    return Error{fmt::format("grants a batch of {} samples in {} passes", grant.batch->per_gpu,
+                             grant.batch->accumulation + 1)};
+  }
   return std::visit([&](const auto& want) { return usage.add(want, job->target); }, grant.want);
 }
 

@@ -10,6 +10,7 @@
 
 #include "rubato/base/marks.h"
 #include "rubato/base/result.h"
+#include "rubato/core/batch.h"
 #include "rubato/core/snapshot.h"
 
 namespace rubato {
@@ -29,6 +30,8 @@ using Want = std::variant<Count, Spread, Exact>;
 struct Grant {
   JobId job;
   Want want;
+  // How to spread the global batch over these GPUs, if the policy chooses it.
+  std::optional<Batch> batch = std::nullopt;
 };
 
 struct Reject {  // only a job that never ran
@@ -37,11 +40,18 @@ struct Reject {  // only a job that never ran
   std::optional<Time> earliest;  // the earliest deadline that would have been admitted
 };
 
+// What a policy that weighs GPUs against their use says of the cluster's size.
+struct Advice {
+  double utility = 0;  // sum of speedups over one GPU / GPUs, from 0 to 1
+  int nodes = 0;       // how many it would have
+};
+
 struct Decision {
   std::vector<Grant> run;  // all that should run; a job not named is paused
   std::vector<Reject> reject;
   std::optional<Time> again_at;  // when the policy wants to be asked again if nothing happens
   Sequence as_of;                // judges only jobs present then
+  std::optional<Advice> advice;
 };
 
 [[nodiscard]] int gpus_of(const Want& want);

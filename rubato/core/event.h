@@ -17,7 +17,7 @@ struct Submitted {
   std::shared_ptr<const SpeedModel> speed;
   Work work = 0;
 };
-// The engine has carried out a Start or a Resize of this generation.
+// The engine has carried out a Start or a Resize of this generation, or the job's rate has changed.
 struct Running {
   JobId job;
   Generation generation;

@@ -10,6 +10,7 @@
 #include "rubato/base/time.h"
 #include "rubato/base/units.h"
 #include "rubato/core/allocation.h"
+#include "rubato/core/batch.h"
 #include "rubato/core/ids.h"
 #include "rubato/core/speed.h"
 
@@ -35,7 +36,8 @@ struct JobSpec {
   GpuLimits limits;
   bool preemptible = true;
   double weight = 1;
-  int batch = 0;  // global batch size; 0 = not given
+  int batch = 0;                // global batch size; 0 = not given
+  bool adaptive_batch = false;  // the scheduler may choose another
   std::optional<Time> deadline;
   Duration restart_cost{};  // lost at the first start and whenever the GPU set changes
 };
@@ -76,7 +78,9 @@ struct JobView {
   Work work = 0;                            // all of it, as submitted
   Time submitted = kStart;
   std::optional<Time> first_start;
-  int restarts = 0;  // starts after the first
+  int restarts = 0;                 // starts after the first
+  std::optional<Batch> batch;       // as last granted; nullopt = its owner's
+  std::optional<Batch> batch_told;  // the one in its last command
 
   [[nodiscard]] bool has_run() const { return first_start.has_value(); }
   [[nodiscard]] GpuTime attained(Time now) const {

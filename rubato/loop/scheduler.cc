@@ -66,10 +66,12 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   state_.targeted.clear();
   for (const auto& grant : decision.run) state_.targeted.push_back(grant.job);
   for (auto& change : *changes) jobs.find(change.job)->target = change.target;
+  for (const auto& grant : decision.run) jobs.find(grant.job)->batch = grant.batch;
   for (auto& change : *changes) {
     issue(*jobs.find(change.job), reaction);
     reaction.changes.push_back(std::move(change));
   }
+  for (const auto& grant : decision.run) issue_batch(*jobs.find(grant.job), reaction);
   for (auto& reject : decision.reject) {  // last: it may have had a target to take back
     state_.unpreemptible -= jobs.find(reject.job)->spec->preemptible ? 0 : 1;
     jobs.erase(reject.job);
@@ -115,7 +117,8 @@ void Scheduler::issue(JobView& job, Reaction& reaction) {
       reaction.commands.emplace_back(Stop{job.id, job.generation});
     } else {
       job.phase = Phase::resizing;
-      reaction.commands.emplace_back(Resize{job.id, job.generation, std::move(keeps)});
+      job.batch_told = job.batch;
+      reaction.commands.emplace_back(Resize{job.id, job.generation, std::move(keeps), job.batch});
     }
     return;
   }
@@ -128,12 +131,24 @@ void Scheduler::issue(JobView& job, Reaction& reaction) {
     if (job.has_run()) ++job.restarts;
     if (!job.has_run()) job.first_start = state_.snapshot.now;
     job.phase = Phase::starting;
-    reaction.commands.emplace_back(Start{job.id, job.generation, job.target});
+    reaction.commands.emplace_back(Start{job.id, job.generation, job.target, job.batch});
   } else {
     job.phase = Phase::resizing;
-    reaction.commands.emplace_back(Resize{job.id, job.generation, job.target});
+    reaction.commands.emplace_back(Resize{job.id, job.generation, job.target, job.batch});
   }
+  job.batch_told = job.batch;
   set_held(state_, job, job.target);
+}
+
+// A job that keeps its GPUs may still get another batch. One that waits for GPUs hears of it when
+// it gets them.
+void Scheduler::issue_batch(JobView& job, Reaction& reaction) {
+  if (job.batch == job.batch_told || job.release_due > 0) return;
+  if (job.held.empty() || job.held != job.target) return;
+  job.generation = job.generation.next();
+  job.phase = Phase::resizing;
+  job.batch_told = job.batch;
+  reaction.commands.emplace_back(Resize{job.id, job.generation, job.target, job.batch});
 }
 
 void Scheduler::issue_waiting(const Allocation& released, Reaction& reaction) {

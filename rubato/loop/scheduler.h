@@ -48,6 +48,7 @@ class Scheduler {
   void carry_out(Decision decision, Reaction& reaction);
   [[nodiscard]] Result<std::vector<Change>> retarget(const Decision& decision);
   void issue(JobView& job, Reaction& reaction);
+  void issue_batch(JobView& job, Reaction& reaction);
   void issue_waiting(const Allocation& released, Reaction& reaction);
   [[nodiscard]] std::optional<NodeId> in_use_on(const Allocation& gpus) const;
   void keep_unpreemptible(Decision& decision);

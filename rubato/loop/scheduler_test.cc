@@ -129,6 +129,38 @@ TEST(Scheduler, StartsStopsAndResizes) {
   EXPECT_EQ(loop.scheduler.state().free.free_of(GpuType()), 4);
 }
 
+TEST(Scheduler, ABatchGoesOutWithTheGpusOrAlone) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  const auto grant = [](int gpus, std::optional<Batch> batch) {
+    Grant g = grant_count(0, gpus);
+    g.batch = batch;
+    return std::vector<Grant>{g};
+  };
+  const auto told = [&] {
+    return std::visit(
+        [](const auto& command) -> std::optional<Batch> {
+          if constexpr (requires { command.batch; }) return command.batch;
+          return std::nullopt;
+        },
+        loop.reaction.commands.at(0));
+  };
+  EXPECT_EQ(loop.decide(0, grant(2, Batch{32, 1})), Lines{"start 0 gen 1 on 0:11"});
+  EXPECT_EQ(told(), (Batch{32, 1}));
+  EXPECT_EQ(loop.decide(1, grant(2, Batch{32, 1})), Lines{}) << "nothing new";
+  EXPECT_EQ(loop.decide(2, grant(2, Batch{64, 0})), Lines{"resize 0 gen 2 on 0:11"});
+  EXPECT_EQ(told(), (Batch{64, 0}));
+  EXPECT_TRUE(loop.reaction.changes.empty()) << "no GPU moved";
+  EXPECT_EQ(loop.decide(3, grant(3, Batch{16, 0})), Lines{"resize 0 gen 3 on 0:111"});
+  EXPECT_EQ(loop.decide(4, grant(3, std::nullopt)), Lines{"resize 0 gen 4 on 0:111"});
+  EXPECT_EQ(told(), std::nullopt) << "back to the owner's";
+  EXPECT_EQ(loop.decide(5, grant(2, Batch{8, 0})), Lines{"resize 0 gen 5 on 0:11"});
+  EXPECT_EQ(told(), (Batch{8, 0}));
+  loop.released(5, 0, gpus_on({{0, 0b100}}));
+  EXPECT_EQ(loop.decide(6, grant(2, Batch{0, 0})), Lines{});
+  EXPECT_NE(loop.reaction.refused, "") << "no samples";
+}
+
 TEST(Scheduler, AStartWaitsUntilTheGpusAreReleased) {
   Loop loop("1x2");
   loop.on(0, submitted(0, rigid_spec(2)));

@@ -21,7 +21,7 @@
 #include <optional>
 #include <vector>
 
-#include "rubato/model/batch.h"
+#include "rubato/core/batch.h"
 #include "rubato/model/gradient_noise.h"
 #include "rubato/model/step_time.h"
 

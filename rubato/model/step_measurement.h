@@ -1,7 +1,7 @@
 // A measured training step: what a job reports and model/fit.h learns from.
 #pragma once
 
-#include "rubato/model/batch.h"
+#include "rubato/core/batch.h"
 #include "rubato/model/step_time.h"
 
 namespace rubato {

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "rubato/base/units.h"
-#include "rubato/model/batch.h"
+#include "rubato/core/batch.h"
 
 namespace rubato {
 

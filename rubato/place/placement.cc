@@ -43,6 +43,16 @@ void grow_on_fewest(FreeGpus& free, Allocation& gpus, int more) {
   }
 }
 
+void grow_by_nodes(FreeGpus& free, Allocation& gpus, int more) {
+  while (more > 0) {
+    const auto node = free.most(gpus.type());
+    CHECK(node.has_value());
+    const int taken = std::min(more, free.free_on(*node));
+    gpus.add(free.take(*node, taken));
+    more -= taken;
+  }
+}
+
 void grow_on_emptiest(FreeGpus& free, Allocation& gpus, int more) {
   for (; more > 0; --more) {
     const auto node = free.most(gpus.type());
@@ -84,10 +94,12 @@ Allocation drop_from_fullest(const Allocation& gpus, int fewer) {
 }  // namespace
 
 Result<Placement> parse_placement(std::string_view name) {
-  for (const Placement placement : {Placement::count, Placement::pack, Placement::spread}) {
+  for (const Placement placement :
+       {Placement::count, Placement::pack, Placement::emptiest, Placement::spread}) {
     if (name == name_of(placement)) return placement;
   }
-  return Error{fmt::format("unknown placement {}: use count, pack or spread", quoted(name))};
+  return Error{
+      fmt::format("unknown placement {}: use count, pack, emptiest or spread", quoted(name))};
 }
 
 std::string_view name_of(Placement placement) {
@@ -96,6 +108,8 @@ std::string_view name_of(Placement placement) {
       return "count";
     case Placement::pack:
       return "pack";
+    case Placement::emptiest:
+      return "emptiest";
     case Placement::spread:
       return "spread";
   }
@@ -108,6 +122,8 @@ void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more) {
       return grow_anywhere(free, gpus, more);
     case Placement::pack:
       return grow_on_fewest(free, gpus, more);
+    case Placement::emptiest:
+      return grow_by_nodes(free, gpus, more);
     case Placement::spread:
       return grow_on_emptiest(free, gpus, more);
   }

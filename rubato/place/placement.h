@@ -1,9 +1,10 @@
 // From "so many GPUs" to exact ones. Each placement grows a job next to what it has and shrinks it
 // where that helps most, so that a resize moves as little as possible.
 //
-//   count   any free GPUs, lowest node first; speed does not depend on the nodes
-//   pack    fewest nodes: fill the job's own nodes, then the node it fits most tightly
-//   spread  the emptiest node for each GPU
+//   count     any free GPUs, lowest node first; speed does not depend on the nodes
+//   pack      fewest nodes: fill the job's own nodes, then the node it fits most tightly
+//   emptiest  the emptiest node first, filled before the next
+//   spread    the emptiest node for each GPU
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@
 
 namespace rubato {
 
-enum class Placement { count, pack, spread };
+enum class Placement { count, pack, spread, emptiest };
 
 [[nodiscard]] Result<Placement> parse_placement(std::string_view name);
 [[nodiscard]] std::string_view name_of(Placement placement);

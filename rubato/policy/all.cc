@@ -7,6 +7,7 @@
 #include "rubato/base/text.h"
 #include "rubato/policy/afs.h"
 #include "rubato/policy/edf.h"
+#include "rubato/policy/pollux.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/tiresias.h"
 
@@ -60,6 +61,7 @@ Made make_tiresias(const KeyValues& values, const PolicyInputs& inputs, bool git
   for (const double limit : limits) config.limits.push_back(GpuTime::from_gpu_seconds(limit));
   config.promote = values.number("promote");
   config.gittins = gittins;
+  if (!gittins) config.running_first = values.text("order") == "running";
   if (gittins) {
     std::vector<double> samples = default_service_samples();
     if (const std::string& path = values.text("samples"); !path.empty()) {
@@ -88,6 +90,11 @@ PolicyEntry tiresias(std::string name, std::string summary, bool gittins) {
                  "PromoteKnob: a job that waited this many times its executed "
                  "time returns to the first queue; 0 = off"),
   };
+  if (!gittins) {
+    entry.keys.push_back(
+        choice_key("order", {"running", "entry"},
+                   "inside a queue: running jobs before pending ones, or all as they entered it"));
+  }
   if (gittins) {
     entry.keys.push_back(
         number_key("quantum", 3250, 1, 1e15, "service quantum of the index, GPU-seconds"));
@@ -126,6 +133,48 @@ PolicyEntry afs(std::string name, std::string summary, bool lengths_known) {
   return entry;
 }
 
+PolicyEntry pollux() {
+  PolicyEntry entry;
+  entry.name = "pollux";
+  entry.paper = "Qiao et al., OSDI'21";
+  entry.summary = "genetic search for the goodput of all jobs, in power mean; tunes batches";
+  entry.knows = "what each job's agent has measured (or its speed curve), age, attained service";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.work_conserving = false;
+  entry.keys = {
+      number_key("p", -1, -100, 10, "exponent of the power mean: lower is fairer"),
+      choice_key("batch", {"tuned", "fixed"}, "batch of highest goodput, or the owner's"),
+      number_key("interval", 60, 1, 1e6, "seconds between two searches"),
+      whole_key("population", 100, 1, 100'000, "solutions kept by the search"),
+      whole_key("generations", 100, 0, 100'000, "generations of the search"),
+      choice_key("avoid", {"on", "off"}, "at most one multi-node job on a node"),
+      choice_key("autoscale", {"off", "on"},
+                 "advise a number of nodes where utility is not"
+                 " between low and high"),
+      number_key("low", 0.35, 0, 1, "utility below which fewer nodes are advised"),
+      number_key("high", 0.65, 0, 1, "utility above which more nodes are advised"),
+      whole_key("seed", 1, 0, 1'000'000'000, "of the search"),
+  };
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    Pollux::Config config;
+    config.p = values.number("p");
+    config.tune_batch = values.text("batch") == "tuned";
+    config.interval = from_seconds(values.number("interval"));
+    config.population = static_cast<int>(values.whole("population"));
+    config.generations = static_cast<int>(values.whole("generations"));
+    config.avoid_interference = values.text("avoid") == "on";
+    config.autoscale = values.text("autoscale") == "on";
+    config.low_utility = values.number("low");
+    config.high_utility = values.number("high");
+    if (config.low_utility > config.high_utility)
+      return Error{"pollux: low must not be above high"};
+    config.seed = static_cast<std::uint64_t>(values.whole("seed"));
+    return erase(Pollux{config});
+  };
+  return entry;
+}
+
 std::vector<PolicyEntry> make_table() {
   using Order = Sorted::Order;
   return {
@@ -144,6 +193,7 @@ std::vector<PolicyEntry> make_table() {
       tiresias("tiresias-gittins", "Gittins index in discrete queues", true),
       afs("afs-l", "GPU by GPU to the short or the efficient; lengths known", true),
       afs("afs-p", "GPU by GPU to the short or the efficient; lengths unknown", false),
+      pollux(),
   };
 }
 

@@ -122,7 +122,7 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
   }
 
   auto outcome = queue.fill(snapshot, GangQueue::Blocking::skip);
-  if (!config.gittins) {
+  if (!config.gittins && config.running_first) {
     // Pending jobs stably move behind running ones: who was preempted leads the pending, who was
     // picked closes the running.
     for (std::size_t i = outcome.preempted.size(); i-- > 0;) {

@@ -38,6 +38,10 @@ struct Tiresias {
     std::vector<GpuTime> limits;  // of each queue but the last
     double promote = 0;           // PromoteKnob; 0 = off
     bool gittins = false;
+    // LAS: pending jobs stand behind running ones of their queue. Else a queue stays in the order
+    // in which jobs entered it, and one that waits takes the GPUs of those behind it as soon as
+    // they suffice: so does the Tiresias that Pollux (OSDI'21) was compared with.
+    bool running_first = true;
     GittinsTable table;
   };
   struct State {

@@ -125,9 +125,15 @@ SimulationResult must_simulate(const Scene& scene, Policy& policy) {
 std::string words(const Decision& decision) {
   std::string text;
   for (const auto& grant : decision.run) {
-    const auto& count = std::get<Count>(grant.want);
-    text += std::to_string(grant.job.value()) + "x" + std::to_string(count.gpus) + ":" +
-            std::to_string(count.type.value()) + " ";
+    text += std::to_string(grant.job.value()) + "x" + std::to_string(gpus_of(grant.want)) + ":";
+    if (const auto* count = std::get_if<Count>(&grant.want))
+      text += std::to_string(count->type.value());
+    if (const auto* spread = std::get_if<Spread>(&grant.want)) {
+      for (const auto& [node, gpus] : spread->gpus)
+        text += std::to_string(node.value()) + "*" + std::to_string(gpus) + ";";
+    }
+    if (grant.batch) text += "b" + std::to_string(grant.batch->per_gpu);
+    text += " ";
   }
   for (const auto& reject : decision.reject) {
     text += "!" + std::to_string(reject.job.value());

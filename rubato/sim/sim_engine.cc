@@ -3,25 +3,44 @@
 #include <algorithm>
 #include <utility>
 
+#include "rubato/base/check.h"
+#include "rubato/model/goodput.h"
+
 namespace rubato {
 
-SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topology)
+SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
+                     double interference)
     : workload_(workload),
       cluster_(cluster),
       topology_(topology),
+      interference_(interference),
       runs_(workload.jobs.size()),
+      trainings_(workload.jobs.size()),
+      spanning_(cluster.nodes().size(), 0),
       on_gpus_(workload.jobs.size()) {
-  for (std::size_t i = 0; i < runs_.size(); ++i)
-    runs_[i].progress.work_left = workload.jobs[i].work;
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const SimJob& job = workload.jobs[i];
+    runs_[i].progress.work_left = job.work;
+    if (!job.application) continue;
+    const auto owners = job.spec->adaptive_batch ? std::nullopt : std::optional(job.spec->batch);
+    trainings_[i] = std::make_unique<Training>(*job.application, owners);
+  }
+}
+
+std::shared_ptr<const SpeedModel> SimEngine::estimate(JobId job) {
+  Training* training = trainings_[job.index()].get();
+  if (training == nullptr) return workload_.jobs[job.index()].speed;
+  return training->agent.estimate();
 }
 
 void SimEngine::carry_out(Time now, std::span<const Command> commands) {
   for (const auto& command : commands) {
     if (const auto* start = std::get_if<Start>(&command))
-      use(now, start->job, start->generation, start->gpus);
+      use(now, start->job, start->generation, start->gpus, start->batch);
     if (const auto* change = std::get_if<Resize>(&command)) resize(now, *change);
     if (const auto* halt = std::get_if<Stop>(&command)) stop(now, halt->job, halt->generation);
   }
+  update_interference(now);
 }
 
 void SimEngine::collect(Time now, std::vector<Event>& facts) {
@@ -29,13 +48,37 @@ void SimEngine::collect(Time now, std::vector<Event>& facts) {
   facts_.clear();
   while (!ends_.empty() && ends_.top().key <= now) {
     const JobId id(ends_.top().member);
-    ends_.pop();
-    Run& run = runs_[id.index()];
-    run.gpus = Allocation();
-    run.ended = true;
-    on_gpus_.erase(id.index());
-    facts.emplace_back(Finished{id, run.generation});
+    trainings_[id.index()] == nullptr ? finish(id, facts) : advance(ends_.top().key, id, facts);
   }
+  update_interference(now);
+}
+
+void SimEngine::finish(JobId id, std::vector<Event>& facts) {
+  ends_.erase(id.value());
+  set_gpus(id, Allocation());
+  Run& run = runs_[id.index()];
+  run.ended = true;
+  facts.emplace_back(Finished{id, run.generation});
+}
+
+// A job with a profile has come to the end of a restart or of an epoch.
+void SimEngine::advance(Time now, JobId id, std::vector<Event>& facts) {
+  Run& run = runs_[id.index()];
+  Training& training = *trainings_[id.index()];
+  if (training.measured) {
+    run.progress.work_left = training.left_after_epoch();
+    run.progress.at = now;
+    if (++training.epoch == training.application.epochs()) return finish(id, facts);
+    run.progress.rate = true_rate(id);
+    facts.emplace_back(Running{id, run.generation, run.progress});
+  }
+  training.measured = true;
+  const Footprint place{run.gpus.nodes(), run.gpus.gpus()};
+  training.agent.observe(
+      place, training.batch, training.seconds,
+      training.application.noise(training.batch.global(place.gpus), training.epoch));
+  facts.emplace_back(Estimated{id, training.agent.estimate()});
+  schedule(id);
 }
 
 std::optional<Time> SimEngine::next_fact() const {
@@ -43,7 +86,23 @@ std::optional<Time> SimEngine::next_fact() const {
   return ends_.top().key;
 }
 
-WorkRate SimEngine::true_rate(JobId id, const Allocation& gpus) const {
+void SimEngine::schedule(JobId id) {
+  const Run& run = runs_[id.index()];
+  const Training* training = trainings_[id.index()].get();
+  if (!(run.progress.rate > 0)) return ends_.erase(id.value());
+  if (training != nullptr && !training->measured) return ends_.set(id.value(), run.progress.at);
+  const Work ahead =
+      run.progress.work_left - (training == nullptr ? 0 : training->left_after_epoch());
+  ends_.set(id.value(), run.progress.at + from_seconds(std::max(ahead, 0.0) / run.progress.rate));
+}
+
+WorkRate SimEngine::undisturbed_rate(JobId id) const {
+  const Allocation& gpus = runs_[id.index()].gpus;
+  if (const Training* training = trainings_[id.index()].get()) {
+    if (training->batch.per_gpu == 0) return 0;
+    return training->application.rate(training->seconds, gpus.gpus(), training->batch,
+                                      training->epoch);
+  }
   Shape shape{gpus.type(), gpus.gpus(), 0, 0};
   if (topology_) {
     const int node = cluster_.node_size(gpus.type());
@@ -51,6 +110,62 @@ WorkRate SimEngine::true_rate(JobId id, const Allocation& gpus) const {
     shape.least_nodes = (gpus.gpus() + node - 1) / node;
   }
   return workload_.jobs[id.index()].speed->rate(shape);
+}
+
+WorkRate SimEngine::true_rate(JobId id) const {
+  const WorkRate rate = undisturbed_rate(id);
+  return runs_[id.index()].interfered ? rate * (1 - interference_) : rate;
+}
+
+void SimEngine::set_gpus(JobId id, Allocation gpus) {
+  Run& run = runs_[id.index()];
+  const auto count = [&](const Allocation& of, int by) {
+    if (of.nodes() < 2) return;
+    spans_changed_ = true;
+    for (const auto& slice : of.slices()) spanning_[slice.node.index()] += by;
+  };
+  if (interference_ > 0) {
+    count(run.gpus, -1);
+    count(gpus, 1);
+  }
+  gpus.empty() ? on_gpus_.erase(id.index()) : on_gpus_.insert(id.index());
+  run.interfered = false;  // until update_interference() has looked
+  run.gpus = std::move(gpus);
+}
+
+bool SimEngine::meets_another(const Allocation& gpus) const {
+  return gpus.nodes() > 1 &&
+         std::any_of(gpus.slices().begin(), gpus.slices().end(),
+                     [&](const Slice& slice) { return spanning_[slice.node.index()] > 1; });
+}
+
+// Who came or went may have changed the speed of others.
+void SimEngine::update_interference(Time now) {
+  if (!std::exchange(spans_changed_, false)) return;
+  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
+    Run& run = runs_[i];
+    const bool meets = meets_another(run.gpus);
+    if (meets == run.interfered) continue;
+    run.interfered = meets;
+    const JobId id(static_cast<JobId::rep>(i));
+    run.progress = {run.progress.left(now), std::max(now, run.progress.at), true_rate(id)};
+    schedule(id);
+    facts_.emplace_back(Running{id, run.generation, run.progress});
+  }
+}
+
+// Spreads the batch over the job's GPUs; one that cannot be spread trains nothing.
+void SimEngine::choose_batch(JobId id, const std::optional<Batch>& granted) {
+  Training* training = trainings_[id.index()].get();
+  if (training == nullptr) return;
+  const Allocation& gpus = runs_[id.index()].gpus;
+  const int owners = workload_.jobs[id.index()].spec->batch;
+  const auto spread = spread_batch(training->application.limits(), gpus.gpus(), owners);
+  training->granted = granted;
+  training->batch = granted ? *granted : spread.value_or(Batch{0, 0});
+  training->measured = false;
+  if (training->batch.per_gpu > 0)
+    training->seconds = training->application.step_seconds(gpus, training->batch.per_gpu);
 }
 
 SimEngine::Run* SimEngine::accept(JobId id, Generation generation) {
@@ -62,28 +177,28 @@ SimEngine::Run* SimEngine::accept(JobId id, Generation generation) {
 
 void SimEngine::resize(Time now, const Resize& command) {
   Run& run = runs_[command.job.index()];
-  if (!run.gpus.empty()) return use(now, command.job, command.generation, command.gpus);
+  if (!run.gpus.empty())
+    return use(now, command.job, command.generation, command.gpus, command.batch);
   // It was thrown off its GPUs while the command was on its way.
   if (accept(command.job, command.generation) == nullptr) return;
   facts_.emplace_back(Failed{command.job, command.generation, run.progress});
 }
 
-void SimEngine::use(Time now, JobId id, Generation generation, const Allocation& gpus) {
+void SimEngine::use(Time now, JobId id, Generation generation, const Allocation& gpus,
+                    const std::optional<Batch>& batch) {
   Run* found = accept(id, generation);
   if (found == nullptr) return;
   Run& run = *found;
-  if (run.gpus == gpus) return;
+  const Training* training = trainings_[id.index()].get();
+  const bool same_gpus = run.gpus == gpus;
+  if (same_gpus && (training == nullptr || training->granted == batch)) return;
   Allocation released = minus(run.gpus, gpus);
-  run.gpus = gpus;
-  on_gpus_.insert(id.index());
-  run.progress = {run.progress.left(now), now + workload_.jobs[id.index()].spec->restart_cost,
-                  true_rate(id, gpus)};
-  if (run.progress.rate > 0) {
-    ends_.set(id.value(),
-              run.progress.at + from_seconds(run.progress.work_left / run.progress.rate));
-  } else {
-    ends_.erase(id.value());
-  }
+  if (!same_gpus) set_gpus(id, gpus);
+  choose_batch(id, batch);
+  const Time at = same_gpus ? std::max(now, run.progress.at)
+                            : now + workload_.jobs[id.index()].spec->restart_cost;
+  run.progress = {run.progress.left(now), at, true_rate(id)};
+  schedule(id);
   if (!released.empty())
     facts_.emplace_back(Released{id, generation, std::move(released), run.progress, false});
   facts_.emplace_back(Running{id, generation, run.progress});
@@ -94,9 +209,9 @@ void SimEngine::stop(Time now, JobId id, Generation generation) {
   if (run == nullptr) return;
   run->progress = {run->progress.left(now), now, 0};
   ends_.erase(id.value());
-  on_gpus_.erase(id.index());
-  facts_.emplace_back(
-      Released{id, generation, std::exchange(run->gpus, Allocation()), run->progress, true});
+  Allocation released = run->gpus;
+  set_gpus(id, Allocation());
+  facts_.emplace_back(Released{id, generation, std::move(released), run->progress, true});
 }
 
 void SimEngine::change_node(Time now, NodeId node, NodeState state) {
@@ -107,11 +222,11 @@ void SimEngine::change_node(Time now, NodeId node, NodeState state) {
     if (run.gpus.mask_on(node) == 0) continue;
     const JobId id(static_cast<JobId::rep>(i));
     run.progress = {run.progress.left(now), now, 0};
-    run.gpus = Allocation();
+    set_gpus(id, Allocation());
     ends_.erase(id.value());
-    on_gpus_.erase(i);
     facts_.emplace_back(Failed{id, run.generation, run.progress});
   }
+  update_interference(now);
 }
 
 }  // namespace rubato

@@ -1,10 +1,13 @@
 #include "rubato/sim/sim_engine.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "rubato/sim/testing.h"
+#include "rubato/sim/testing_profiles.h"
 
 namespace rubato {
 namespace {
@@ -105,6 +108,118 @@ TEST_F(SimEngineTest, EndsAtOneInstantComeInTheOrderOfTheJobs) {
   ASSERT_EQ(facts_.size(), 2U);
   EXPECT_EQ(std::get<Finished>(facts_[0]).job, job_id(1)) << "the earlier end first";
   EXPECT_EQ(std::get<Finished>(facts_[1]).job, job_id(0));
+}
+
+// ---- jobs with a profile: 200 steps at batch 10 in two epochs ----
+
+SimJob profiled_job(std::optional<int> owners_batch, double restart_s = 30) {
+  SimJob job;
+  job.application = small_application();
+  auto spec = elastic_spec(1, 4);
+  spec->batch = owners_batch.value_or(10);
+  spec->adaptive_batch = !owners_batch;
+  spec->restart_cost = from_seconds(restart_s);
+  job.spec = spec;
+  job.work = job.application->work();
+  job.speed = std::make_shared<ApplicationSpeed>(job.application, spec->batch);
+  return job;
+}
+
+class TrainingTest : public ::testing::Test {
+ protected:
+  std::vector<Event> tell(double s, const Command& command) {
+    engine_.carry_out(time_at(s), std::vector<Command>{command});
+    return facts_at(s);
+  }
+  std::vector<Event> facts_at(double s) {
+    std::vector<Event> facts;
+    engine_.collect(time_at(s), facts);
+    return facts;
+  }
+  double next() const { return seconds(*engine_.next_fact()); }
+  const GoodputEstimate& estimate(std::size_t job) {
+    seen_ = engine_.estimate(job_id(job));
+    return dynamic_cast<const GoodputEstimate&>(*seen_);
+  }
+
+  Workload workload_ = workload_of({profiled_job(std::nullopt), profiled_job(40)});
+  Cluster cluster_ = cluster_of("4x4");
+  SimEngine engine_{workload_, cluster_, false, 0.25};
+  std::shared_ptr<const SpeedModel> seen_;
+};
+
+TEST_F(TrainingTest, AJobEndsByProgressFromEpochToEpoch) {
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 1}}), Batch{10, 0}});
+  EXPECT_EQ(next(), 30) << "the restart";
+  EXPECT_FALSE(estimate(0).seen().has_value());
+  auto facts = facts_at(30);
+  ASSERT_EQ(facts.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<Estimated>(facts[0]));
+  EXPECT_EQ(estimate(0).seen()->most_gpus, 1);
+  EXPECT_DOUBLE_EQ(next(), 30 + 90 * 0.2) << "the first epoch";
+  facts = facts_at(48);
+  ASSERT_EQ(facts.size(), 2U);
+  EXPECT_EQ(std::get<Running>(facts[0]).progress.work_left, 110);
+  EXPECT_DOUBLE_EQ(next(), 48 + 110 * 0.2);
+  facts = facts_at(70);
+  ASSERT_EQ(facts.size(), 1U);
+  EXPECT_EQ(std::get<Finished>(facts[0]).job, job_id(0));
+}
+
+TEST_F(TrainingTest, AnotherBatchCostsNoRestartAndIsMeasured) {
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 1}}), Batch{10, 0}});
+  facts_at(30);
+  const auto facts = tell(39, Resize{job_id(0), Generation(2), gpus_on({{0, 1}}), Batch{20, 1}});
+  ASSERT_EQ(facts.size(), 2U);
+  EXPECT_EQ(std::get<Running>(facts[0]).generation, Generation(2));
+  EXPECT_EQ(std::get<Running>(facts[0]).progress.at, time_at(39));
+  EXPECT_TRUE(std::holds_alternative<Estimated>(facts[1]));
+  EXPECT_EQ(estimate(0).seen()->noise.var, 3) << "as at 40 samples";
+  // 45 steps done; 40 samples in 0.8 s are worth 4/1.75 steps.
+  EXPECT_NEAR(next(), 39 + 45 * 0.8 * 1.75 / 4, 1e-6);
+}
+
+TEST_F(TrainingTest, WithoutABatchInTheGrantTheOwnersIsSpread) {
+  tell(0, Start{job_id(1), Generation(1), gpus_on({{0, 0b11}})});
+  facts_at(30);
+  EXPECT_EQ(estimate(1).owners_batch(), 40);
+  EXPECT_DOUBLE_EQ(engine_.rate(job_id(1)), 4 / 1.75 / 0.5);
+}
+
+TEST_F(TrainingTest, AFixedBatchThatCannotBeSpreadTrainsNothing) {
+  tell(0, Start{job_id(1), Generation(1), gpus_on({{0, 0b1111}, {1, 0b1}})});
+  EXPECT_EQ(engine_.rate(job_id(1)), 0);
+  EXPECT_EQ(engine_.next_fact(), std::nullopt);
+}
+
+TEST_F(TrainingTest, TwoJobsThatSpanNodesSlowEachOtherDown) {
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 1}, {1, 1}}), Batch{10, 0}});
+  facts_at(30);
+  const double alone = engine_.rate(job_id(0));
+  auto facts = tell(40, Start{job_id(1), Generation(1), gpus_on({{1, 0b10}, {2, 0b1}})});
+  EXPECT_DOUBLE_EQ(engine_.rate(job_id(0)), 0.75 * alone);
+  EXPECT_DOUBLE_EQ(engine_.rate(job_id(1)), 0.75 * 4 / 1.75 / 0.6);
+  const auto slowed = std::find_if(facts.begin(), facts.end(), [](const Event& event) {
+    const auto* running = std::get_if<Running>(&event);
+    return running != nullptr && running->job == job_id(0);
+  });
+  ASSERT_NE(slowed, facts.end()) << "the scheduler hears of it";
+  tell(41, Resize{job_id(1), Generation(2), gpus_on({{1, 0b110}})});
+  EXPECT_DOUBLE_EQ(engine_.rate(job_id(0)), alone) << "a job on one node disturbs nobody";
+}
+
+TEST_F(TrainingTest, TheAgentKeepsTheFirstMeasurementOfEachKey) {
+  SimAgent agent(*small_application(), std::nullopt);
+  EXPECT_FALSE(agent.estimate()->seen().has_value());
+  agent.observe({1, 2}, {10, 0}, {0.3, 0.1}, {1, 1});
+  const auto first = agent.estimate();
+  EXPECT_NEAR(first->seen()->time.iteration({1, 2}, {10, 0}), 0.3, 0.003);
+  agent.observe({1, 2}, {10, 0}, {3, 1}, {1, 2});
+  EXPECT_EQ(agent.estimate()->seen()->time.grad_fixed, first->seen()->time.grad_fixed);
+  EXPECT_EQ(agent.estimate()->seen()->noise.var, 2);
+  agent.observe({2, 4}, {20, 0}, {0.9, 0.5}, {1, 2});
+  EXPECT_EQ(agent.estimate()->seen()->most_gpus, 4);
+  EXPECT_NEAR(agent.estimate()->seen()->time.iteration({2, 4}, {20, 0}), 0.9, 0.009);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class Simulation {
         options_(options),
         done_(done),
         scheduler_(cluster, options.placement),
-        engine_(workload, cluster, options.placement != Placement::count),
+        engine_(workload, cluster, options.placement != Placement::count, options.interference),
         recorder_(workload, cluster, options.record) {}
 
   Result<SimulationResult> run() {
@@ -129,7 +129,8 @@ class Simulation {
 
   void submit_next() {
     const SimJob& job = workload_.jobs[next_job_];
-    Submitted event{JobId(static_cast<JobId::rep>(next_job_)), job.spec, job.speed, job.work};
+    const JobId id(static_cast<JobId::rep>(next_job_));
+    Submitted event{id, job.spec, engine_.estimate(id), job.work};
     ++next_job_;
     if (const auto reject = never_fits(event, policy_, cluster_)) {
       recorder_.rejected(now_, *reject, false);

@@ -18,6 +18,7 @@ struct SimulationOptions {
   Placement placement = Placement::count;
   Duration interval{0};  // decide only at first submission + k x interval; 0 = at every event
   std::vector<NodeEvent> node_events;  // by time
+  double interference = 0;  // share of its speed a multi-node job loses to another on its nodes
   RecordingOptions record;
 };
 

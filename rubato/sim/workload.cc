@@ -11,6 +11,7 @@
 #include "rubato/base/random.h"
 #include "rubato/base/text.h"
 #include "rubato/model/curve.h"
+#include "rubato/model/goodput.h"
 #include "rubato/sim/catalogue.h"
 
 namespace rubato {
@@ -21,7 +22,11 @@ struct Truth {
   std::shared_ptr<const SpeedModel> speed;
   Work work = 0;
   GpuLimits limits;
+  std::shared_ptr<const Application> application = nullptr;
 };
+
+// Lost at a restart by jobs of the published profiles, unless the trace or the user says otherwise.
+constexpr double kProfiledRestartSeconds = 30;
 
 // Counts the jobs that each kind of warning is about, so that each is said once.
 class Tally {
@@ -86,17 +91,48 @@ class WorkloadMaker {
     spec->weight = job.weight;
     spec->batch = job.batch;
     if (job.deadline_s) spec->deadline = time_at(*job.deadline_s - origin_s);
-    spec->restart_cost = from_seconds(options_.restart_cost_s.value_or(job.restart_s.value_or(0)));
-    return {std::move(spec), time_at(job.submit_s - origin_s), truth.work, std::move(truth.speed)};
+    const double usual_restart_s = truth.application ? kProfiledRestartSeconds : 0;
+    spec->restart_cost =
+        from_seconds(options_.restart_cost_s.value_or(job.restart_s.value_or(usual_restart_s)));
+    if (truth.application) {
+      spec->adaptive_batch = truth.application->adaptive();
+      if (spec->batch == 0) spec->batch = truth.application->limits().initial;
+    }
+    return {std::move(spec), time_at(job.submit_s - origin_s), truth.work, std::move(truth.speed),
+            std::move(truth.application)};
   }
 
   Truth truth_of(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
+    if (auto application = profile_of(job)) return profiled(job, std::move(application));
     if (auto curve = measured_curve(job)) return measured(index, std::move(curve));
     if (!options_.assign_curves) return rigid(index);
     if (job.gpus <= CatalogueCurves::kMostGpus) return assigned(index);
     ++too_large_;
     return rigid(index);
+  }
+
+  std::shared_ptr<const Application> profile_of(const TraceJob& job) {
+    if (!options_.profiles) return nullptr;
+    auto application = options_.profiles->find(job.model);
+    if (!application) {
+      unprofiled_.add(job.model, 0);
+      return nullptr;
+    }
+    const BatchLimits& limits = application->limits();
+    if (!spread_batch(limits, job.gpus, job.batch == 0 ? limits.initial : job.batch)) {
+      unsplittable_.add(job.model, job.batch);
+      return nullptr;
+    }
+    return application;
+  }
+
+  static Truth profiled(const TraceJob& job, std::shared_ptr<const Application> application) {
+    const int batch = job.batch == 0 ? application->limits().initial : job.batch;
+    auto speed = std::make_shared<ApplicationSpeed>(application, batch);
+    const Work work = application->work();
+    auto range = limits(job, 1, application->most_gpus());
+    return {std::move(speed), work, std::move(range), std::move(application)};
   }
 
   std::shared_ptr<const CurveSpeed> measured_curve(const TraceJob& job) {
@@ -170,6 +206,9 @@ class WorkloadMaker {
   void report(std::vector<std::string>& out) const {
     const std::string fallback =
         options_.assign_curves ? "gets a curve of the catalogue" : "stays rigid";
+    unprofiled_.report(trace_.name, "has no profile", out);
+    unsplittable_.report(trace_.name, "cannot spread it over its GPUs: its profile is not used",
+                         out);
     unmeasured_.report(trace_.name, "has no measured curve and " + fallback, out);
     beyond_.report(trace_.name, "asks for more GPUs than its curve has and " + fallback, out);
     if (too_large_ > 0) {
@@ -194,9 +233,10 @@ class WorkloadMaker {
 
   [[nodiscard]] std::string_view better_source() const {
     switch (trace_.format) {
+      case TraceFormat::pollux:
+        return "--profiles DIR gives measured ones";
       case TraceFormat::gavel:
       case TraceFormat::shockwave:
-      case TraceFormat::pollux:
         return "this format's measured profiles are not read yet";
       default:
         return "--curves DIR gives measured ones";
@@ -210,7 +250,7 @@ class WorkloadMaker {
   std::shared_ptr<const SpeedModel> second_per_second_ = std::make_shared<ConstantSpeed>(1);
   std::map<std::string, const Profile*> known_;  // nullptr: not a name the catalogue knows
 
-  Tally unmeasured_, beyond_;
+  Tally unprofiled_, unsplittable_, unmeasured_, beyond_;
   std::size_t too_large_ = 0;
   std::size_t from_steps_ = 0;
   std::size_t from_hours_ = 0;

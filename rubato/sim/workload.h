@@ -11,6 +11,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/core/job.h"
 #include "rubato/sim/curves.h"
+#include "rubato/sim/profiles.h"
 #include "rubato/sim/trace.h"
 
 namespace rubato {
@@ -20,6 +21,9 @@ struct SimJob {
   Time submit = kStart;
   Work work = 0;
   std::shared_ptr<const SpeedModel> speed;  // the truth
+  // With --profiles: what it trains. Its truth is then this, and `speed` only a summary; policies
+  // see what the simulated agent measures.
+  std::shared_ptr<const Application> application = nullptr;
 };
 
 struct Workload {
@@ -31,6 +35,7 @@ struct Workload {
 
 struct WorkloadOptions {
   std::optional<CurveBook> curves = std::nullopt;       // --curves: by model and batch size
+  std::optional<ProfileBook> profiles = std::nullopt;   // --profiles: by model
   std::optional<double> restart_cost_s = std::nullopt;  // overrides the trace's own
   bool assign_curves = false;  // give jobs without a curve one of the catalogue, by seed
   std::uint64_t seed = 1;

@@ -223,7 +223,7 @@ TEST(Workload, MissingDurationsAreEstimatedWithOneWarning) {
             "GPU-hours are assumed; --curves DIR gives measured ones"}));
   }
   const auto pollux = make(trace_of({nothing}, TraceFormat::pollux));
-  EXPECT_NE(pollux.warnings[0].find("not read yet"), std::string::npos);
+  EXPECT_NE(pollux.warnings[0].find("--profiles DIR"), std::string::npos);
 }
 
 TEST(Workload, NeedsJobs) {

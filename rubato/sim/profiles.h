@@ -1,0 +1,144 @@
+// Measured training jobs, from a directory with one folder an application, as published with Pollux
+// (Qiao et al., OSDI'21): the truth of a simulation with --profiles. docs/traces.md describes the
+// files.
+//
+//   placements.csv      step and synchronisation time, by GPUs on each node and local batch
+//   scalability.csv     the same by numbers of nodes and GPUs, for more nodes
+//   validation-B.csv    by epoch at global batch B: progress in steps at the initial batch,
+//                       squared norm and variance of the gradient
+//
+// Between measurements all is interpolated linearly. A measured placement is used as it is (turned
+// around to its smallest rotation, as in the files); any other by its nodes K and GPUs N: first in
+// the local batch, then in N at the two neighbouring measured K at the same N/K, then in K.
+// Deviates: the published simulator triangulates (K, N, local batch) in three dimensions; the data
+// being a grid in K and the local batch, this is the same up to which corners of a cell count.
+// Beyond 16 nodes K counts as 16, as published, and more than 4 GPUs a node, which were not
+// measured, count as spread over nodes of 4.
+//
+// Immutable after reading.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rubato/base/result.h"
+#include "rubato/base/units.h"
+#include "rubato/core/allocation.h"
+#include "rubato/core/batch.h"
+#include "rubato/core/speed.h"
+#include "rubato/model/gradient_noise.h"
+
+namespace rubato {
+
+struct StepSeconds {
+  double step = 0;  // one pass with synchronisation
+  double sync = 0;  // the part of it that an accumulating pass does not have
+
+  [[nodiscard]] double grad() const { return step - sync; }
+};
+
+// Step times at some local batches, ascending.
+class StepTimesByBatch {
+ public:
+  void add(int per_gpu, const StepSeconds& seconds);
+  [[nodiscard]] bool empty() const { return points_.empty(); }
+  // Linear, also beyond the largest measured batch; constant below the smallest.
+  [[nodiscard]] StepSeconds at(double per_gpu) const;
+  [[nodiscard]] const std::map<int, StepSeconds>& points() const { return points_; }
+
+ private:
+  std::map<int, StepSeconds> points_;
+};
+
+// The texts of an application's files, and their names for errors.
+struct ProfileText {
+  std::string source;
+  std::string text;
+};
+struct ApplicationTexts {
+  std::string name;
+  ProfileText placements, scalability;
+  std::map<int, ProfileText> validation;  // by global batch
+};
+
+class Application {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<const Application>> parse(
+      const ApplicationTexts& texts);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const BatchLimits& limits() const { return limits_; }
+  [[nodiscard]] int epochs() const { return static_cast<int>(progress_.size()); }
+  [[nodiscard]] int most_gpus() const { return most_gpus_; }
+  // Whether a policy may choose the batch.
+  [[nodiscard]] bool adaptive() const { return adaptive_; }
+
+  // The progress at the end of an epoch, from 0: steps at the initial batch.
+  [[nodiscard]] double progress_after(int epoch) const {
+    return progress_[static_cast<std::size_t>(epoch)];
+  }
+  [[nodiscard]] Work work() const { return progress_.back(); }
+
+  // The gradients of an epoch at a global batch.
+  [[nodiscard]] GradientNoise noise(double batch, int epoch) const;
+
+  [[nodiscard]] StepSeconds step_seconds(const Allocation& gpus, int per_gpu) const;
+  [[nodiscard]] StepSeconds step_seconds(int nodes, int gpus, int per_gpu) const;
+
+  // Progress a second during an epoch.
+  [[nodiscard]] WorkRate rate(const StepSeconds& seconds, int gpus, const Batch& batch,
+                              int epoch) const;
+
+ private:
+  struct Statistics {  // by epoch, of one global batch
+    std::vector<double> progress;
+    std::vector<GradientNoise> noise;
+  };
+  using ByGpus = std::map<int, StepTimesByBatch>;
+
+  Application() = default;
+  [[nodiscard]] Result<void> read_placements(const ProfileText& file);
+  [[nodiscard]] Result<void> read_scalability(const ProfileText& file);
+  [[nodiscard]] static Result<Statistics> read_statistics(const ProfileText& file);
+  void join_statistics();
+  void set_limits();
+  [[nodiscard]] static StepSeconds across_gpus(const ByGpus& row, double gpus, int per_gpu);
+
+  std::string name_;
+  BatchLimits limits_;
+  int most_gpus_ = 1;
+  bool adaptive_ = true;
+  std::vector<double> progress_;                                     // by epoch
+  std::map<int, Statistics> statistics_;                             // by global batch
+  std::map<std::string, StepTimesByBatch, std::less<>> placements_;  // "124": GPUs on each node
+  std::map<int, ByGpus> by_nodes_;
+};
+
+// An application as a SpeedModel, for those who judge and for oracles: trained with the owner's
+// batch in its middle epoch.
+class ApplicationSpeed final : public SpeedModel {
+ public:
+  ApplicationSpeed(std::shared_ptr<const Application> application, int batch);
+  [[nodiscard]] WorkRate rate(const Shape& shape) const override;
+  [[nodiscard]] std::span<const int> measured() const override { return counts_; }
+
+ private:
+  std::shared_ptr<const Application> application_;
+  int batch_;
+  std::vector<int> counts_;
+};
+
+struct ProfileBook {
+  std::map<std::string, std::shared_ptr<const Application>, std::less<>> applications;
+
+  // nullptr if there is none of that name.
+  [[nodiscard]] std::shared_ptr<const Application> find(std::string_view name) const;
+};
+
+[[nodiscard]] Result<ProfileBook> read_profiles(const std::string& directory);
+
+}  // namespace rubato

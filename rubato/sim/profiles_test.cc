@@ -1,0 +1,132 @@
+#include "rubato/sim/profiles.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "rubato/core/testing.h"
+#include "rubato/model/goodput.h"
+#include "rubato/sim/testing_profiles.h"
+
+namespace rubato {
+namespace {
+
+TEST(Profiles, AMeasuredPlacementIsUsedAsItIs) {
+  const auto app = small_application();
+  EXPECT_DOUBLE_EQ(app->step_seconds(gpus_on({{0, 0b1}}), 10).step, 0.2);
+  EXPECT_DOUBLE_EQ(app->step_seconds(gpus_on({{3, 0b1}}), 15).step, 0.3) << "between 10 and 20";
+  EXPECT_DOUBLE_EQ(app->step_seconds(gpus_on({{3, 0b1}}), 5).step, 0.2) << "below the smallest";
+  EXPECT_DOUBLE_EQ(app->step_seconds(gpus_on({{3, 0b1}}), 30).step, 0.6) << "beyond the largest";
+  const auto turned = app->step_seconds(gpus_on({{0, 0b11}, {5, 0b1}}), 10);
+  EXPECT_DOUBLE_EQ(turned.step, 0.5) << "21 is 12 the other way round";
+  EXPECT_DOUBLE_EQ(turned.sync, 0.3);
+}
+
+TEST(Profiles, OthersAreInterpolatedByNodesAndGpus) {
+  const auto app = small_application();
+  EXPECT_DOUBLE_EQ(app->step_seconds(4, 4, 10).step, 1.0) << "in scalability.csv";
+  EXPECT_DOUBLE_EQ(app->step_seconds(4, 6, 10).step, 1.1) << "between 4 and 8 GPUs";
+  // 3 nodes with 6 GPUs: between 2 nodes with 4 (as 12, the most there) and 4 nodes with 8.
+  EXPECT_DOUBLE_EQ(app->step_seconds(3, 6, 10).step, (0.5 + 1.2) / 2);
+  EXPECT_DOUBLE_EQ(app->step_seconds(40, 160, 10).step, 1.2) << "beyond all that was measured";
+}
+
+TEST(Profiles, LimitsComeFromTheFiles) {
+  const auto app = small_application();
+  EXPECT_EQ(app->limits().initial, 10);
+  EXPECT_EQ(app->limits().largest, 40);
+  EXPECT_EQ(app->limits().per_gpu_min, 10);
+  EXPECT_EQ(app->limits().per_gpu_max, 20);
+  EXPECT_EQ(app->most_gpus(), 4);
+  EXPECT_TRUE(app->adaptive());
+  EXPECT_EQ(app->epochs(), 2);
+}
+
+TEST(Profiles, AnEpochEndsWhereTheFirstBatchSizeHasEndedIt) {
+  const auto app = small_application();
+  EXPECT_EQ(app->progress_after(0), 90);
+  EXPECT_EQ(app->progress_after(1), 200);
+  EXPECT_EQ(app->work(), 200);
+}
+
+TEST(Profiles, GradientsAreInterpolatedByBatch) {
+  const auto app = small_application();
+  EXPECT_DOUBLE_EQ(app->noise(10, 0).var, 1);
+  EXPECT_DOUBLE_EQ(app->noise(25, 0).var, 2);
+  EXPECT_DOUBLE_EQ(app->noise(40, 1).sqr, 2);
+  EXPECT_DOUBLE_EQ(app->noise(400, 1).sqr, 2);
+}
+
+TEST(Profiles, ProgressIsStepsTimesWhatTheyAreWorth) {
+  const auto app = small_application();
+  const StepSeconds seconds{0.5, 0.3};
+  EXPECT_DOUBLE_EQ(app->rate(seconds, 1, {10, 0}, 0), 2) << "at the initial batch a step is a step";
+  // 40 samples: sqr 1, var 3: a step is worth (3+1)/(3/4+1).
+  EXPECT_DOUBLE_EQ(app->rate(seconds, 2, {10, 1}, 0), 4 / 1.75 / 0.7);
+}
+
+TEST(Profiles, EveryErrorIsOneSentence) {
+  const auto refused = [](const char* what, auto change) {
+    ApplicationTexts texts = small_application_texts();
+    change(texts);
+    const auto made = Application::parse(texts);
+    ASSERT_FALSE(made.ok()) << what;
+    EXPECT_NE(made.error().message.find(what), std::string::npos) << made.error().message;
+  };
+  refused("placements.csv: the file is empty",
+          [](ApplicationTexts& t) { t.placements.text.clear(); });
+  refused("no column \"sync_time\"", [](ApplicationTexts& t) {
+    t.placements.text = "placement,local_bsz,step_time\n1,10,1\n";
+  });
+  refused("placements.csv:2: a node of a placement has no GPU", [](ApplicationTexts& t) {
+    t.placements.text = "placement,local_bsz,step_time,sync_time\n101,10,1,0\n";
+  });
+  refused("no step takes that long", [](ApplicationTexts& t) {
+    t.placements.text = "placement,local_bsz,step_time,sync_time\n1,10,1,2\n";
+  });
+  refused("no step times", [](ApplicationTexts& t) {
+    t.placements.text = "placement,local_bsz,step_time,sync_time\n";
+  });
+  refused("no validation-BATCH.csv", [](ApplicationTexts& t) { t.validation.clear(); });
+  refused("progress must rise", [](ApplicationTexts& t) {
+    t.validation[10].text = "progress,grad_sqr,grad_var\n5,1,1\n5,1,1\n";
+  });
+  refused("must be a number of 0 or more", [](ApplicationTexts& t) {
+    t.validation[10].text = "progress,grad_sqr,grad_var\n5,nan,1\n";
+  });
+  EXPECT_NE(read_profiles("no/such/folder").error().message.find("no/such/folder"),
+            std::string::npos);
+}
+
+#ifdef RUBATO_SHARED_DATA
+TEST(Profiles, ThePublishedOnes) {
+  const std::string folder = std::string(RUBATO_SHARED_DATA) + "/pollux/profiles";
+  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "not here: " << folder;
+  const auto book = read_profiles(folder);
+  ASSERT_TRUE(book.ok()) << book.error().message;
+  ASSERT_EQ(book->applications.size(), 6U);
+  const auto cifar = book->find("cifar10");
+  EXPECT_EQ(cifar->limits().initial, 128);
+  EXPECT_EQ(cifar->limits().largest, 4096);
+  EXPECT_EQ(cifar->limits().per_gpu_min, 32);
+  EXPECT_EQ(cifar->limits().per_gpu_max, 1024);
+  EXPECT_EQ(cifar->epochs(), 100);
+  EXPECT_EQ(cifar->most_gpus(), 64);
+  EXPECT_EQ(book->find("yolov3")->limits().per_gpu_max, 8);
+  EXPECT_EQ(book->find("ncf")->most_gpus(), 1);
+  EXPECT_FALSE(book->find("ncf")->adaptive());
+  EXPECT_EQ(book->find("gpt"), nullptr);
+  // Every shape a 16x4 cluster can give has a time.
+  for (const auto& [name, app] : book->applications) {
+    for (int nodes = 1; nodes <= 16; ++nodes) {
+      for (int gpus = nodes; gpus <= 4 * nodes; ++gpus) {
+        const auto seconds = app->step_seconds(nodes, gpus, app->limits().per_gpu_min);
+        EXPECT_GT(seconds.grad(), 0) << name << " " << nodes << " " << gpus;
+      }
+    }
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace rubato
