@@ -23,7 +23,7 @@ namespace rubato {
 namespace {
 
 struct SimulateFlags {
-  std::string trace, format, cluster, placement = "count", curves, failures;
+  std::string trace, format, cluster, placement = "count", curves, throughputs, failures;
   std::vector<std::string> policies;
   std::optional<double> restart_cost;
   double interval = 0, failure_rate = 0, repair_time = 3600;
@@ -139,6 +139,11 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     auto curves = read_curves(flags.curves);
     if (!curves) return curves.error();
     options.curves = std::move(*curves);
+  }
+  if (!flags.throughputs.empty()) {
+    auto throughputs = read_throughputs(flags.throughputs, c.cluster);
+    if (!throughputs) return throughputs.error();
+    options.throughputs = std::move(*throughputs);
   }
   auto workload = make_workload(*trace, options);
   if (!workload) return workload.error();
@@ -290,6 +295,10 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--curves", flags->curves,
                    "folder with measured scaling curves, one CSV a model")
       ->type_name("FOLDER");
+  command
+      ->add_option("--throughputs", flags->throughputs,
+                   "measured speeds per GPU type, alone and in pairs: Gavel's JSON")
+      ->type_name("FILE");
   auto* file =
       command
           ->add_option("--failures", flags->failures, "CSV time_s,node,event with event down or up")

@@ -10,7 +10,8 @@ SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topo
       cluster_(cluster),
       topology_(topology),
       runs_(workload.jobs.size()),
-      on_gpus_(workload.jobs.size()) {
+      on_gpus_(workload.jobs.size()),
+      in_use_(cluster.nodes().size()) {
   for (std::size_t i = 0; i < runs_.size(); ++i)
     runs_[i].progress.work_left = workload.jobs[i].work;
 }
@@ -29,12 +30,14 @@ void SimEngine::collect(Time now, std::vector<Event>& facts) {
   facts_.clear();
   while (!ends_.empty() && ends_.top().key <= now) {
     const JobId id(ends_.top().member);
+    const Time end = ends_.top().key;
     ends_.pop();
     Run& run = runs_[id.index()];
-    run.gpus = Allocation();
     run.ended = true;
-    on_gpus_.erase(id.index());
     facts.emplace_back(Finished{id, run.generation});
+    occupy(end, id, Allocation());
+    for (auto& fact : facts_) facts.push_back(std::move(fact));  // of the job it shared with
+    facts_.clear();
   }
 }
 
@@ -50,7 +53,52 @@ WorkRate SimEngine::true_rate(JobId id, const Allocation& gpus) const {
     shape.nodes = gpus.nodes();
     shape.least_nodes = (gpus.gpus() + node - 1) / node;
   }
-  return workload_.jobs[id.index()].speed->rate(shape);
+  const SpeedModel& speed = *workload_.jobs[id.index()].speed;
+  const auto partner = runs_[id.index()].partner;
+  return partner ? speed.beside(shape, *workload_.jobs[partner->index()].speed) : speed.rate(shape);
+}
+
+void SimEngine::occupy(Time now, JobId id, Allocation gpus) {
+  Run& run = runs_[id.index()];
+  if (run.partner) pair_off(now, id);
+  in_use_.give(run.gpus);
+  const bool shares = in_use_.any_used(gpus);
+  in_use_.take(gpus);
+  run.gpus = std::move(gpus);
+  run.gpus.empty() ? on_gpus_.erase(id.index()) : on_gpus_.insert(id.index());
+  if (shares) pair_up(now, id);
+}
+
+void SimEngine::pair_up(Time now, JobId id) {
+  Run& run = runs_[id.index()];
+  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
+    const JobId other(static_cast<JobId::rep>(i));
+    if (other == id || common(runs_[i].gpus, run.gpus).empty()) continue;
+    run.partner = other;
+    runs_[i].partner = id;
+    return change_speed(now, other);
+  }
+}
+
+void SimEngine::pair_off(Time now, JobId id) {
+  const JobId other = *std::exchange(runs_[id.index()].partner, std::nullopt);
+  runs_[other.index()].partner.reset();
+  change_speed(now, other);
+}
+
+void SimEngine::change_speed(Time now, JobId id) {
+  Run& run = runs_[id.index()];
+  set_rate(id, {run.progress.left(now), std::max(now, run.progress.at), true_rate(id, run.gpus)});
+  facts_.emplace_back(Running{id, run.generation, run.progress});
+}
+
+void SimEngine::set_rate(JobId id, const Progress& progress) {
+  runs_[id.index()].progress = progress;
+  if (progress.rate > 0) {
+    ends_.set(id.value(), progress.at + from_seconds(progress.work_left / progress.rate));
+  } else {
+    ends_.erase(id.value());
+  }
 }
 
 SimEngine::Run* SimEngine::accept(JobId id, Generation generation) {
@@ -74,16 +122,9 @@ void SimEngine::use(Time now, JobId id, Generation generation, const Allocation&
   Run& run = *found;
   if (run.gpus == gpus) return;
   Allocation released = minus(run.gpus, gpus);
-  run.gpus = gpus;
-  on_gpus_.insert(id.index());
-  run.progress = {run.progress.left(now), now + workload_.jobs[id.index()].spec->restart_cost,
-                  true_rate(id, gpus)};
-  if (run.progress.rate > 0) {
-    ends_.set(id.value(),
-              run.progress.at + from_seconds(run.progress.work_left / run.progress.rate));
-  } else {
-    ends_.erase(id.value());
-  }
+  occupy(now, id, gpus);
+  set_rate(id, {run.progress.left(now), now + workload_.jobs[id.index()].spec->restart_cost,
+                true_rate(id, gpus)});
   if (!released.empty())
     facts_.emplace_back(Released{id, generation, std::move(released), run.progress, false});
   facts_.emplace_back(Running{id, generation, run.progress});
@@ -94,9 +135,9 @@ void SimEngine::stop(Time now, JobId id, Generation generation) {
   if (run == nullptr) return;
   run->progress = {run->progress.left(now), now, 0};
   ends_.erase(id.value());
-  on_gpus_.erase(id.index());
-  facts_.emplace_back(
-      Released{id, generation, std::exchange(run->gpus, Allocation()), run->progress, true});
+  Allocation released = run->gpus;
+  occupy(now, id, Allocation());
+  facts_.emplace_back(Released{id, generation, std::move(released), run->progress, true});
 }
 
 void SimEngine::change_node(Time now, NodeId node, NodeState state) {
@@ -106,10 +147,9 @@ void SimEngine::change_node(Time now, NodeId node, NodeState state) {
     Run& run = runs_[i];
     if (run.gpus.mask_on(node) == 0) continue;
     const JobId id(static_cast<JobId::rep>(i));
+    occupy(now, id, Allocation());
     run.progress = {run.progress.left(now), now, 0};
-    run.gpus = Allocation();
     ends_.erase(id.value());
-    on_gpus_.erase(i);
     facts_.emplace_back(Failed{id, run.generation, run.progress});
   }
 }

@@ -1,6 +1,8 @@
 // The simulated machines: an Engine like any other, whose workers are arithmetic. It alone knows
 // the truth about jobs. GPUs are released at once (grace 0), a start or a change of the GPU set
-// costs the job its restart time, and nothing but that is lost by a node failure.
+// costs the job its restart time, and nothing but that is lost by a node failure. Two jobs on the
+// same GPUs run at the speeds of the pair; when one comes or goes, a Running tells the other's
+// speed.
 #pragma once
 
 #include <optional>
@@ -10,6 +12,7 @@
 #include "rubato/base/indexed_heap.h"
 #include "rubato/base/ordered_bits.h"
 #include "rubato/core/cluster.h"
+#include "rubato/core/gpu_use.h"
 #include "rubato/loop/engine.h"
 #include "rubato/sim/workload.h"
 
@@ -37,6 +40,7 @@ class SimEngine final : public Engine {
     Generation generation;
     Allocation gpus;
     Progress progress;
+    std::optional<JobId> partner;  // a job that shares its GPUs
     bool ended = false;
   };
 
@@ -48,11 +52,19 @@ class SimEngine final : public Engine {
   void stop(Time now, JobId id, Generation generation);
   [[nodiscard]] WorkRate true_rate(JobId id, const Allocation& gpus) const;
 
+  // Changes a job's GPUs and with them the speed of the job that shared or will share them.
+  void occupy(Time now, JobId id, Allocation gpus);
+  void pair_up(Time now, JobId id);
+  void pair_off(Time now, JobId id);
+  void set_rate(JobId id, const Progress& progress);
+  void change_speed(Time now, JobId id);
+
   const Workload& workload_;
   const Cluster& cluster_;
   bool topology_;
   std::vector<Run> runs_;  // by job
   OrderedBits on_gpus_;    // jobs that hold some
+  GpuUse in_use_;
   IndexedHeap<Time> ends_;
   std::vector<Event> facts_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -92,11 +93,39 @@ class WorkloadMaker {
 
   Truth truth_of(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
+    if (auto speed = typed_speed(job)) return typed(index, std::move(speed));
     if (auto curve = measured_curve(job)) return measured(index, std::move(curve));
     if (!options_.assign_curves) return rigid(index);
     if (job.gpus <= CatalogueCurves::kMostGpus) return assigned(index);
     ++too_large_;
     return rigid(index);
+  }
+
+  // The fastest rate on any type; 0 if no type runs it.
+  static WorkRate best_rate(const SpeedModel& speed, int gpus) {
+    WorkRate best = 0;
+    for (int t = 0; t <= std::numeric_limits<GpuType::rep>::max(); ++t)
+      best = std::max(best, speed.on(GpuType(static_cast<GpuType::rep>(t)), gpus));
+    return best;
+  }
+
+  std::shared_ptr<const TypedSpeed> typed_speed(const TraceJob& job) {
+    if (!options_.throughputs) return nullptr;
+    auto speed = options_.throughputs->find(job.model, job.batch);
+    if (speed && best_rate(*speed, job.gpus) > 0) return speed;
+    (speed ? unmeasured_count_ : unmeasured_).add(job.model, job.batch);
+    return nullptr;
+  }
+
+  // Rigid as the owner asked, unless some policy of the comparison chooses counts.
+  Truth typed(std::size_t index, std::shared_ptr<const TypedSpeed> speed) {
+    const TraceJob& job = trace_.jobs[index];
+    const Work work = job.steps ? *job.steps : duration(index) * best_rate(*speed, job.gpus);
+    const auto counts = speed->measured();
+    GpuLimits counts_allowed{job.gpus, job.gpus, {}};
+    if (options_.assign_curves)
+      counts_allowed = limits(job, std::min(counts.front(), job.gpus), counts.back());
+    return {std::move(speed), work, std::move(counts_allowed)};
   }
 
   std::shared_ptr<const CurveSpeed> measured_curve(const TraceJob& job) {
@@ -170,7 +199,10 @@ class WorkloadMaker {
   void report(std::vector<std::string>& out) const {
     const std::string fallback =
         options_.assign_curves ? "gets a curve of the catalogue" : "stays rigid";
-    unmeasured_.report(trace_.name, "has no measured curve and " + fallback, out);
+    const std::string what = options_.throughputs ? "throughput" : "curve";
+    unmeasured_.report(trace_.name, "has no measured " + what + " and " + fallback, out);
+    unmeasured_count_.report(
+        trace_.name, "was not measured on as many GPUs as it asks for and " + fallback, out);
     beyond_.report(trace_.name, "asks for more GPUs than its curve has and " + fallback, out);
     if (too_large_ > 0) {
       out.push_back(
@@ -196,6 +228,7 @@ class WorkloadMaker {
     switch (trace_.format) {
       case TraceFormat::gavel:
       case TraceFormat::shockwave:
+        return "--throughputs FILE gives measured ones";
       case TraceFormat::pollux:
         return "this format's measured profiles are not read yet";
       default:
@@ -210,7 +243,7 @@ class WorkloadMaker {
   std::shared_ptr<const SpeedModel> second_per_second_ = std::make_shared<ConstantSpeed>(1);
   std::map<std::string, const Profile*> known_;  // nullptr: not a name the catalogue knows
 
-  Tally unmeasured_, beyond_;
+  Tally unmeasured_, unmeasured_count_, beyond_;
   std::size_t too_large_ = 0;
   std::size_t from_steps_ = 0;
   std::size_t from_hours_ = 0;

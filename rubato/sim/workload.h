@@ -11,6 +11,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/core/job.h"
 #include "rubato/sim/curves.h"
+#include "rubato/sim/throughputs.h"
 #include "rubato/sim/trace.h"
 
 namespace rubato {
@@ -30,8 +31,9 @@ struct Workload {
 };
 
 struct WorkloadOptions {
-  std::optional<CurveBook> curves = std::nullopt;       // --curves: by model and batch size
-  std::optional<double> restart_cost_s = std::nullopt;  // overrides the trace's own
+  std::optional<CurveBook> curves = std::nullopt;            // --curves: by model and batch size
+  std::optional<ThroughputBook> throughputs = std::nullopt;  // --throughputs: by GPU type as well
+  std::optional<double> restart_cost_s = std::nullopt;       // overrides the trace's own
   bool assign_curves = false;  // give jobs without a curve one of the catalogue, by seed
   std::uint64_t seed = 1;
 };
