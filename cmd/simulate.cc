@@ -23,7 +23,7 @@ namespace rubato {
 namespace {
 
 struct SimulateFlags {
-  std::string trace, format, cluster, placement = "count", curves, profiles, failures;
+  std::string trace, format, cluster, placement = "count", curves, profiles, throughputs, failures;
   std::vector<std::string> policies;
   std::optional<double> restart_cost;
   double interval = 0, interference = 0, failure_rate = 0, repair_time = 3600;
@@ -150,6 +150,11 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     auto profiles = read_profiles(flags.profiles);
     if (!profiles) return profiles.error();
     options.profiles = std::move(*profiles);
+  }
+  if (!flags.throughputs.empty()) {
+    auto throughputs = read_throughputs(flags.throughputs, c.cluster);
+    if (!throughputs) return throughputs.error();
+    options.throughputs = std::move(*throughputs);
   }
   auto workload = make_workload(*trace, options);
   if (!workload) return workload.error();
@@ -314,6 +319,10 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
           "share of its speed that a job on several nodes loses while it meets another one")
       ->type_name("SHARE")
       ->capture_default_str();
+  command
+      ->add_option("--throughputs", flags->throughputs,
+                   "measured speeds per GPU type, alone and in pairs: Gavel's JSON")
+      ->type_name("FILE");
   auto* file =
       command
           ->add_option("--failures", flags->failures, "CSV time_s,node,event with event down or up")

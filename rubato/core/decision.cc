@@ -35,6 +35,9 @@ class Usage {
     return {};
   }
 
+  // The host's grant takes the GPUs; check_guests() looks at the pair.
+  Result<void> add(const Beside& /*want*/, const Allocation& /*has*/) { return {}; }
+
   Result<void> add(const Exact& want, const Allocation& has) {
     std::optional<GpuType> type;
     if (want.gpus.empty()) return Error{"grants less than one GPU"};
@@ -85,13 +88,19 @@ class Usage {
   std::map<NodeId, std::uint64_t> exact_;
 };
 
+Result<void> check_count(const JobView& job, int gpus) {
+  const bool as_now = gpus == job.target.gpus();  // was checked when it was granted
+  if (!as_now && gpus != job.spec->requested && !job.spec->limits.legal(gpus)) {
+    return Error{fmt::format("grants {} GPUs, which the job cannot use", gpus)};
+  }
+  return {};
+}
+
 Result<void> check_grant(const Grant& grant, const Snapshot& snapshot, Usage& usage) {
   const JobView* job = snapshot.jobs.find(grant.job);
   if (job == nullptr) return Error{"grants GPUs to a job that is not there"};
-  const int gpus = gpus_of(grant.want);
-  const bool as_now = gpus == job->target.gpus();  // was checked when it was granted
-  if (!as_now && gpus != job->spec->requested && !job->spec->limits.legal(gpus)) {
-    return Error{fmt::format("grants {} GPUs, which the job cannot use", gpus)};
+  if (!std::holds_alternative<Beside>(grant.want)) {
+    if (auto ok = check_count(*job, gpus_of(grant.want)); !ok) return ok;
   }
   if (grant.batch && (grant.batch->per_gpu < 1 || grant.batch->accumulation < 0)) {
     return Error{fmt::format("grants a batch of {} samples in {} passes", grant.batch->per_gpu,
@@ -106,6 +115,7 @@ int gpus_of(const Want& want) {
   struct Visitor {
     int operator()(const Count& w) const { return w.gpus; }
     int operator()(const Exact& w) const { return w.gpus.gpus(); }
+    int operator()(const Beside& /*w*/) const { return 0; }
     int operator()(const Spread& w) const {
       int sum = 0;
       for (const auto& [node, gpus] : w.gpus) sum += gpus;
@@ -119,16 +129,45 @@ Result<void> validate(const Decision& decision, const Snapshot& snapshot) {
   return Validator().check(decision, snapshot);
 }
 
+namespace {
+
+Error wrong(JobId job, std::string_view what) {
+  return Error{fmt::format("job {}: {}", job.value(), what)};
+}
+
+}  // namespace
+
+Result<void> Validator::check_guests(const Decision& decision, const Snapshot& snapshot) {
+  std::map<JobId, int> gpus_of_host;
+  for (const auto& grant : decision.run) {
+    if (!std::holds_alternative<Beside>(grant.want))
+      gpus_of_host.emplace(grant.job, gpus_of(grant.want));
+  }
+  for (const auto& grant : decision.run) {
+    const auto* beside = std::get_if<Beside>(&grant.want);
+    if (beside == nullptr) continue;
+    const auto host = gpus_of_host.find(beside->host);
+    if (host == gpus_of_host.end())
+      return wrong(grant.job, "beside a job that has no GPUs of its own, or a guest already");
+    if (auto ok = check_count(*snapshot.jobs.find(grant.job), host->second); !ok)
+      return wrong(grant.job, ok.error().message);
+    gpus_of_host.erase(host);
+  }
+  return {};
+}
+
 Result<void> Validator::check(const Decision& decision, const Snapshot& snapshot) {
-  const auto wrong = [](JobId job, std::string_view what) {
-    return Error{fmt::format("job {}: {}", job.value(), what)};
-  };
   named_.new_round();
   Usage usage(snapshot.cluster);
+  bool guests = false;
   for (const auto& grant : decision.run) {
     if (auto ok = check_grant(grant, snapshot, usage); !ok)
       return wrong(grant.job, ok.error().message);
     if (!named_.mark(grant.job.index())) return wrong(grant.job, "named twice");
+    guests = guests || std::holds_alternative<Beside>(grant.want);
+  }
+  if (guests) {
+    if (auto ok = check_guests(decision, snapshot); !ok) return ok;
   }
   for (const auto& reject : decision.reject) {
     const JobView* job = snapshot.jobs.find(reject.job);

@@ -25,7 +25,10 @@ struct Spread {  // so many GPUs on each of these nodes, ascending
 struct Exact {  // these GPUs
   Allocation gpus;
 };
-using Want = std::variant<Count, Spread, Exact>;
+struct Beside {  // the GPUs of a host that this decision runs: the two share them
+  JobId host;
+};
+using Want = std::variant<Count, Spread, Exact, Beside>;
 
 struct Grant {
   JobId job;
@@ -54,11 +57,13 @@ struct Decision {
   std::optional<Advice> advice;
 };
 
+// How many GPUs the want itself takes: none for Beside, whose host takes them.
 [[nodiscard]] int gpus_of(const Want& want);
 
 // Whether the decision can be carried out on this snapshot: known jobs, each named once, legal
-// counts, capacity of each type and node, nothing on nodes that are not up, only jobs that never
-// ran rejected, again_at in the future. The error names the first violation.
+// counts, capacity of each type and node, nothing on nodes that are not up, guests beside a host
+// that runs and has no other, only jobs that never ran rejected, again_at in the future. The error
+// names the first violation.
 [[nodiscard]] Result<void> validate(const Decision& decision, const Snapshot& snapshot);
 
 // The same, remembering which jobs a decision named between calls, so that a check costs no more
@@ -68,6 +73,9 @@ class Validator {
   [[nodiscard]] Result<void> check(const Decision& decision, const Snapshot& snapshot);
 
  private:
+  [[nodiscard]] static Result<void> check_guests(const Decision& decision,
+                                                 const Snapshot& snapshot);
+
   Marks named_;
 };
 

@@ -143,5 +143,28 @@ TEST(Want, KnowsItsSize) {
   EXPECT_EQ(gpus_of(Exact{gpus_on({{0, 0b1011}})}), 3);
 }
 
+TEST(Validate, AGuestSharesTheGpusOfOneHostThatRuns) {
+  Snapshot snapshot;
+  snapshot.cluster = cluster_of("1x2");
+  for (std::size_t i = 0; i < 3; ++i) snapshot.jobs.insert(job_view(job_id(i), rigid_spec(2)));
+  snapshot.jobs.insert(job_view(job_id(3), rigid_spec(1)));
+  const auto verdict = [&](std::vector<Grant> run) {
+    Decision decision;
+    decision.run = std::move(run);
+    const auto valid = validate(decision, snapshot);
+    return valid.ok() ? "" : valid.error().message;
+  };
+  EXPECT_EQ(verdict({grant_count(0, 2), grant_beside(1, 0)}), "") << "the host takes the room";
+  EXPECT_EQ(verdict({grant_beside(1, 0), grant_count(0, 2)}), "") << "in any order";
+  EXPECT_NE(verdict({grant_beside(1, 0)}), "") << "the host does not run";
+  EXPECT_NE(verdict({grant_beside(0, 0)}), "");
+  EXPECT_NE(verdict({grant_count(0, 2), grant_beside(1, 0), grant_beside(2, 0)}), "")
+      << "space sharing is for two";
+  EXPECT_NE(verdict({grant_count(0, 2), grant_beside(1, 0), grant_beside(2, 1)}), "");
+  EXPECT_NE(verdict({grant_count(0, 2), grant_beside(3, 0)}), "") << "it cannot use 2 GPUs";
+  EXPECT_NE(verdict({grant_count(0, 2), grant_beside(1, 0), grant_count(1, 2)}), "");
+  EXPECT_EQ(gpus_of(Beside{job_id(0)}), 0);
+}
+
 }  // namespace
 }  // namespace rubato

@@ -65,8 +65,9 @@ struct JobView {
   Generation generation;
   int release_due = 0;  // GPUs it was told to release and has not yet
   Progress progress;
-  Allocation target;  // GPUs it should have
-  Allocation held;    // GPUs it may be using: freed only when the engine says so
+  Allocation target;                 // GPUs it should have
+  Allocation held;                   // GPUs it may be using: freed only when the engine says so
+  std::optional<JobId> shares_with;  // the other job with these GPUs as its target (space sharing)
 
   Time counted_from = kStart;
   GpuTime attained_before;  // up to counted_from

@@ -26,6 +26,11 @@ class SpeedModel {
   // 0 where the job cannot run.
   [[nodiscard]] virtual WorkRate rate(const Shape& shape) const = 0;
 
+  // The rate while another job shares these GPUs; 0 where the two cannot, or nobody measured it.
+  [[nodiscard]] virtual WorkRate beside(const Shape& /*shape*/, const SpeedModel& /*other*/) const {
+    return 0;
+  }
+
   // GPU counts that were measured, ascending; empty if the job knows only one count (rigid).
   [[nodiscard]] virtual std::span<const int> measured() const { return {}; }
 

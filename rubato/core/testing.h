@@ -71,6 +71,9 @@ inline Grant grant_count(std::size_t job, int gpus, GpuType type = GpuType()) {
 inline Grant grant_exact(std::size_t job, Allocation gpus) {
   return {job_id(job), Exact{std::move(gpus)}};
 }
+inline Grant grant_beside(std::size_t job, std::size_t host) {
+  return {job_id(job), Beside{job_id(host)}};
+}
 inline Grant grant_spread(std::size_t job,
                           std::initializer_list<std::pair<std::size_t, int>> gpus) {
   Spread spread;

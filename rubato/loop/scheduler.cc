@@ -7,6 +7,25 @@
 
 namespace rubato {
 
+namespace {
+
+// Whether the decision leaves a job on the GPUs it has, with nobody new beside it.
+bool stays(const Decision& decision, JobId id, const Allocation& now) {
+  bool stays = false;
+  for (const Grant& grant : decision.run) {
+    const auto* beside = std::get_if<Beside>(&grant.want);
+    if (beside != nullptr && beside->host == id) return false;
+    if (grant.job != id) continue;
+    const auto* exact = std::get_if<Exact>(&grant.want);
+    const auto* count = std::get_if<Count>(&grant.want);
+    stays = (exact != nullptr && exact->gpus == now) ||
+            (count != nullptr && count->gpus == now.gpus() && count->type == now.type());
+  }
+  return stays;
+}
+
+}  // namespace
+
 Scheduler::Scheduler(Cluster cluster, Placement placement)
     : state_(std::move(cluster)), differ_(placement) {}
 
@@ -48,6 +67,7 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   told_ = 0;
   state_.snapshot.changed_since = decision.as_of;
   if (decision.as_of.next() != state_.snapshot.as_of) {  // the world has moved on meanwhile
+    settle_guests_of_the_gone(decision);
     std::erase_if(decision.run, [&](const Grant& g) { return jobs.find(g.job) == nullptr; });
     std::erase_if(decision.reject, [&](const Reject& r) { return jobs.find(r.job) == nullptr; });
   }
@@ -63,6 +83,7 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
     return;
   }
   state_.again_at = decision.again_at;
+  link_pairs(decision);
   state_.targeted.clear();
   for (const auto& grant : decision.run) state_.targeted.push_back(grant.job);
   for (auto& change : *changes) jobs.find(change.job)->target = change.target;
@@ -80,6 +101,34 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   }
 }
 
+// The host of a guest has ended meanwhile: who was already beside it goes on alone where it is, who
+// was to join it waits for the next decision.
+void Scheduler::settle_guests_of_the_gone(Decision& decision) const {
+  const auto& jobs = state_.snapshot.jobs;
+  std::erase_if(decision.run, [&](Grant& grant) {
+    const auto* beside = std::get_if<Beside>(&grant.want);
+    if (beside == nullptr || jobs.find(beside->host) != nullptr) return false;
+    const JobView* guest = jobs.find(grant.job);
+    if (guest == nullptr || guest->target.empty() || guest->shares_with) return true;
+    grant.want = Exact{guest->target};
+    return false;
+  });
+}
+
+// Before the last decision's list is replaced: the old pairs are no more, and these are the new.
+void Scheduler::link_pairs(const Decision& decision) {
+  auto& jobs = state_.snapshot.jobs;
+  for (const JobId id : state_.targeted) {
+    if (JobView* job = jobs.find(id)) job->shares_with.reset();
+  }
+  for (const auto& grant : decision.run) {
+    const auto* beside = std::get_if<Beside>(&grant.want);
+    if (beside == nullptr) continue;
+    jobs.find(grant.job)->shares_with = beside->host;
+    jobs.find(beside->host)->shares_with = grant.job;
+  }
+}
+
 void Scheduler::keep_unpreemptible(Decision& decision) {
   named_.new_round();
   for (const auto& grant : decision.run) named_.mark(grant.job.index());
@@ -87,15 +136,19 @@ void Scheduler::keep_unpreemptible(Decision& decision) {
     const JobView* job = state_.snapshot.jobs.find(id);
     if (job == nullptr || job->spec->preemptible) continue;
     if (job->held.empty() || job->target.empty()) continue;
-    if (!named_.marked(id.index())) decision.run.push_back({id, Exact{job->target}});
+    if (named_.marked(id.index())) continue;
+    const bool pair_stays = job->shares_with && stays(decision, *job->shares_with, job->target);
+    decision.run.push_back(
+        {id, pair_stays ? Want(Beside{*job->shares_with}) : Want(Exact{job->target})});
   }
 }
 
 Result<std::vector<Change>> Scheduler::retarget(const Decision& decision) {
   if (auto valid = validator_.check(decision, state_.snapshot); !valid) return valid.error();
   const bool only_counts =
-      std::all_of(decision.run.begin(), decision.run.end(),
-                  [](const Grant& g) { return std::holds_alternative<Count>(g.want); });
+      std::all_of(decision.run.begin(), decision.run.end(), [](const Grant& g) {
+        return std::holds_alternative<Count>(g.want) || std::holds_alternative<Beside>(g.want);
+      });
   if (only_counts)
     return differ_.diff(decision, state_.snapshot.jobs, state_.targeted, state_.free);
   FreeGpus untouched = state_.free;  // wishes for exact GPUs can collide: then nothing changes
@@ -122,7 +175,9 @@ void Scheduler::issue(JobView& job, Reaction& reaction) {
     }
     return;
   }
-  if (const auto node = in_use_on(minus(job.target, job.held))) {
+  const JobView* other = job.shares_with ? state_.snapshot.jobs.find(*job.shares_with) : nullptr;
+  if (const auto node =
+          in_use_on(minus(job.target, job.held), other != nullptr ? other->held : Allocation())) {
     state_.waiting_on[node->index()].push_back(job.id);
     return;
   }
@@ -160,9 +215,13 @@ void Scheduler::issue_waiting(const Allocation& released, Reaction& reaction) {
   }
 }
 
-std::optional<NodeId> Scheduler::in_use_on(const Allocation& gpus) const {
+// A node on which some of these GPUs are not there yet. Those that the other of a pair holds are,
+// unless a third still does.
+std::optional<NodeId> Scheduler::in_use_on(const Allocation& gpus, const Allocation& shared) const {
   for (const auto& slice : gpus.slices()) {
-    if ((state_.busy[slice.node.index()] & slice.mask) != 0) return slice.node;
+    const std::uint64_t in_the_way = (state_.busy.used(slice.node) & ~shared.mask_on(slice.node)) |
+                                     state_.busy.shared(slice.node);
+    if ((in_the_way & slice.mask) != 0) return slice.node;
   }
   return std::nullopt;
 }

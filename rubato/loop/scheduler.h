@@ -50,7 +50,10 @@ class Scheduler {
   void issue(JobView& job, Reaction& reaction);
   void issue_batch(JobView& job, Reaction& reaction);
   void issue_waiting(const Allocation& released, Reaction& reaction);
-  [[nodiscard]] std::optional<NodeId> in_use_on(const Allocation& gpus) const;
+  [[nodiscard]] std::optional<NodeId> in_use_on(const Allocation& gpus,
+                                                const Allocation& shared) const;
+  void settle_guests_of_the_gone(Decision& decision) const;
+  void link_pairs(const Decision& decision);
   void keep_unpreemptible(Decision& decision);
 
   State state_;

@@ -18,8 +18,10 @@ void note_change(State& state, JobId job) {
 }
 
 void drop_target(State& state, JobView& job) {
-  state.free.give(job.target);
-  job.target = Allocation();
+  give_up(state, job, Allocation(job.target));
+  if (!job.shares_with) return;
+  state.snapshot.jobs.find(*job.shares_with)->shares_with.reset();
+  job.shares_with.reset();
 }
 
 struct Folder {
@@ -92,8 +94,7 @@ struct Folder {
       if (job == nullptr) continue;
       const Allocation waits_for = minus(job->target, job->held);
       if (waits_for.mask_on(e.node) == 0) continue;
-      state.free.give(waits_for);
-      job->target.remove(waits_for);
+      give_up(state, *job, waits_for);
       note_change(state, id);
     }
   }
@@ -112,7 +113,7 @@ struct Folder {
 }  // namespace
 
 State::State(Cluster cluster)
-    : free(cluster), busy(cluster.nodes().size(), 0), waiting_on(cluster.nodes().size()) {
+    : free(cluster), busy(cluster.nodes().size()), waiting_on(cluster.nodes().size()) {
   snapshot.cluster = std::move(cluster);
 }
 
@@ -122,10 +123,19 @@ void fold(State& state, Time now, const Event& event) {
   std::visit(Folder{state, now}, event);
 }
 
+void give_up(State& state, JobView& job, const Allocation& gpus) {
+  if (job.shares_with) {
+    state.free.give(minus(gpus, state.snapshot.jobs.find(*job.shares_with)->target));
+  } else {
+    state.free.give(gpus);
+  }
+  job.target.remove(gpus);
+}
+
 void set_held(State& state, JobView& job, Allocation gpus) {
   const Time now = state.snapshot.now;
-  for (const auto& slice : job.held.slices()) state.busy[slice.node.index()] &= ~slice.mask;
-  for (const auto& slice : gpus.slices()) state.busy[slice.node.index()] |= slice.mask;
+  state.busy.give(job.held);
+  state.busy.take(gpus);
   job.attained_before = job.attained(now);
   job.ran_before = job.ran(now);
   job.counted_from = now;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rubato/core/event.h"
+#include "rubato/core/gpu_use.h"
 #include "rubato/core/snapshot.h"
 #include "rubato/place/free_gpus.h"
 
@@ -16,9 +17,9 @@ struct State {
   explicit State(Cluster cluster);
 
   Snapshot snapshot;
-  FreeGpus free;                    // GPUs in no job's target
-  std::vector<std::uint64_t> busy;  // by node: GPUs that some job may still be using
-  std::vector<JobId> targeted;      // jobs that were given a target by the last decision
+  FreeGpus free;                // GPUs in no job's target
+  GpuUse busy;                  // GPUs that some job may still be using
+  std::vector<JobId> targeted;  // jobs that were given a target by the last decision
   // By node: jobs whose target waits for others to release GPUs there. A job is listed at one node
   // it misses; entries may be out of date, so who reads one asks the job again.
   std::vector<std::vector<JobId>> waiting_on;
@@ -30,6 +31,9 @@ struct State {
 // Folds one event. Events of an older generation change nothing, but for Finished, which is final.
 // Decided is not folded here but by the Scheduler, which knows the placement.
 void fold(State& state, Time now, const Event& event);
+
+// Takes GPUs out of a job's target. Those that another job shares stay its own.
+void give_up(State& state, JobView& job, const Allocation& gpus);
 
 // Changes what a job physically holds, keeping its attained service and the busy GPUs in step.
 void set_held(State& state, JobView& job, Allocation gpus);

@@ -31,8 +31,14 @@ class Differ {
                                                  FreeGpus& free);
 
  private:
+  void choose_owners(const Decision& decision, const JobTable& jobs);
+  [[nodiscard]] Allocation own_part(const JobView& job, const JobTable& jobs) const;
+
   Placement placement_;
   Marks named_;
+  // Of two jobs that share their GPUs now, the one that leaves them to the other: for the diff they
+  // belong to one job only.
+  Marks yields_;
 };
 
 }  // namespace rubato

@@ -54,10 +54,12 @@ Outlook run_ahead(const JobView* candidate, const std::vector<const JobView*>& o
     Room room(snapshot.cluster);
     Time next = kNever;
     for (auto& planned : left) {
-      const int gpus = size(*planned.job, room.largest());
+      const SpeedModel& speed = *planned.job->speed;
+      int gpus = size(*planned.job, room.largest());
+      if (gpus > 0 && !room.fits(gpus, speed)) gpus = 0;
       // As in GangQueue::fill: who runs stays on its type if that has room.
       const auto kept = planned.gpus > 0 ? std::optional(planned.type) : std::nullopt;
-      planned.resize(gpus, gpus > 0 ? room.take(gpus, kept) : GpuType(), now);
+      planned.resize(gpus, gpus > 0 ? room.take(gpus, speed, kept) : GpuType(), now);
       if (gpus > 0) next = std::min(next, std::max(now, planned.end()));
     }
     for (const auto& planned : left) {

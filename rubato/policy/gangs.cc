@@ -13,12 +13,22 @@ Room::Room(const Cluster& cluster) {
   }
 }
 
-GpuType Room::take_of_several(int gpus, std::optional<GpuType> preferred) {
+bool Room::fits_on(std::size_t type, int gpus, const SpeedModel& speed) const {
+  return free_[type] >= gpus && speed.on(GpuType(static_cast<GpuType::rep>(type)), gpus) > 0;
+}
+
+bool Room::fits_on_some(int gpus, const SpeedModel& speed) const {
   std::size_t type = 0;
-  if (preferred && free_[preferred->index()] >= gpus) {
+  while (type < free_.size() && !fits_on(type, gpus, speed)) ++type;
+  return type < free_.size();
+}
+
+GpuType Room::take_of_several(int gpus, const SpeedModel& speed, std::optional<GpuType> preferred) {
+  std::size_t type = 0;
+  if (preferred && fits_on(preferred->index(), gpus, speed)) {
     type = preferred->index();
   } else {
-    while (free_[type] < gpus) ++type;
+    while (!fits_on(type, gpus, speed)) ++type;
   }
   free_[type] -= gpus;
   largest_ = *std::max_element(free_.begin(), free_.end());

@@ -39,20 +39,25 @@ struct Gang {
   }
 };
 
-// GPUs not yet given out during a scan. A job runs on GPUs of one type.
+// GPUs not yet given out during a scan. A job runs on GPUs of one type, one on which it can run.
 class Room {
  public:
   explicit Room(const Cluster& cluster);
   [[nodiscard]] int largest() const { return largest_; }
-  // The type it is taken from: the preferred one if there is room, else the first with room.
-  GpuType take(int gpus, std::optional<GpuType> preferred) {
-    if (free_.size() > 1) return take_of_several(gpus, preferred);
+  [[nodiscard]] bool fits(int gpus, const SpeedModel& speed) const {
+    return gpus <= largest_ && (free_.size() == 1 || fits_on_some(gpus, speed));
+  }
+  // The type it is taken from: the preferred one if it fits there, else the first where it does.
+  GpuType take(int gpus, const SpeedModel& speed, std::optional<GpuType> preferred) {
+    if (free_.size() > 1) return take_of_several(gpus, speed, preferred);
     largest_ = free_[0] -= gpus;
     return GpuType();
   }
 
  private:
-  GpuType take_of_several(int gpus, std::optional<GpuType> preferred);
+  [[nodiscard]] bool fits_on(std::size_t type, int gpus, const SpeedModel& speed) const;
+  [[nodiscard]] bool fits_on_some(int gpus, const SpeedModel& speed) const;
+  GpuType take_of_several(int gpus, const SpeedModel& speed, std::optional<GpuType> preferred);
 
   std::vector<int> free_;
   int largest_ = 0;
@@ -154,6 +159,9 @@ class GangQueue {
     const Allocation& now = snapshot.jobs.find(job)->target;
     return now.empty() ? std::nullopt : std::optional(now.type());
   }
+  [[nodiscard]] static bool fits(const Gang& gang, const Snapshot& snapshot, const Room& room) {
+    return room.fits(gang.gpus, *snapshot.jobs.find(gang.job)->speed);
+  }
   void forget(JobId job);
   void insert_waiting(const Gang& gang);
   void erase_waiting(JobId job);
@@ -196,16 +204,22 @@ GangQueue::Outcome GangQueue::fill(const Snapshot& snapshot, Blocking blocking, 
     }
     if (next_running != running_.end() && (best == nullptr || *next_running < *best->at)) {
       const Gang& gang = *next_running++;
-      if (gang.gpus > room.largest()) {
+      const SpeedModel& speed = *snapshot.jobs.find(gang.job)->speed;
+      const int gpus = room.fits(gang.gpus, speed) ? size(gang, room.largest()) : 0;
+      if (gpus == 0 || !room.fits(gpus, speed)) {
         outcome.preempted.push_back(gang);
         continue;
       }
-      const int gpus = size(gang, room.largest());
-      outcome.picked.push_back({gang, room.take(gpus, type_now(snapshot, gang.job)), gpus, false});
-    } else if (best != nullptr && best->gpus <= room.largest()) {
+      outcome.picked.push_back(
+          {gang, room.take(gpus, speed, type_now(snapshot, gang.job)), gpus, false});
+    } else if (best != nullptr && fits(*best->at, snapshot, room)) {
       const Gang& gang = *best->at++;
+      const SpeedModel& speed = *snapshot.jobs.find(gang.job)->speed;
       const int gpus = size(gang, room.largest());
-      outcome.picked.push_back({gang, room.take(gpus, std::nullopt), gpus, true});
+      if (room.fits(gpus, speed))
+        outcome.picked.push_back({gang, room.take(gpus, speed, std::nullopt), gpus, true});
+    } else if (best != nullptr && blocking == Blocking::skip) {
+      ++best->at;  // there is room, but not of a type on which it runs
     } else if (next_running == running_.end()) {
       return outcome;  // nothing is left that fits, or the head of the line blocks
     } else {

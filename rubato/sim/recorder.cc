@@ -8,6 +8,9 @@
 namespace rubato {
 namespace {
 
+// Above this a job has reason to complain (Gavel counts the same).
+constexpr double kUnfair = 1.05;
+
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -30,7 +33,10 @@ Recorder::Recorder(const Workload& workload, const Cluster& cluster, RecordingOp
       jobs_(workload.jobs.size()),
       held_(workload.jobs.size()),
       active_integral_(workload.jobs.size()),
+      use_(static_cast<std::size_t>(cluster.types()), GpuUse(cluster.nodes().size())),
       series_(kSeriesBuckets) {
+  sums_.busy.resize(use_.size());
+  until_last_end_ = sums_;
   int lane = 0;
   for (const auto& node : cluster.nodes()) {
     first_lane_.push_back(lane);
@@ -44,13 +50,17 @@ void Recorder::advance(Time now) {
   const int waiting = active_ - running_;
   active_seconds_ += passed * active_;
   sums_.queue += passed * waiting;
-  sums_.busy += passed * busy_;
+  int busy = 0;
+  for (std::size_t type = 0; type < use_.size(); ++type) {
+    sums_.busy[type] += passed * use_[type].gpus();
+    busy += use_[type].gpus();
+  }
   sums_.efficiency += passed * speedups_;
   if (options_.timeline) {
     const double gpus = cluster_.installed();
     series_.add(now_, now,
                 {static_cast<double>(waiting), static_cast<double>(running_),
-                 static_cast<double>(busy_), speedups_ / gpus});
+                 static_cast<double>(busy), speedups_ / gpus});
   }
   now_ = now;
 }
@@ -69,15 +79,22 @@ void Recorder::rejected(Time now, const Reject& reject, bool was_active) {
 }
 
 void Recorder::allocation(Time now, JobId job, const Allocation& gpus, WorkRate rate) {
-  double speedup = 0;
-  if (!gpus.empty()) {
-    const SpeedModel& speed = *workload_.jobs[job.index()].speed;
-    // A rigid job is known at one count only: it counts as using its GPUs fully.
-    speedup = speed.measured().empty() ? gpus.gpus() : rate / speed.on(gpus.type(), 1);
-    JobRecord& record = jobs_[job.index()];
-    if (!record.start) record.start = now;
-  }
-  change_held(now, job, gpus, speedup);
+  JobRecord& record = jobs_[job.index()];
+  if (!gpus.empty() && !record.start) record.start = now;
+  change_held(now, job, gpus, rate);
+}
+
+void Recorder::speed(Time now, JobId job, WorkRate rate) {
+  const Held& held = held_[job.index()];
+  if (!held.gpus.empty() && held.rate != rate) change_held(now, job, Allocation(held.gpus), rate);
+}
+
+double Recorder::speedup(JobId job, const Allocation& gpus, WorkRate rate) const {
+  if (gpus.empty()) return 0;
+  const SpeedModel& speed = *workload_.jobs[job.index()].speed;
+  const WorkRate on_one = speed.on(gpus.type(), 1);
+  // A rigid job is known at one count only: it counts as using its GPUs fully.
+  return speed.measured().empty() || on_one <= 0 ? gpus.gpus() : rate / on_one;
 }
 
 void Recorder::changed(const Change& change) {
@@ -111,15 +128,17 @@ void Recorder::failed(Time now, JobId job) {
   ++failures_;
 }
 
-void Recorder::change_held(Time now, JobId job, Allocation gpus, double speedup) {
+void Recorder::change_held(Time now, JobId job, Allocation gpus, WorkRate rate) {
   advance(now);
+  const double speedup = this->speedup(job, gpus, rate);
   Held& held = held_[job.index()];
   if (!held.gpus.empty()) {
     jobs_[job.index()].attained += GpuTime::of(held.gpus.gpus(), now - held.since);
     if (options_.timeline) draw(job, held, now);
   }
   running_ += (gpus.empty() ? 0 : 1) - (held.gpus.empty() ? 0 : 1);
-  busy_ += gpus.gpus() - held.gpus.gpus();
+  if (!held.gpus.empty()) use_[held.gpus.type().index()].give(held.gpus);
+  if (!gpus.empty()) use_[gpus.type().index()].take(gpus);
   // Sums of doubles drift: an idle cluster is exactly idle.
   speedups_ = running_ == 0 ? 0 : speedups_ + speedup - held.speedup;
   if (options_.history) {
@@ -128,7 +147,7 @@ void Recorder::change_held(Time now, JobId job, Allocation gpus, double speedup)
     if (history.empty() || history.back().second != gpus.gpus())
       history.emplace_back(now, gpus.gpus());
   }
-  held = {std::move(gpus), now, speedup};
+  held = {std::move(gpus), now, rate, speedup};
 }
 
 void Recorder::draw(JobId job, const Held& held, Time until) {
@@ -155,6 +174,16 @@ void Recorder::draw(JobId job, const Held& held, Time until) {
   }
 }
 
+// On a slice that has its share of every GPU type.
+WorkRate Recorder::mean_rate(const SimJob& job, int gpus) const {
+  double sum = 0;
+  for (int t = 0; t < cluster_.types(); ++t) {
+    const GpuType type(static_cast<GpuType::rep>(t));
+    sum += cluster_.installed(type) * job.speed->on(type, gpus);
+  }
+  return sum / cluster_.installed();
+}
+
 // Completion time over the time alone on a 1/N slice of the cluster, N being the mean number of
 // active jobs over its life. On a slice smaller than its smallest count a job shares time.
 double Recorder::fairness(JobId id) const {
@@ -168,12 +197,12 @@ double Recorder::fairness(JobId id) const {
   const bool elastic = !job.speed->measured().empty();
   const int smallest = elastic ? job.spec->limits.smallest() : job.spec->requested;
   int gpus = smallest;
-  WorkRate rate = job.speed->on(GpuType(), smallest);
+  WorkRate rate = mean_rate(job, smallest);
   while (elastic) {
     const auto next = job.spec->limits.above(gpus);
     if (!next || *next > slice) break;
     gpus = *next;
-    rate = std::max(rate, job.speed->on(GpuType(), gpus));
+    rate = std::max(rate, mean_rate(job, gpus));
   }
   const double share = std::min(1.0, slice / smallest);
   const double alone = seconds(job.spec->restart_cost) + job.work / (rate * share);
@@ -206,6 +235,9 @@ Metrics Recorder::metrics() const {
     m.makespan_s = seconds(last_end_);
     m.ftf_mean = mean(fairness_of);
     m.ftf_max = *std::max_element(fairness_of.begin(), fairness_of.end());
+    const auto unfair = std::count_if(fairness_of.begin(), fairness_of.end(),
+                                      [](double rho) { return rho > kUnfair; });
+    m.ftf_unfair = static_cast<double>(unfair) / static_cast<double>(fairness_of.size());
   }
   if (!queued.empty()) {
     m.avg_queue_s = mean(queued);
@@ -214,7 +246,13 @@ Metrics Recorder::metrics() const {
   if (last_end_ > kStart) {
     const double span = seconds(last_end_);
     m.avg_queue_length = until_last_end_.queue / span;
-    m.gpu_busy = until_last_end_.busy / (span * cluster_.installed());
+    const auto& busy = until_last_end_.busy;
+    m.gpu_busy = std::accumulate(busy.begin(), busy.end(), 0.0) / (span * cluster_.installed());
+    for (int t = 0; t < cluster_.types(); ++t) {
+      const GpuType type(static_cast<GpuType::rep>(t));
+      m.types.push_back({cluster_.type_name(type), cluster_.installed(type),
+                         busy[type.index()] / (span * cluster_.installed(type))});
+    }
     m.cluster_efficiency = until_last_end_.efficiency / (span * cluster_.installed());
   }
   m.preemptions = preemptions_;

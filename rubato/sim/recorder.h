@@ -10,11 +10,19 @@
 
 #include "rubato/core/cluster.h"
 #include "rubato/core/decision.h"
+#include "rubato/core/gpu_use.h"
 #include "rubato/place/diff.h"
 #include "rubato/sim/step_series.h"
 #include "rubato/sim/workload.h"
 
 namespace rubato {
+
+// The GPUs of one type.
+struct TypeUse {
+  std::string name;
+  int gpus = 0;
+  double busy = 0;  // share of GPU-seconds held
+};
 
 struct Metrics {
   std::size_t jobs = 0, completed = 0, rejected = 0;
@@ -24,10 +32,11 @@ struct Metrics {
   double gpu_busy = 0;
   double cluster_efficiency = 0;
   std::size_t deadlines_total = 0, deadlines_met = 0;
-  std::optional<double> ftf_mean, ftf_max;
+  std::optional<double> ftf_mean, ftf_max, ftf_unfair;  // unfair: share of jobs above 1.05
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
   std::size_t events = 0, decisions = 0;
   double decide_ms_p50 = 0, decide_ms_p99 = 0, wall_s = 0;
+  std::vector<TypeUse> types;
 };
 
 struct JobRecord {
@@ -63,6 +72,8 @@ class Recorder {
   void rejected(Time now, const Reject& reject, bool was_active);
   // The job's GPUs are these from now on; `rate` is its speed on them.
   void allocation(Time now, JobId job, const Allocation& gpus, WorkRate rate);
+  // The job's speed on the GPUs it has changed, because another shares them or no longer does.
+  void speed(Time now, JobId job, WorkRate rate);
   void changed(const Change& change);
   void finished(Time now, JobId job);
   void failed(Time now, JobId job);
@@ -77,11 +88,14 @@ class Recorder {
   struct Held {
     Allocation gpus;
     Time since = kStart;
+    WorkRate rate = 0;
     double speedup = 0;  // p(k) / p(1)
   };
 
   void advance(Time now);
-  void change_held(Time now, JobId job, Allocation gpus, double speedup);
+  void change_held(Time now, JobId job, Allocation gpus, WorkRate rate);
+  [[nodiscard]] double speedup(JobId job, const Allocation& gpus, WorkRate rate) const;
+  [[nodiscard]] WorkRate mean_rate(const SimJob& job, int gpus) const;
   void draw(JobId job, const Held& held, Time until);
   [[nodiscard]] double fairness(JobId job) const;
 
@@ -95,11 +109,13 @@ class Recorder {
 
   Time now_ = kStart;
   Time last_end_ = kStart;
-  int active_ = 0, running_ = 0, busy_ = 0;
+  int active_ = 0, running_ = 0;
+  std::vector<GpuUse> use_;  // by type: a GPU that two jobs share is busy once
   double speedups_ = 0;
   double active_seconds_ = 0;
   struct Sums {  // over time
-    double queue = 0, busy = 0, efficiency = 0;
+    double queue = 0, efficiency = 0;
+    std::vector<double> busy;  // by type
   };
   Sums sums_;
   Sums until_last_end_;  // what comes after the makespan does not count in its means

@@ -20,12 +20,12 @@ struct Column {
   bool hide_if_zero = false;
 };
 
-std::vector<Column> columns() {
+std::vector<Column> columns(const std::vector<Run>& runs) {
   using Best = Column::Best;
   const auto share = [](double v) { return fmt::format("{:.1f}%", 100 * v); };
   const auto whole = [](double v) { return fmt::format("{:.0f}", v); };
   const auto ratio = [](double v) { return fmt::format("{:.2f}", v); };
-  return {
+  std::vector<Column> all = {
       {"avg JCT", [](const Metrics& m) { return m.avg_jct_s; }, human_duration, Best::lowest},
       {"p50 JCT", [](const Metrics& m) { return m.p50_jct_s; }, human_duration, Best::lowest},
       {"p90 JCT", [](const Metrics& m) { return m.p90_jct_s; }, human_duration, Best::lowest},
@@ -37,6 +37,7 @@ std::vector<Column> columns() {
       {"deadlines met", [](const Metrics& m) { return static_cast<double>(m.deadlines_met); },
        whole, Best::highest, true},
       {"max FTF", [](const Metrics& m) { return m.ftf_max; }, ratio, Best::lowest},
+      {"unfair", [](const Metrics& m) { return m.ftf_unfair; }, share, Best::lowest},
       {"completed", [](const Metrics& m) { return static_cast<double>(m.completed); }, whole,
        Best::none},
       {"rejected", [](const Metrics& m) { return static_cast<double>(m.rejected); }, whole,
@@ -50,6 +51,19 @@ std::vector<Column> columns() {
       {"wall", [](const Metrics& m) { return std::optional(m.wall_s); }, human_duration,
        Best::none},
   };
+  if (runs.empty() || runs.front().metrics.types.size() < 2) return all;
+  // Each type's share beside that of all.
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [](const Column& column) { return column.title == "efficiency"; });
+  std::vector<Column> of_types;
+  for (std::size_t t = 0; t < runs.front().metrics.types.size(); ++t) {
+    const auto busy = [t](const Metrics& m) {
+      return t < m.types.size() ? std::optional(m.types[t].busy) : std::nullopt;
+    };
+    of_types.push_back({runs.front().metrics.types[t].name + " busy", busy, share, Best::none});
+  }
+  all.insert(at, of_types.begin(), of_types.end());
+  return all;
 }
 
 // Equal texts are equally good: the reader cannot see a difference.
@@ -212,6 +226,9 @@ std::string human_duration(double seconds) {
 }
 
 Json to_json(const std::string& policy, const Metrics& m) {
+  Json types = Json::array();
+  for (const auto& type : m.types)
+    types.push_back({{"type", type.name}, {"gpus", type.gpus}, {"busy", type.busy}});
   return {{"policy", policy},
           {"jobs", m.jobs},
           {"completed", m.completed},
@@ -230,6 +247,7 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"deadlines_met", m.deadlines_met},
           {"ftf_mean", or_null(m.ftf_mean)},
           {"ftf_max", or_null(m.ftf_max)},
+          {"ftf_unfair", or_null(m.ftf_unfair)},
           {"preemptions", m.preemptions},
           {"resizes", m.resizes},
           {"migrations", m.migrations},
@@ -238,14 +256,15 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"decisions", m.decisions},
           {"decide_ms_p50", m.decide_ms_p50},
           {"decide_ms_p99", m.decide_ms_p99},
-          {"wall_s", m.wall_s}};
+          {"wall_s", m.wall_s},
+          {"types", types}};
 }
 
 std::string to_table(const std::vector<Run>& runs) {
   std::vector<std::vector<std::string>> cells;  // by column, the title first
   cells.push_back({"policy"});
   for (const auto& run : runs) cells[0].push_back(run.policy);
-  for (const auto& column : columns()) {
+  for (const auto& column : columns(runs)) {
     const bool zero = std::all_of(runs.begin(), runs.end(), [&](const Run& run) {
       return column.value(run.metrics).value_or(0) == 0;
     });

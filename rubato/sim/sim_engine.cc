@@ -17,7 +17,8 @@ SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topo
       runs_(workload.jobs.size()),
       trainings_(workload.jobs.size()),
       spanning_(cluster.nodes().size(), 0),
-      on_gpus_(workload.jobs.size()) {
+      on_gpus_(workload.jobs.size()),
+      in_use_(cluster.nodes().size()) {
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     const SimJob& job = workload.jobs[i];
     runs_[i].progress.work_left = job.work;
@@ -48,17 +49,20 @@ void SimEngine::collect(Time now, std::vector<Event>& facts) {
   facts_.clear();
   while (!ends_.empty() && ends_.top().key <= now) {
     const JobId id(ends_.top().member);
-    trainings_[id.index()] == nullptr ? finish(id, facts) : advance(ends_.top().key, id, facts);
+    const Time end = ends_.top().key;
+    trainings_[id.index()] == nullptr ? finish(end, id, facts) : advance(end, id, facts);
   }
   update_interference(now);
 }
 
-void SimEngine::finish(JobId id, std::vector<Event>& facts) {
+void SimEngine::finish(Time now, JobId id, std::vector<Event>& facts) {
   ends_.erase(id.value());
-  set_gpus(id, Allocation());
   Run& run = runs_[id.index()];
   run.ended = true;
   facts.emplace_back(Finished{id, run.generation});
+  set_gpus(now, id, Allocation());
+  for (auto& fact : facts_) facts.push_back(std::move(fact));  // of the job it shared with
+  facts_.clear();
 }
 
 // A job with a profile has come to the end of a restart or of an epoch.
@@ -68,7 +72,7 @@ void SimEngine::advance(Time now, JobId id, std::vector<Event>& facts) {
   if (training.measured) {
     run.progress.work_left = training.left_after_epoch();
     run.progress.at = now;
-    if (++training.epoch == training.application.epochs()) return finish(id, facts);
+    if (++training.epoch == training.application.epochs()) return finish(now, id, facts);
     run.progress.rate = true_rate(id);
     facts.emplace_back(Running{id, run.generation, run.progress});
   }
@@ -109,7 +113,9 @@ WorkRate SimEngine::undisturbed_rate(JobId id) const {
     shape.nodes = gpus.nodes();
     shape.least_nodes = (gpus.gpus() + node - 1) / node;
   }
-  return workload_.jobs[id.index()].speed->rate(shape);
+  const SpeedModel& speed = *workload_.jobs[id.index()].speed;
+  const auto partner = runs_[id.index()].partner;
+  return partner ? speed.beside(shape, *workload_.jobs[partner->index()].speed) : speed.rate(shape);
 }
 
 WorkRate SimEngine::true_rate(JobId id) const {
@@ -117,8 +123,9 @@ WorkRate SimEngine::true_rate(JobId id) const {
   return runs_[id.index()].interfered ? rate * (1 - interference_) : rate;
 }
 
-void SimEngine::set_gpus(JobId id, Allocation gpus) {
+void SimEngine::set_gpus(Time now, JobId id, Allocation gpus) {
   Run& run = runs_[id.index()];
+  if (run.partner) pair_off(now, id);
   const auto count = [&](const Allocation& of, int by) {
     if (of.nodes() < 2) return;
     spans_changed_ = true;
@@ -128,9 +135,37 @@ void SimEngine::set_gpus(JobId id, Allocation gpus) {
     count(run.gpus, -1);
     count(gpus, 1);
   }
+  in_use_.give(run.gpus);
+  const bool shares = in_use_.any_used(gpus);
+  in_use_.take(gpus);
   gpus.empty() ? on_gpus_.erase(id.index()) : on_gpus_.insert(id.index());
   run.interfered = false;  // until update_interference() has looked
   run.gpus = std::move(gpus);
+  if (shares) pair_up(now, id);
+}
+
+void SimEngine::pair_up(Time now, JobId id) {
+  Run& run = runs_[id.index()];
+  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
+    const JobId other(static_cast<JobId::rep>(i));
+    if (other == id || common(runs_[i].gpus, run.gpus).empty()) continue;
+    run.partner = other;
+    runs_[i].partner = id;
+    return change_speed(now, other);
+  }
+}
+
+void SimEngine::pair_off(Time now, JobId id) {
+  const JobId other = *std::exchange(runs_[id.index()].partner, std::nullopt);
+  runs_[other.index()].partner.reset();
+  change_speed(now, other);
+}
+
+void SimEngine::change_speed(Time now, JobId id) {
+  Run& run = runs_[id.index()];
+  run.progress = {run.progress.left(now), std::max(now, run.progress.at), true_rate(id)};
+  schedule(id);
+  facts_.emplace_back(Running{id, run.generation, run.progress});
 }
 
 bool SimEngine::meets_another(const Allocation& gpus) const {
@@ -147,10 +182,7 @@ void SimEngine::update_interference(Time now) {
     const bool meets = meets_another(run.gpus);
     if (meets == run.interfered) continue;
     run.interfered = meets;
-    const JobId id(static_cast<JobId::rep>(i));
-    run.progress = {run.progress.left(now), std::max(now, run.progress.at), true_rate(id)};
-    schedule(id);
-    facts_.emplace_back(Running{id, run.generation, run.progress});
+    change_speed(now, JobId(static_cast<JobId::rep>(i)));
   }
 }
 
@@ -193,7 +225,7 @@ void SimEngine::use(Time now, JobId id, Generation generation, const Allocation&
   const bool same_gpus = run.gpus == gpus;
   if (same_gpus && (training == nullptr || training->granted == batch)) return;
   Allocation released = minus(run.gpus, gpus);
-  if (!same_gpus) set_gpus(id, gpus);
+  if (!same_gpus) set_gpus(now, id, gpus);
   choose_batch(id, batch);
   const Time at = same_gpus ? std::max(now, run.progress.at)
                             : now + workload_.jobs[id.index()].spec->restart_cost;
@@ -210,7 +242,7 @@ void SimEngine::stop(Time now, JobId id, Generation generation) {
   run->progress = {run->progress.left(now), now, 0};
   ends_.erase(id.value());
   Allocation released = run->gpus;
-  set_gpus(id, Allocation());
+  set_gpus(now, id, Allocation());
   facts_.emplace_back(Released{id, generation, std::move(released), run->progress, true});
 }
 
@@ -221,8 +253,8 @@ void SimEngine::change_node(Time now, NodeId node, NodeState state) {
     Run& run = runs_[i];
     if (run.gpus.mask_on(node) == 0) continue;
     const JobId id(static_cast<JobId::rep>(i));
+    set_gpus(now, id, Allocation());
     run.progress = {run.progress.left(now), now, 0};
-    set_gpus(id, Allocation());
     ends_.erase(id.value());
     facts_.emplace_back(Failed{id, run.generation, run.progress});
   }

@@ -1,6 +1,8 @@
 // The simulated machines: an Engine like any other, whose workers are arithmetic. It alone knows
 // the truth about jobs. GPUs are released at once (grace 0), a start or a change of the GPU set
-// costs the job its restart time, and nothing but that is lost by a node failure.
+// costs the job its restart time, and nothing but that is lost by a node failure. Two jobs on the
+// same GPUs run at the speeds of the pair; when one comes or goes, a Running tells the other's
+// speed.
 //
 // A job with a profile (sim/profiles.h) advances from epoch to epoch: within one its rate is
 // constant, so its end is exact. Its agent measures when a restart is over, when the batch changes
@@ -17,6 +19,7 @@
 #include "rubato/base/indexed_heap.h"
 #include "rubato/base/ordered_bits.h"
 #include "rubato/core/cluster.h"
+#include "rubato/core/gpu_use.h"
 #include "rubato/loop/engine.h"
 #include "rubato/sim/sim_agent.h"
 #include "rubato/sim/workload.h"
@@ -50,6 +53,7 @@ class SimEngine final : public Engine {
     Generation generation;
     Allocation gpus;
     Progress progress;
+    std::optional<JobId> partner;  // a job that shares its GPUs
     bool ended = false;
     bool interfered = false;
   };
@@ -80,14 +84,19 @@ class SimEngine final : public Engine {
   void resize(Time now, const Resize& command);
   void stop(Time now, JobId id, Generation generation);
   void advance(Time now, JobId id, std::vector<Event>& facts);
-  void finish(JobId id, std::vector<Event>& facts);
-  void set_gpus(JobId id, Allocation gpus);
+  void finish(Time now, JobId id, std::vector<Event>& facts);
   void choose_batch(JobId id, const std::optional<Batch>& granted);
   void schedule(JobId id);
   void update_interference(Time now);
   [[nodiscard]] bool meets_another(const Allocation& gpus) const;
   [[nodiscard]] WorkRate true_rate(JobId id) const;
   [[nodiscard]] WorkRate undisturbed_rate(JobId id) const;
+
+  // Changes a job's GPUs and with them the speed of the job that shared or will share them.
+  void set_gpus(Time now, JobId id, Allocation gpus);
+  void pair_up(Time now, JobId id);
+  void pair_off(Time now, JobId id);
+  void change_speed(Time now, JobId id);
 
   const Workload& workload_;
   const Cluster& cluster_;
@@ -97,7 +106,8 @@ class SimEngine final : public Engine {
   std::vector<std::unique_ptr<Training>> trainings_;  // by job; nullptr without a profile
   std::vector<int> spanning_;                         // by node: jobs there that span several
   bool spans_changed_ = false;
-  OrderedBits on_gpus_;     // jobs that hold some
+  OrderedBits on_gpus_;  // jobs that hold some
+  GpuUse in_use_;
   IndexedHeap<Time> ends_;  // when a job ends or, with a profile, advances
   std::vector<Event> facts_;
 };

@@ -222,5 +222,60 @@ TEST_F(TrainingTest, TheAgentKeepsTheFirstMeasurementOfEachKey) {
   EXPECT_NEAR(agent.estimate()->seen()->time.iteration({2, 4}, {20, 0}), 0.9, 0.009);
 }
 
+TEST(SimEngineSharing, APairRunsAtItsOwnSpeedsAndWhoIsLeftAtItsOwn) {
+  const auto table = pair_table();
+  const Workload workload =
+      workload_of({typed_job(0, 1000, table, 0), typed_job(0, 40, table, 1, 2)});
+  const Cluster cluster = cluster_of("1x2");
+  SimEngine engine(workload, cluster, false);
+  const auto tell = [&](double s, const Command& command) {
+    engine.carry_out(time_at(s), std::vector<Command>{command});
+    std::vector<Event> facts;
+    engine.collect(time_at(s), facts);
+    return facts;
+  };
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 0b1}})});
+  EXPECT_EQ(engine.rate(job_id(0)), 10);
+  const auto joined = tell(10, Start{job_id(1), Generation(1), gpus_on({{0, 0b1}})});
+  ASSERT_EQ(joined.size(), 2U);
+  EXPECT_EQ(std::get<Running>(joined[0]).job, job_id(0)) << "it is told its new speed";
+  EXPECT_EQ(std::get<Running>(joined[0]).generation, Generation(1));
+  EXPECT_EQ(std::get<Running>(joined[0]).progress.work_left, 900);
+  EXPECT_EQ(std::get<Running>(joined[0]).progress.rate, 8);
+  EXPECT_EQ(std::get<Running>(joined[1]).progress.rate, 3);
+  EXPECT_EQ(engine.next_fact(), time_at(12) + from_seconds(40 / 3.0));
+
+  std::vector<Event> facts;
+  const Time end = *engine.next_fact();
+  engine.collect(end, facts);
+  ASSERT_EQ(facts.size(), 2U);
+  EXPECT_EQ(std::get<Finished>(facts[0]).job, job_id(1));
+  EXPECT_EQ(std::get<Running>(facts[1]).progress.rate, 10) << "alone again";
+  EXPECT_NEAR(std::get<Running>(facts[1]).progress.work_left, 900 - 8 * (seconds(end) - 10), 1e-9);
+}
+
+TEST(SimEngineSharing, MovingAwayEndsThePair) {
+  const auto table = pair_table();
+  const Workload workload =
+      workload_of({typed_job(0, 1000, table, 0), typed_job(0, 1000, table, 0)});
+  const Cluster cluster = cluster_of("2x2");
+  SimEngine engine(workload, cluster, false);
+  const auto tell = [&](double s, const Command& command) {
+    engine.carry_out(time_at(s), std::vector<Command>{command});
+  };
+  tell(0, Start{job_id(0), Generation(1), gpus_on({{0, 0b1}})});
+  tell(0, Start{job_id(1), Generation(1), gpus_on({{0, 0b1}})});
+  EXPECT_EQ(engine.rate(job_id(0)), 5);
+  tell(5, Resize{job_id(1), Generation(2), gpus_on({{1, 0b1}})});
+  EXPECT_EQ(engine.rate(job_id(0)), 10);
+  EXPECT_EQ(engine.rate(job_id(1)), 10);
+  tell(6, Resize{job_id(0), Generation(2), gpus_on({{1, 0b1}})});
+  EXPECT_EQ(engine.rate(job_id(1)), 5);
+  engine.change_node(time_at(7), node_id(1), NodeState::down);
+  EXPECT_EQ(engine.rate(job_id(0)), 0);
+  EXPECT_EQ(engine.rate(job_id(1)), 0);
+  EXPECT_EQ(engine.next_fact(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace rubato

@@ -153,6 +153,8 @@ class Simulation {
           count_done();
         } else if (const auto* failed = std::get_if<Failed>(&fact)) {
           recorder_.failed(now_, failed->job);
+        } else if (const auto* running = std::get_if<Running>(&fact)) {
+          recorder_.speed(now_, running->job, running->progress.rate);
         }
         post(std::move(fact));
       }

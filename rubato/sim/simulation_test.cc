@@ -474,5 +474,29 @@ TEST(Simulation, TheTimelineNeverOverlaps) {
   }
 }
 
+TEST(Simulation, APairSharesOneGpuToTheEnd) {
+  const auto table = pair_table();
+  const Workload workload = workload_of({typed_job(0, 100, table, 0), typed_job(0, 60, table, 1)});
+  FunctionPolicy policy([](const Snapshot& snapshot) -> Result<Decision> {
+    Decision decision;
+    for (const JobView& job : snapshot.jobs) {
+      if (decision.run.empty()) {
+        decision.run.push_back({job.id, Count{GpuType(), 1}});
+      } else {
+        decision.run.push_back({job.id, Beside{decision.run.front().job}});
+      }
+    }
+    return decision;
+  });
+  const auto result = simulate(workload, cluster_of("1x1"), policy, {});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  // 12.5 s together at 8 and 3 steps/s, then 22.5 steps alone at 4.
+  EXPECT_DOUBLE_EQ(seconds(*result->recorder.jobs()[0].end), 12.5);
+  EXPECT_DOUBLE_EQ(seconds(*result->recorder.jobs()[1].end), 12.5 + 22.5 / 4);
+  EXPECT_DOUBLE_EQ(result->metrics.gpu_busy, 1) << "a GPU that two share is busy once";
+  EXPECT_NEAR(result->metrics.cluster_efficiency, (12.5 * (0.8 + 0.75) + 5.625) / 18.125, 1e-9);
+  EXPECT_EQ(result->metrics.preemptions + result->metrics.migrations, 0U);
+}
+
 }  // namespace
 }  // namespace rubato

@@ -8,6 +8,7 @@
 
 #include "rubato/core/testing.h"
 #include "rubato/model/curve.h"
+#include "rubato/model/typed_speed.h"
 #include "rubato/policy/policy.h"
 #include "rubato/sim/simulation.h"
 
@@ -25,6 +26,25 @@ inline SimJob elastic_job(double submit_s, Work work, const std::vector<CurvePoi
   auto spec = elastic_spec(1, curve.back().gpus);
   spec->restart_cost = from_seconds(restart_s);
   return {spec, time_at(submit_s), work, std::make_shared<CurveSpeed>(curve, network)};
+}
+
+// Two kinds of jobs on one type, alone at 10 and 4 steps/s; as a pair on the same GPU at 8 and 3,
+// and two of the first kind at 5 each.
+inline std::shared_ptr<ThroughputTable> pair_table() {
+  auto table = std::make_shared<ThroughputTable>(2, 1);
+  table->set_alone(0, GpuType(), 1, 10);
+  table->set_alone(1, GpuType(), 1, 4);
+  table->set_beside(0, 1, GpuType(), 1, 8);
+  table->set_beside(1, 0, GpuType(), 1, 3);
+  table->set_beside(0, 0, GpuType(), 1, 5);
+  return table;
+}
+inline SimJob typed_job(double submit_s, Work steps,
+                        const std::shared_ptr<const ThroughputTable>& table, std::size_t row,
+                        double restart_s = 0) {
+  auto spec = rigid_spec(1);
+  spec->restart_cost = from_seconds(restart_s);
+  return {spec, time_at(submit_s), steps, std::make_shared<TypedSpeed>(table, row)};
 }
 
 // Changes the spec of a job that was just made.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -105,6 +106,7 @@ class WorkloadMaker {
   Truth truth_of(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
     if (auto application = profile_of(job)) return profiled(job, std::move(application));
+    if (auto speed = typed_speed(job)) return typed(index, std::move(speed));
     if (auto curve = measured_curve(job)) return measured(index, std::move(curve));
     if (!options_.assign_curves) return rigid(index);
     if (job.gpus <= CatalogueCurves::kMostGpus) return assigned(index);
@@ -133,6 +135,33 @@ class WorkloadMaker {
     const Work work = application->work();
     auto range = limits(job, 1, application->most_gpus());
     return {std::move(speed), work, std::move(range), std::move(application)};
+  }
+
+  // The fastest rate on any type; 0 if no type runs it.
+  static WorkRate best_rate(const SpeedModel& speed, int gpus) {
+    WorkRate best = 0;
+    for (int t = 0; t <= std::numeric_limits<GpuType::rep>::max(); ++t)
+      best = std::max(best, speed.on(GpuType(static_cast<GpuType::rep>(t)), gpus));
+    return best;
+  }
+
+  std::shared_ptr<const TypedSpeed> typed_speed(const TraceJob& job) {
+    if (!options_.throughputs) return nullptr;
+    auto speed = options_.throughputs->find(job.model, job.batch);
+    if (speed && best_rate(*speed, job.gpus) > 0) return speed;
+    (speed ? unmeasured_count_ : unmeasured_).add(job.model, job.batch);
+    return nullptr;
+  }
+
+  // Rigid as the owner asked, unless some policy of the comparison chooses counts.
+  Truth typed(std::size_t index, std::shared_ptr<const TypedSpeed> speed) {
+    const TraceJob& job = trace_.jobs[index];
+    const Work work = job.steps ? *job.steps : duration(index) * best_rate(*speed, job.gpus);
+    const auto counts = speed->measured();
+    GpuLimits counts_allowed{job.gpus, job.gpus, {}};
+    if (options_.assign_curves)
+      counts_allowed = limits(job, std::min(counts.front(), job.gpus), counts.back());
+    return {std::move(speed), work, std::move(counts_allowed), nullptr};
   }
 
   std::shared_ptr<const CurveSpeed> measured_curve(const TraceJob& job) {
@@ -209,7 +238,10 @@ class WorkloadMaker {
     unprofiled_.report(trace_.name, "has no profile", out);
     unsplittable_.report(trace_.name, "cannot spread it over its GPUs: its profile is not used",
                          out);
-    unmeasured_.report(trace_.name, "has no measured curve and " + fallback, out);
+    const std::string what = options_.throughputs ? "throughput" : "curve";
+    unmeasured_.report(trace_.name, "has no measured " + what + " and " + fallback, out);
+    unmeasured_count_.report(
+        trace_.name, "was not measured on as many GPUs as it asks for and " + fallback, out);
     beyond_.report(trace_.name, "asks for more GPUs than its curve has and " + fallback, out);
     if (too_large_ > 0) {
       out.push_back(
@@ -237,7 +269,7 @@ class WorkloadMaker {
         return "--profiles DIR gives measured ones";
       case TraceFormat::gavel:
       case TraceFormat::shockwave:
-        return "this format's measured profiles are not read yet";
+        return "--throughputs FILE gives measured ones";
       default:
         return "--curves DIR gives measured ones";
     }
@@ -250,7 +282,7 @@ class WorkloadMaker {
   std::shared_ptr<const SpeedModel> second_per_second_ = std::make_shared<ConstantSpeed>(1);
   std::map<std::string, const Profile*> known_;  // nullptr: not a name the catalogue knows
 
-  Tally unprofiled_, unsplittable_, unmeasured_, beyond_;
+  Tally unprofiled_, unsplittable_, unmeasured_, unmeasured_count_, beyond_;
   std::size_t too_large_ = 0;
   std::size_t from_steps_ = 0;
   std::size_t from_hours_ = 0;

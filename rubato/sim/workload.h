@@ -12,6 +12,7 @@
 #include "rubato/core/job.h"
 #include "rubato/sim/curves.h"
 #include "rubato/sim/profiles.h"
+#include "rubato/sim/throughputs.h"
 #include "rubato/sim/trace.h"
 
 namespace rubato {
@@ -34,9 +35,10 @@ struct Workload {
 };
 
 struct WorkloadOptions {
-  std::optional<CurveBook> curves = std::nullopt;       // --curves: by model and batch size
-  std::optional<ProfileBook> profiles = std::nullopt;   // --profiles: by model
-  std::optional<double> restart_cost_s = std::nullopt;  // overrides the trace's own
+  std::optional<CurveBook> curves = std::nullopt;            // --curves: by model and batch size
+  std::optional<ProfileBook> profiles = std::nullopt;        // --profiles: by model
+  std::optional<ThroughputBook> throughputs = std::nullopt;  // --throughputs: by GPU type as well
+  std::optional<double> restart_cost_s = std::nullopt;       // overrides the trace's own
   bool assign_curves = false;  // give jobs without a curve one of the catalogue, by seed
   std::uint64_t seed = 1;
 };
