@@ -195,9 +195,9 @@ void Membership::leave_record(bool as_planned) {
   record_.reset();
   applied_ = kNoState;
   if (as_planned) {
-    actions_.push_back(Leave{});
+    actions_.emplace_back(Leave{});
   } else {
-    actions_.push_back(Dropped{});
+    actions_.emplace_back(Dropped{});
   }
 }
 
@@ -240,7 +240,7 @@ void Membership::look_for_dead() {
 void Membership::start_recovery() {
   if (recovering_ || !record_) return;
   recovering_ = true;
-  actions_.push_back(Interrupted{});
+  actions_.emplace_back(Interrupted{});
   tell_all();
   evaluate();
 }
@@ -275,7 +275,7 @@ void Membership::tell(Uid to, const Report& report) {
   const auto [last, first] = told_.try_emplace(to, told);
   if (!first && last->second == told) return;
   last->second = told;
-  actions_.push_back(SendReport{to, report});
+  actions_.emplace_back(SendReport{to, report});
 }
 
 void Membership::report(Uid from, const Report& report) {
@@ -289,7 +289,7 @@ void Membership::report(Uid from, const Report& report) {
     const bool takes_part = !report.own.members.empty();
     if (known_->find(self_) != nullptr && takes_part) return take_part(from, report);
     if (report.record.find(self_) != nullptr) {
-      actions_.push_back(SendReport{from, own_report()});
+      actions_.emplace_back(SendReport{from, own_report()});
     }
   } else if (report.record.recovery > record_->recovery) {
     if (applied_ == kNoState && report.record.find(self_) != nullptr) {
@@ -329,7 +329,7 @@ void Membership::answer_late(Uid to) {
     // Older than any record of this recovery: one that takes it in may be on its way.
     answer.record.recovery = known_->recovery;
   }
-  actions_.push_back(SendCommit{to, answer});
+  actions_.emplace_back(SendCommit{to, answer});
 }
 
 // The record whose living members go on. If all members of the newest are dead, those who had left
@@ -365,7 +365,7 @@ void Membership::evaluate() {
   const Record record = basis();
   if (record.find(self_) == nullptr || !all_reported(record)) return;
   const Commit decision = decide(record);
-  for (const auto& [uid, report] : reports_) actions_.push_back(SendCommit{uid, decision});
+  for (const auto& [uid, report] : reports_) actions_.emplace_back(SendCommit{uid, decision});
   commit(self_, decision);
 }
 
@@ -414,10 +414,10 @@ void Membership::commit(Uid from, const Commit& commit) {
     // recovery still, and take us in.
     // Passed on, since its sender may be dead to one that waits for us.
     for (const auto& [uid, report] : reports_) {
-      if (from != self_) actions_.push_back(SendCommit{uid, commit});
+      if (from != self_) actions_.emplace_back(SendCommit{uid, commit});
     }
     leave_record(false);
-    actions_.push_back(Stranded{});
+    actions_.emplace_back(Stranded{});
   } else if (commit.record.find(self_) == nullptr) {
     last_commit_ = commit;
     known_ = commit.record;
@@ -432,7 +432,7 @@ void Membership::commit(Uid from, const Commit& commit) {
     } else {
       next_ = commit.plan;
     }
-    actions_.push_back(Resume{commit, behind});
+    actions_.emplace_back(Resume{commit, behind});
     look_for_dead();
   }
   for (const auto& [uid, later] : early) report(uid, later);

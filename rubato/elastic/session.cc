@@ -344,6 +344,7 @@ void Session::on_dead(Uid peer) {
   feeds_.erase(peer);
   said_ready_.erase(peer);
   early_data_.erase(peer);
+  discarded_.erase(peer);
   membership_.dead(peer);
   perform_actions();
   look_joined();

@@ -54,7 +54,7 @@ class LineCutter {
   void feed(std::string_view bytes, const Line& line) {
     for (const char byte : bytes) {
       if (byte == '\n' || pending_.size() >= kLongestLine) {
-        line(std::string_view(pending_));
+        line(pending_);
         pending_.clear();
         returned_ = false;
       }
@@ -71,7 +71,7 @@ class LineCutter {
   // What stands there without an end.
   template <class Line>
   void finish(const Line& line) {
-    if (!pending_.empty()) line(std::string_view(pending_));
+    if (!pending_.empty()) line(pending_);
     pending_.clear();
   }
 

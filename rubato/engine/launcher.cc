@@ -516,7 +516,7 @@ void Launcher::show_progress() {
   console_.terminal() ? console_.status(progress_text()) : say(progress_text());
 }
 
-void Launcher::log(const std::string& event, Json fields) {
+void Launcher::log(const std::string& event, const Json& fields) {
   if (log_ == nullptr) return;
   Json line = {{"time", wall_clock()}, {"event", event}};
   line.update(fields);

@@ -90,7 +90,7 @@ class Launcher {
   void show_notice(Uid uid, const wire::Notice& notice);
   void show_progress();
   [[nodiscard]] std::string progress_text() const;
-  void log(const std::string& event, Json fields);
+  void log(const std::string& event, const Json& fields);
   void print_summary();
 
   LauncherOptions options_;

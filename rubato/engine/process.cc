@@ -166,7 +166,7 @@ Result<int> free_port() {
   if (!listener) return listener.error();
   const auto address = wire::address_of(*listener);
   if (!address) return address.error();
-  const auto port = parse_integer(std::string_view(*address).substr(address->rfind(':') + 1));
+  const auto port = parse_integer(address->substr(address->rfind(':') + 1));
   CHECK(port.has_value());
   return static_cast<int>(*port);
 }

@@ -40,7 +40,8 @@ Result<std::vector<Json>> FrameReader::feed(std::string_view bytes) {
   std::vector<Json> messages;
   std::size_t at = 0;
   while (pending_.size() - at >= kLengthBytes) {
-    const std::string_view rest = std::string_view(pending_).substr(at);
+    std::string_view rest = pending_;
+    rest.remove_prefix(at);
     const std::size_t length = length_at(rest);
     if (length > kLargestFrame) {
       return Error{fmt::format("message of {} bytes; the limit is {}", length, kLargestFrame)};
