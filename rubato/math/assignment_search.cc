@@ -1,7 +1,9 @@
 #include "rubato/math/assignment_search.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "rubato/base/check.h"
@@ -12,19 +14,18 @@ namespace {
 
 using RowId = std::uint32_t;
 
-// Rates of the mutations, as published where it has them.
-constexpr double kPutBack = 0.1;    // of a row
-constexpr double kDropRow = 0.1;    // of a row: some of its shares may go ...
-constexpr double kDropShare = 0.1;  // ... each with this chance
-constexpr double kReplaceAgain = 0.5;
+// A tenth of the rows are put back, and of another tenth each share is dropped with this chance, as
+// published; the further moves are ours, and so is the chance that one more follows.
+constexpr double kDropShare = 0.1;
+constexpr double kAnotherMove = 0.5;
 
-// The places of events of chance `p` among so many trials, jumping over those that do not happen.
+// The places of events of chance kChance among so many trials, jumping over those that do not
+// happen. The lengths of jumps are looked up: 4,096 quantiles of their distribution.
 class Jumps {
  public:
-  Jumps(double p, std::size_t trials, Random& random)
-      : scale_(1 / std::log1p(-p)), trials_(trials), random_(random) {
-    jump();
-  }
+  static constexpr double kChance = 0.1;
+
+  Jumps(std::size_t trials, Random& random) : trials_(trials), random_(random) { jump(); }
   [[nodiscard]] bool done() const { return at_ >= trials_; }
   [[nodiscard]] std::size_t at() const { return at_; }
   void next() {
@@ -33,44 +34,55 @@ class Jumps {
   }
 
  private:
-  void jump() {
-    const double skip = std::log1p(-random_.uniform()) * scale_;
-    at_ = skip < static_cast<double>(trials_ - std::min(at_, trials_))
-              ? at_ + static_cast<std::size_t>(skip)
-              : trials_;
+  static constexpr std::size_t kQuantiles = 4096;
+  static const std::array<std::uint8_t, kQuantiles>& lengths() {
+    static const auto table = [] {
+      std::array<std::uint8_t, kQuantiles> made{};
+      for (std::size_t i = 0; i < kQuantiles; ++i) {
+        const double share = (static_cast<double>(i) + 0.5) / kQuantiles;
+        made[i] = static_cast<std::uint8_t>(std::log1p(-share) / std::log1p(-kChance));
+      }
+      return made;
+    }();
+    return table;
   }
-  double scale_;
+  void jump() { at_ += lengths_[random_.next() >> 52U]; }
+
   std::size_t trials_;
   Random& random_;
+  const std::array<std::uint8_t, kQuantiles>& lengths_ = lengths();
   std::size_t at_ = 0;
 };
 
 // Rows of all solutions, each stored once and never changed.
 class RowStore {
  public:
-  struct Stored {
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-    int units = 0;
+  struct Value {
     double worth = 0;
     std::uint64_t hash = 0;
   };
 
-  [[nodiscard]] const Stored& info(RowId id) const { return rows_[id]; }
+  [[nodiscard]] const Value& value(RowId id) const { return values_[id]; }
   [[nodiscard]] std::span<const Share> shares(RowId id) const {
-    return {shares_.data() + rows_[id].first, rows_[id].count};
+    return {shares_.data() + extents_[id].first, extents_[id].count};
   }
-  RowId add(std::span<const Share> shares, int units, double worth, std::uint64_t hash) {
-    const auto id = static_cast<RowId>(rows_.size());
-    rows_.push_back({static_cast<std::uint32_t>(shares_.size()),
-                     static_cast<std::uint32_t>(shares.size()), units, worth, hash});
+  RowId add(std::span<const Share> shares, const Value& value) {
+    const auto id = static_cast<RowId>(values_.size());
+    extents_.push_back(
+        {static_cast<std::uint32_t>(shares_.size()), static_cast<std::uint32_t>(shares.size())});
+    values_.push_back(value);
     shares_.insert(shares_.end(), shares.begin(), shares.end());
     return id;
   }
-  [[nodiscard]] std::size_t size() const { return rows_.size(); }
+  [[nodiscard]] std::size_t size() const { return values_.size(); }
 
  private:
-  std::vector<Stored> rows_;
+  struct Extent {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+  std::vector<Extent> extents_;
+  std::vector<Value> values_;
   std::vector<Share> shares_;
 };
 
@@ -94,7 +106,8 @@ class Search {
         random_(options.seed),
         free_(problem.capacity.size()),
         spanning_(problem.capacity.size()),
-        edit_of_(problem.present.size(), kNone) {
+        edit_of_(problem.present.size(), kNone),
+        there_(problem.capacity.size()) {
     CHECK(options.population >= 1 && options.generations >= 0);
     for (std::size_t row = 0; row < rows(); ++row) {
       present_.push_back(store(row, problem.present[row]));
@@ -140,7 +153,7 @@ class Search {
     ++evaluated_;
     const double worth = problem_.worth(
         {row, static_cast<int>(shares.size()), units, shares == problem_.present[row]});
-    return store_.add(shares, units, worth, hash);
+    return store_.add(shares, {worth, hash});
   }
 
   // ---- a child in the making: shared rows, and those that are being changed ----
@@ -160,22 +173,13 @@ class Search {
     if (edit_of_[row] == kNone) return store_.shares(child_.rows[row]);
     return edit_[edit_of_[row]].shares;
   }
-  void replace(std::size_t row, RowId id) {
-    if (edit_of_[row] != kNone) {
-      const auto is = store_.shares(id);
-      edit_[edit_of_[row]].shares.assign(is.begin(), is.end());
-    } else {
-      child_.rows[row] = id;
-    }
-  }
 
-  // Adds what is missing or takes away (units < 0) on a bin.
-  static void change(Shares& shares, int bin, int units) {
+  // Adds units on a bin.
+  static void add(Shares& shares, int bin, int units) {
     auto at = std::lower_bound(shares.begin(), shares.end(), bin,
                                [](const Share& share, int b) { return share.bin < b; });
     if (at == shares.end() || at->bin != bin) at = shares.insert(at, {bin, 0});
     at->units += units;
-    if (at->units == 0) shares.erase(at);
   }
   static int units_of(std::span<const Share> shares) {
     int units = 0;
@@ -183,42 +187,40 @@ class Search {
     return units;
   }
 
-  // Cuts a row to what it can use, from shares in random order.
-  void cut_to_usable(std::size_t row, Shares& shares) {
-    const int units = units_of(shares);
-    int surplus = units - problem_.usable(row, units);
-    while (surplus > 0) {
-      const auto at = static_cast<std::ptrdiff_t>(random_.below(shares.size()));
-      const int taken = std::min(surplus, (shares.begin() + at)->units);
-      surplus -= taken;
-      (shares.begin() + at)->units -= taken;
-      if ((shares.begin() + at)->units == 0) shares.erase(shares.begin() + at);
-    }
-  }
+  // ---- room: kept up to date while a child changes ----
 
-  void count_free() {
+  int& free_at(const Share& share) { return free_[static_cast<std::size_t>(share.bin)]; }
+  void give_room(std::span<const Share> shares) {
+    for (const auto& share : shares) free_at(share) += share.units;
+  }
+  void take_room(std::span<const Share> shares) {
+    for (const auto& share : shares) free_at(share) -= share.units;
+  }
+  void count_room() {
     std::copy(problem_.capacity.begin(), problem_.capacity.end(), free_.begin());
-    for (std::size_t row = 0; row < rows(); ++row) {
-      for (const auto& share : shares(row))
-        free_[static_cast<std::size_t>(share.bin)] -= share.units;
-    }
+    for (const RowId id : child_.rows) take_room(store_.shares(id));
   }
 
   // ---- mutation ----
 
   void put_back() {
-    for (Jumps jump(kPutBack, rows(), random_); !jump.done(); jump.next()) {
-      if (present_usable_[jump.at()]) replace(jump.at(), present_[jump.at()]);
+    for (Jumps jump(rows(), random_); !jump.done(); jump.next()) {
+      const std::size_t row = jump.at();
+      if (!present_usable_[row] || child_.rows[row] == present_[row]) continue;
+      give_room(store_.shares(child_.rows[row]));
+      child_.rows[row] = present_[row];
+      take_room(store_.shares(child_.rows[row]));
     }
   }
 
   void drop_shares() {
-    for (Jumps jump(kDropRow, rows(), random_); !jump.done(); jump.next()) {
-      const auto now = shares(jump.at());
-      for (std::size_t i = now.size(); i-- > 0;) {
+    for (Jumps jump(rows(), random_); !jump.done(); jump.next()) {
+      for (std::size_t i = shares(jump.at()).size(); i-- > 0;) {
         if (random_.uniform() >= kDropShare) continue;
-        Shares& shares = edit(jump.at());
-        shares.erase(shares.begin() + static_cast<std::ptrdiff_t>(i));
+        Shares& changed = edit(jump.at());
+        const auto dropped = changed.begin() + static_cast<std::ptrdiff_t>(i);
+        free_at(*dropped) += dropped->units;
+        changed.erase(dropped);
       }
     }
   }
@@ -226,18 +228,21 @@ class Search {
   // On each bin with room, about one row of all and one of those that are there get more, up to
   // the whole bin; repair decides who gives way.
   void raise_shares() {
-    present_at_.resize(bins());
-    for (std::size_t bin = 0; bin < bins(); ++bin) present_at_[bin].clear();
+    roomy_.clear();
+    for (std::size_t bin = 0; bin < bins(); ++bin) {
+      if (free_[bin] > 0) roomy_.push_back(bin);
+    }
+    if (roomy_.empty()) return;
+    for (const std::size_t bin : roomy_) there_[bin].clear();
     for (std::size_t row = 0; row < rows(); ++row) {
       for (const auto& share : shares(row)) {
-        const auto bin = static_cast<std::size_t>(share.bin);
-        if (free_[bin] > 0) present_at_[bin].push_back(static_cast<std::uint32_t>(row));
+        if (free_at(share) > 0)
+          there_[static_cast<std::size_t>(share.bin)].push_back(static_cast<std::uint32_t>(row));
       }
     }
-    for (std::size_t bin = 0; bin < bins(); ++bin) {
-      if (free_[bin] <= 0) continue;
+    for (const std::size_t bin : roomy_) {
       raise(random_.below(rows()), bin);
-      const auto& there = present_at_[bin];
+      const auto& there = there_[bin];
       if (!there.empty()) raise(there[random_.below(there.size())], bin);
     }
   }
@@ -249,15 +254,16 @@ class Search {
     const int room = problem_.capacity[bin] - has;
     if (room <= 0) return;
     const int more = static_cast<int>(random_.below(static_cast<std::uint64_t>(room) + 1));
-    if (more > 0) change(edit(row), static_cast<int>(bin), more);
+    if (more == 0) return;
+    add(edit(row), static_cast<int>(bin), more);
+    free_[bin] -= more;
   }
 
   // Takes a row up and puts it down with another number of units on the fewest bins.
   void place_again() {
     const std::size_t row = random_.below(rows());
-    const auto before = shares(row);
-    const int had = units_of(before);
-    for (const auto& share : before) free_[static_cast<std::size_t>(share.bin)] += share.units;
+    const int had = units_of(shares(row));
+    give_room(shares(row));
     const int wish = problem_.usable(row, wished_units(row, had));
     Shares& after = edit(row);
     after.clear();
@@ -265,9 +271,6 @@ class Search {
   }
 
   int wished_units(std::size_t row, int had) {
-    int room = 0;
-    for (const int free : free_) room += std::max(free, 0);
-    const int most = problem_.usable(row, std::max(room, 1));
     switch (random_.below(6)) {
       case 0:
         return had + 1;
@@ -278,8 +281,12 @@ class Search {
       case 3:
         return std::max(had, 1);
       default:
-        return 1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(std::max(most, 1))));
+        break;
     }
+    int room = 0;
+    for (const int free : free_) room += std::max(free, 0);
+    const int most = std::max(problem_.usable(row, std::max(room, 1)), 1);
+    return 1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(most)));
   }
 
   // On the bin with the least room that is enough; else fills the emptiest bins. Where all is full
@@ -290,7 +297,7 @@ class Search {
       const int room = free_[bin] > 0 ? free_[bin] : problem_.capacity[bin];
       const int taken = std::min(units, room);
       if (taken <= 0) return;
-      change(shares, static_cast<int>(bin), taken);
+      add(shares, static_cast<int>(bin), taken);
       free_[bin] -= taken;
       units -= taken;
     }
@@ -299,25 +306,52 @@ class Search {
   std::size_t tightest_or_emptiest(int units) {
     const std::size_t first = random_.below(bins());
     std::size_t tightest = bins();
+    int least_room = std::numeric_limits<int>::max();
     std::size_t emptiest = first;
-    for (std::size_t i = 0; i < bins(); ++i) {
-      const std::size_t bin = first + i < bins() ? first + i : first + i - bins();
-      if (free_[bin] >= units && (tightest == bins() || free_[bin] < free_[tightest]))
+    const auto look_from_to = [&](std::size_t from, std::size_t to) {
+      for (std::size_t bin = from; bin < to && least_room > units; ++bin) {
+        const int room = free_[bin];
+        if (room > free_[emptiest]) emptiest = bin;
+        if (room < units || room >= least_room) continue;
+        least_room = room;
         tightest = bin;
-      if (free_[bin] > free_[emptiest]) emptiest = bin;
-    }
+      }
+    };
+    look_from_to(first, bins());
+    look_from_to(0, first);
     return tightest != bins() ? tightest : emptiest;
+  }
+
+  // A row hands units on one of its bins over to another row, if possible to one that has none.
+  void hand_over() {
+    const std::size_t giver = random_.below(rows());
+    if (shares(giver).empty()) return;
+    const std::size_t taker = random_taker();
+    if (taker == giver) return;
+    const std::size_t at = random_.below(shares(giver).size());
+    Shares& given = edit(giver);
+    const int bin = given[at].bin;
+    const int units =
+        1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(given[at].units)));
+    given[at].units -= units;
+    if (given[at].units == 0) given.erase(given.begin() + static_cast<std::ptrdiff_t>(at));
+    add(edit(taker), bin, units);
+  }
+
+  std::size_t random_taker() {
+    constexpr int kTries = 4;
+    std::size_t taker = random_.below(rows());
+    for (int i = 1; i < kTries && !shares(taker).empty(); ++i) taker = random_.below(rows());
+    return taker;
   }
 
   void mutate() {
     put_back();
     drop_shares();
-    count_free();
     raise_shares();
-    count_free();
     do {
-      place_again();
-    } while (random_.uniform() < kReplaceAgain);
+      random_.below(2) == 0 ? place_again() : hand_over();
+    } while (random_.uniform() < kAnotherMove);
   }
 
   // ---- repair ----
@@ -325,40 +359,62 @@ class Search {
   void repair() {
     for (std::size_t i = 0; i < edits_; ++i) cut_to_usable(edit_[i].row, edit_[i].shares);
     if (problem_.one_spanning_row) keep_first_spanning();
+    if (std::all_of(free_.begin(), free_.end(), [](int free) { return free >= 0; })) return;
     std::copy(problem_.capacity.begin(), problem_.capacity.end(), free_.begin());
     for (std::size_t row = 0; row < rows(); ++row) {
-      for (const auto& share : shares(row)) {
-        if (share.units > free_[static_cast<std::size_t>(share.bin)]) {
-          cut_to_room(row);
-          break;
-        }
-      }
-      for (const auto& share : shares(row))
-        free_[static_cast<std::size_t>(share.bin)] -= share.units;
+      const auto now = shares(row);
+      const bool fits = std::all_of(now.begin(), now.end(), [&](const Share& share) {
+        return share.units <= free_at(share);
+      });
+      if (!fits) cut_to_room(row);
+      take_room(shares(row));
     }
   }
 
   void cut_to_room(std::size_t row) {
-    Shares& shares = edit(row);
-    for (auto& share : shares)
-      share.units = std::min(share.units, free_[static_cast<std::size_t>(share.bin)]);
-    std::erase_if(shares, [](const Share& share) { return share.units <= 0; });
-    cut_to_usable(row, shares);
+    Shares& cut = edit(row);
+    for (auto& share : cut) share.units = std::min(share.units, free_at(share));
+    std::erase_if(cut, [](const Share& share) { return share.units <= 0; });
+    const int units = units_of(cut);
+    cut_down(cut, units - problem_.usable(row, units));
+  }
+
+  // Cuts a row to what it can use.
+  void cut_to_usable(std::size_t row, Shares& shares) {
+    const int units = units_of(shares);
+    const int surplus = units - problem_.usable(row, units);
+    if (surplus == 0) return;
+    give_room(shares);
+    cut_down(shares, surplus);
+    take_room(shares);
+  }
+
+  // From shares in random order.
+  void cut_down(Shares& shares, int surplus) {
+    while (surplus > 0) {
+      const auto at = shares.begin() + static_cast<std::ptrdiff_t>(random_.below(shares.size()));
+      const int taken = std::min(surplus, at->units);
+      surplus -= taken;
+      at->units -= taken;
+      if (at->units == 0) shares.erase(at);
+    }
   }
 
   void keep_first_spanning() {
     for (std::size_t bin = 0; bin < bins(); ++bin)
       spanning_[bin] = !problem_.spanned.empty() && problem_.spanned[bin];
+    const auto taken = [&](const Share& share) {
+      return spanning_[static_cast<std::size_t>(share.bin)] != 0;
+    };
     for (std::size_t row = 0; row < rows(); ++row) {
       const auto now = shares(row);
       if (now.size() < 2) continue;
-      const auto taken = [&](const Share& share) {
-        return spanning_[static_cast<std::size_t>(share.bin)] != 0;
-      };
       if (std::any_of(now.begin(), now.end(), taken)) {
-        Shares& shares = edit(row);
-        std::erase_if(shares, taken);
-        cut_to_usable(row, shares);
+        Shares& cut = edit(row);
+        give_room(cut);
+        std::erase_if(cut, taken);
+        take_room(cut);
+        cut_to_usable(row, cut);
       }
       if (shares(row).size() < 2) continue;
       for (const auto& share : shares(row)) spanning_[static_cast<std::size_t>(share.bin)] = 1;
@@ -379,8 +435,9 @@ class Search {
     child_.worth = 0;
     child_.hash = 0;
     for (const RowId id : child_.rows) {
-      child_.worth += store_.info(id).worth;
-      child_.hash += store_.info(id).hash;
+      const auto& value = store_.value(id);
+      child_.worth += value.worth;
+      child_.hash += value.hash;
     }
   }
 
@@ -395,11 +452,17 @@ class Search {
 
   void begin(std::span<const Assignment> start) {
     child_.rows = present_;
+    count_room();
     keep_child();
     for (const auto& assignment : start) {
       CHECK(assignment.rows.size() == rows());
       child_.rows = present_;
-      for (std::size_t row = 0; row < rows(); ++row) edit(row) = assignment.rows[row];
+      count_room();
+      for (std::size_t row = 0; row < rows(); ++row) {
+        give_room(shares(row));
+        edit(row) = assignment.rows[row];
+        take_room(shares(row));
+      }
       keep_child();
     }
     keep_best(population_);
@@ -431,6 +494,7 @@ class Search {
       std::swap(child_.rows, child.rows);
       child_.rows.assign(first.rows.begin(), first.rows.begin() + point);
       child_.rows.insert(child_.rows.end(), second.rows.begin() + point, second.rows.end());
+      count_room();
       mutate();
       finish_child();
       std::swap(child, child_);
@@ -455,14 +519,11 @@ class Search {
   // Forgets the rows of solutions that did not survive.
   void compact_if_large() {
     const std::size_t used = population_.size() * rows();
-    if (store_.size() < 4 * used + 100'000) return;
+    if (store_.size() < 4 * used + 10'000) return;
     RowStore fresh;
     std::vector<RowId> moved(store_.size(), kNone);
     const auto move = [&](RowId& id) {
-      if (moved[id] == kNone) {
-        const auto& info = store_.info(id);
-        moved[id] = fresh.add(store_.shares(id), info.units, info.worth, info.hash);
-      }
+      if (moved[id] == kNone) moved[id] = fresh.add(store_.shares(id), store_.value(id));
       id = moved[id];
     };
     for (auto& id : present_) move(id);
@@ -495,10 +556,11 @@ class Search {
   Solution child_;
   std::vector<Edit> edit_;  // the first edits_ of them are in use
   std::size_t edits_ = 0;
-  std::vector<int> free_;                               // by bin; below 0 where too much is given
-  std::vector<char> spanning_;                          // by bin
-  std::vector<std::uint32_t> edit_of_;                  // by row
-  std::vector<std::vector<std::uint32_t>> present_at_;  // by bin
+  std::vector<int> free_;                          // by bin; below 0 where too much is given
+  std::vector<char> spanning_;                     // by bin
+  std::vector<std::uint32_t> edit_of_;             // by row
+  std::vector<std::size_t> roomy_;                 // bins
+  std::vector<std::vector<std::uint32_t>> there_;  // by roomy bin: rows there
 };
 
 }  // namespace

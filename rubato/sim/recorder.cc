@@ -46,6 +46,11 @@ void Recorder::advance(Time now) {
   sums_.queue += passed * waiting;
   sums_.busy += passed * busy_;
   sums_.efficiency += passed * speedups_;
+  if (advice_ && active_ > 0) {
+    sums_.utility += passed * advice_->utility;
+    sums_.advised_nodes += passed * advice_->nodes;
+    sums_.advised += passed;
+  }
   if (options_.timeline) {
     const double gpus = cluster_.installed();
     series_.add(now_, now,
@@ -78,6 +83,11 @@ void Recorder::allocation(Time now, JobId job, const Allocation& gpus, WorkRate 
     if (!record.start) record.start = now;
   }
   change_held(now, job, gpus, speedup);
+}
+
+void Recorder::advised(Time now, const Advice& advice) {
+  advance(now);
+  advice_ = advice;
 }
 
 void Recorder::changed(const Change& change) {
@@ -216,6 +226,10 @@ Metrics Recorder::metrics() const {
     m.avg_queue_length = until_last_end_.queue / span;
     m.gpu_busy = until_last_end_.busy / (span * cluster_.installed());
     m.cluster_efficiency = until_last_end_.efficiency / (span * cluster_.installed());
+  }
+  if (until_last_end_.advised > 0) {
+    m.utility = until_last_end_.utility / until_last_end_.advised;
+    m.advised_nodes = until_last_end_.advised_nodes / until_last_end_.advised;
   }
   m.preemptions = preemptions_;
   m.resizes = resizes_;

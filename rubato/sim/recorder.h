@@ -23,6 +23,7 @@ struct Metrics {
   double avg_queue_length = 0;
   double gpu_busy = 0;
   double cluster_efficiency = 0;
+  std::optional<double> utility, advised_nodes;  // of policies that advise
   std::size_t deadlines_total = 0, deadlines_met = 0;
   std::optional<double> ftf_mean, ftf_max;
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
@@ -64,6 +65,8 @@ class Recorder {
   // The job's GPUs are these from now on; `rate` is its speed on them.
   void allocation(Time now, JobId job, const Allocation& gpus, WorkRate rate);
   void changed(const Change& change);
+  // What the policy says of the cluster's size, until it says something else.
+  void advised(Time now, const Advice& advice);
   void finished(Time now, JobId job);
   void failed(Time now, JobId job);
 
@@ -97,9 +100,11 @@ class Recorder {
   Time last_end_ = kStart;
   int active_ = 0, running_ = 0, busy_ = 0;
   double speedups_ = 0;
+  std::optional<Advice> advice_;
   double active_seconds_ = 0;
   struct Sums {  // over time
     double queue = 0, busy = 0, efficiency = 0;
+    double utility = 0, advised_nodes = 0, advised = 0;  // while there were jobs and advice
   };
   Sums sums_;
   Sums until_last_end_;  // what comes after the makespan does not count in its means
