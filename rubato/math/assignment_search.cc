@@ -1,9 +1,9 @@
 #include "rubato/math/assignment_search.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "rubato/base/check.h"
@@ -15,43 +15,28 @@ namespace {
 using RowId = std::uint32_t;
 
 // A tenth of the rows are put back, and of another tenth each share is dropped with this chance, as
-// published; the further moves are ours, and so is the chance that one more follows.
+// published, but of no more than so many rows: a child of a thousand rows that changed a tenth of
+// them would seldom be better than its parents. The further moves are ours, and so is the chance
+// that one more follows.
+constexpr double kTouched = 0.1;
+constexpr double kMostTouched = 4;
 constexpr double kDropShare = 0.1;
 constexpr double kAnotherMove = 0.5;
 
-// The places of events of chance kChance among so many trials, jumping over those that do not
-// happen. The lengths of jumps are looked up: 4,096 quantiles of their distribution.
-class Jumps {
+// How far to jump to the next of rare events, by 4,096 quantiles of that distribution.
+class JumpTable {
  public:
-  static constexpr double kChance = 0.1;
-
-  Jumps(std::size_t trials, Random& random) : trials_(trials), random_(random) { jump(); }
-  [[nodiscard]] bool done() const { return at_ >= trials_; }
-  [[nodiscard]] std::size_t at() const { return at_; }
-  void next() {
-    ++at_;
-    jump();
+  explicit JumpTable(double chance) : lengths_(kQuantiles) {
+    for (std::size_t i = 0; i < kQuantiles; ++i) {
+      const double share = (static_cast<double>(i) + 0.5) / kQuantiles;
+      lengths_[i] = static_cast<std::uint32_t>(std::log1p(-share) / std::log1p(-chance));
+    }
   }
+  [[nodiscard]] std::size_t draw(Random& random) const { return lengths_[random.next() >> 52U]; }
 
  private:
   static constexpr std::size_t kQuantiles = 4096;
-  static const std::array<std::uint8_t, kQuantiles>& lengths() {
-    static const auto table = [] {
-      std::array<std::uint8_t, kQuantiles> made{};
-      for (std::size_t i = 0; i < kQuantiles; ++i) {
-        const double share = (static_cast<double>(i) + 0.5) / kQuantiles;
-        made[i] = static_cast<std::uint8_t>(std::log1p(-share) / std::log1p(-kChance));
-      }
-      return made;
-    }();
-    return table;
-  }
-  void jump() { at_ += lengths_[random_.next() >> 52U]; }
-
-  std::size_t trials_;
-  Random& random_;
-  const std::array<std::uint8_t, kQuantiles>& lengths_ = lengths();
-  std::size_t at_ = 0;
+  std::vector<std::uint32_t> lengths_;
 };
 
 // Rows of all solutions, each stored once and never changed.
@@ -104,6 +89,7 @@ class Search {
       : problem_(problem),
         options_(options),
         random_(options.seed),
+        jumps_(std::min(kTouched, kMostTouched / static_cast<double>(rows() + 1))),
         free_(problem.capacity.size()),
         spanning_(problem.capacity.size()),
         edit_of_(problem.present.size(), kNone),
@@ -113,7 +99,8 @@ class Search {
       present_.push_back(store(row, problem.present[row]));
       none_.push_back(store(row, {}));
       const int units = units_of(problem.present[row]);
-      present_usable_.push_back(problem.usable(row, units) == units);
+      // A row that has nothing now is not put back to nothing: it would lose most.
+      put_back_.push_back(units > 0 && problem.usable(row, units) == units);
     }
   }
 
@@ -203,10 +190,9 @@ class Search {
 
   // ---- mutation ----
 
-  void put_back() {
-    for (Jumps jump(rows(), random_); !jump.done(); jump.next()) {
-      const std::size_t row = jump.at();
-      if (!present_usable_[row] || child_.rows[row] == present_[row]) continue;
+  void put_rows_back() {
+    for (std::size_t row = jumps_.draw(random_); row < rows(); row += 1 + jumps_.draw(random_)) {
+      if (!put_back_[row] || child_.rows[row] == present_[row]) continue;
       give_room(store_.shares(child_.rows[row]));
       child_.rows[row] = present_[row];
       take_room(store_.shares(child_.rows[row]));
@@ -214,10 +200,10 @@ class Search {
   }
 
   void drop_shares() {
-    for (Jumps jump(rows(), random_); !jump.done(); jump.next()) {
-      for (std::size_t i = shares(jump.at()).size(); i-- > 0;) {
+    for (std::size_t row = jumps_.draw(random_); row < rows(); row += 1 + jumps_.draw(random_)) {
+      for (std::size_t i = shares(row).size(); i-- > 0;) {
         if (random_.uniform() >= kDropShare) continue;
-        Shares& changed = edit(jump.at());
+        Shares& changed = edit(row);
         const auto dropped = changed.begin() + static_cast<std::ptrdiff_t>(i);
         free_at(*dropped) += dropped->units;
         changed.erase(dropped);
@@ -346,7 +332,7 @@ class Search {
   }
 
   void mutate() {
-    put_back();
+    put_rows_back();
     drop_shares();
     raise_shares();
     do {
@@ -465,7 +451,51 @@ class Search {
       }
       keep_child();
     }
+    for (const bool by_taking : {false, true}) begin_with_all_served(by_taking);
     keep_best(population_);
+  }
+
+  // The present state, and each row that has nothing gets the least it can use: where there is room
+  // or, by taking, from the row that has most.
+  void begin_with_all_served(bool by_taking) {
+    child_.rows = present_;
+    count_room();
+    for (std::size_t row = 0; row < rows(); ++row) {
+      if (!shares(row).empty()) continue;
+      const int least = least_usable(row);
+      int room = 0;
+      for (const int free : free_) room += std::max(free, 0);
+      if (least > 0 && least <= room) {
+        put_down(edit(row), least);
+      } else if (by_taking && least == 1) {
+        take_from_richest(row);
+      }
+    }
+    keep_child();
+  }
+
+  [[nodiscard]] int least_usable(std::size_t row) const {
+    const int all = std::accumulate(problem_.capacity.begin(), problem_.capacity.end(), 0);
+    for (int units = 1; units <= all; ++units) {
+      if (problem_.usable(row, units) == units) return units;
+    }
+    return 0;
+  }
+
+  void take_from_richest(std::size_t taker) {
+    std::size_t richest = taker;
+    int most = 1;
+    for (std::size_t row = 0; row < rows(); ++row) {
+      const int units = units_of(shares(row));
+      if (units <= most || problem_.usable(row, units - 1) != units - 1) continue;
+      most = units;
+      richest = row;
+    }
+    if (richest == taker) return;
+    Shares& given = edit(richest);
+    const int bin = given.back().bin;
+    if (--given.back().units == 0) given.pop_back();
+    add(edit(taker), bin, 1);
   }
 
   // A present state may break a limit, too, if a bin has gone.
@@ -547,9 +577,10 @@ class Search {
   const AssignmentProblem& problem_;
   const AssignmentSearchOptions& options_;
   Random random_;
+  JumpTable jumps_;
   RowStore store_;
   std::vector<RowId> present_, none_;  // by row
-  std::vector<bool> present_usable_;   // by row; not if what it may use has shrunk
+  std::vector<bool> put_back_;         // by row: whether it may be
   std::vector<Solution> population_, children_;
   std::size_t evaluated_ = 0;
 
