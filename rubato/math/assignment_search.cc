@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "rubato/base/check.h"
@@ -12,65 +14,60 @@ namespace {
 
 using RowId = std::uint32_t;
 
-// Rates of the mutations, as published where it has them.
-constexpr double kPutBack = 0.1;    // of a row
-constexpr double kDropRow = 0.1;    // of a row: some of its shares may go ...
-constexpr double kDropShare = 0.1;  // ... each with this chance
-constexpr double kReplaceAgain = 0.5;
+// A tenth of the rows are put back, and of another tenth each share is dropped with this chance, as
+// published, but of no more than so many rows: a child of a thousand rows that changed a tenth of
+// them would seldom be better than its parents. The further moves are ours, and so is the chance
+// that one more follows.
+constexpr double kTouched = 0.1;
+constexpr double kMostTouched = 4;
+constexpr double kDropShare = 0.1;
+constexpr double kAnotherMove = 0.5;
 
-// The places of events of chance `p` among so many trials, jumping over those that do not happen.
-class Jumps {
+// How far to jump to the next of rare events, by 4,096 quantiles of that distribution.
+class JumpTable {
  public:
-  Jumps(double p, std::size_t trials, Random& random)
-      : scale_(1 / std::log1p(-p)), trials_(trials), random_(random) {
-    jump();
+  explicit JumpTable(double chance) : lengths_(kQuantiles) {
+    for (std::size_t i = 0; i < kQuantiles; ++i) {
+      const double share = (static_cast<double>(i) + 0.5) / kQuantiles;
+      lengths_[i] = static_cast<std::uint32_t>(std::log1p(-share) / std::log1p(-chance));
+    }
   }
-  [[nodiscard]] bool done() const { return at_ >= trials_; }
-  [[nodiscard]] std::size_t at() const { return at_; }
-  void next() {
-    ++at_;
-    jump();
-  }
+  [[nodiscard]] std::size_t draw(Random& random) const { return lengths_[random.next() >> 52U]; }
 
  private:
-  void jump() {
-    const double skip = std::log1p(-random_.uniform()) * scale_;
-    at_ = skip < static_cast<double>(trials_ - std::min(at_, trials_))
-              ? at_ + static_cast<std::size_t>(skip)
-              : trials_;
-  }
-  double scale_;
-  std::size_t trials_;
-  Random& random_;
-  std::size_t at_ = 0;
+  static constexpr std::size_t kQuantiles = 4096;
+  std::vector<std::uint32_t> lengths_;
 };
 
 // Rows of all solutions, each stored once and never changed.
 class RowStore {
  public:
-  struct Stored {
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-    int units = 0;
+  struct Value {
     double worth = 0;
     std::uint64_t hash = 0;
   };
 
-  [[nodiscard]] const Stored& info(RowId id) const { return rows_[id]; }
+  [[nodiscard]] const Value& value(RowId id) const { return values_[id]; }
   [[nodiscard]] std::span<const Share> shares(RowId id) const {
-    return {shares_.data() + rows_[id].first, rows_[id].count};
+    return {shares_.data() + extents_[id].first, extents_[id].count};
   }
-  RowId add(std::span<const Share> shares, int units, double worth, std::uint64_t hash) {
-    const auto id = static_cast<RowId>(rows_.size());
-    rows_.push_back({static_cast<std::uint32_t>(shares_.size()),
-                     static_cast<std::uint32_t>(shares.size()), units, worth, hash});
+  RowId add(std::span<const Share> shares, const Value& value) {
+    const auto id = static_cast<RowId>(values_.size());
+    extents_.push_back(
+        {static_cast<std::uint32_t>(shares_.size()), static_cast<std::uint32_t>(shares.size())});
+    values_.push_back(value);
     shares_.insert(shares_.end(), shares.begin(), shares.end());
     return id;
   }
-  [[nodiscard]] std::size_t size() const { return rows_.size(); }
+  [[nodiscard]] std::size_t size() const { return values_.size(); }
 
  private:
-  std::vector<Stored> rows_;
+  struct Extent {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+  std::vector<Extent> extents_;
+  std::vector<Value> values_;
   std::vector<Share> shares_;
 };
 
@@ -92,15 +89,18 @@ class Search {
       : problem_(problem),
         options_(options),
         random_(options.seed),
+        jumps_(std::min(kTouched, kMostTouched / static_cast<double>(rows() + 1))),
         free_(problem.capacity.size()),
         spanning_(problem.capacity.size()),
-        edit_of_(problem.present.size(), kNone) {
+        edit_of_(problem.present.size(), kNone),
+        there_(problem.capacity.size()) {
     CHECK(options.population >= 1 && options.generations >= 0);
     for (std::size_t row = 0; row < rows(); ++row) {
       present_.push_back(store(row, problem.present[row]));
       none_.push_back(store(row, {}));
       const int units = units_of(problem.present[row]);
-      present_usable_.push_back(problem.usable(row, units) == units);
+      // A row that has nothing now is not put back to nothing: it would lose most.
+      put_back_.push_back(units > 0 && problem.usable(row, units) == units);
     }
   }
 
@@ -140,7 +140,7 @@ class Search {
     ++evaluated_;
     const double worth = problem_.worth(
         {row, static_cast<int>(shares.size()), units, shares == problem_.present[row]});
-    return store_.add(shares, units, worth, hash);
+    return store_.add(shares, {worth, hash});
   }
 
   // ---- a child in the making: shared rows, and those that are being changed ----
@@ -160,22 +160,13 @@ class Search {
     if (edit_of_[row] == kNone) return store_.shares(child_.rows[row]);
     return edit_[edit_of_[row]].shares;
   }
-  void replace(std::size_t row, RowId id) {
-    if (edit_of_[row] != kNone) {
-      const auto is = store_.shares(id);
-      edit_[edit_of_[row]].shares.assign(is.begin(), is.end());
-    } else {
-      child_.rows[row] = id;
-    }
-  }
 
-  // Adds what is missing or takes away (units < 0) on a bin.
-  static void change(Shares& shares, int bin, int units) {
+  // Adds units on a bin.
+  static void add(Shares& shares, int bin, int units) {
     auto at = std::lower_bound(shares.begin(), shares.end(), bin,
                                [](const Share& share, int b) { return share.bin < b; });
     if (at == shares.end() || at->bin != bin) at = shares.insert(at, {bin, 0});
     at->units += units;
-    if (at->units == 0) shares.erase(at);
   }
   static int units_of(std::span<const Share> shares) {
     int units = 0;
@@ -183,42 +174,39 @@ class Search {
     return units;
   }
 
-  // Cuts a row to what it can use, from shares in random order.
-  void cut_to_usable(std::size_t row, Shares& shares) {
-    const int units = units_of(shares);
-    int surplus = units - problem_.usable(row, units);
-    while (surplus > 0) {
-      const auto at = static_cast<std::ptrdiff_t>(random_.below(shares.size()));
-      const int taken = std::min(surplus, (shares.begin() + at)->units);
-      surplus -= taken;
-      (shares.begin() + at)->units -= taken;
-      if ((shares.begin() + at)->units == 0) shares.erase(shares.begin() + at);
-    }
-  }
+  // ---- room: kept up to date while a child changes ----
 
-  void count_free() {
+  int& free_at(const Share& share) { return free_[static_cast<std::size_t>(share.bin)]; }
+  void give_room(std::span<const Share> shares) {
+    for (const auto& share : shares) free_at(share) += share.units;
+  }
+  void take_room(std::span<const Share> shares) {
+    for (const auto& share : shares) free_at(share) -= share.units;
+  }
+  void count_room() {
     std::copy(problem_.capacity.begin(), problem_.capacity.end(), free_.begin());
-    for (std::size_t row = 0; row < rows(); ++row) {
-      for (const auto& share : shares(row))
-        free_[static_cast<std::size_t>(share.bin)] -= share.units;
-    }
+    for (const RowId id : child_.rows) take_room(store_.shares(id));
   }
 
   // ---- mutation ----
 
-  void put_back() {
-    for (Jumps jump(kPutBack, rows(), random_); !jump.done(); jump.next()) {
-      if (present_usable_[jump.at()]) replace(jump.at(), present_[jump.at()]);
+  void put_rows_back() {
+    for (std::size_t row = jumps_.draw(random_); row < rows(); row += 1 + jumps_.draw(random_)) {
+      if (!put_back_[row] || child_.rows[row] == present_[row]) continue;
+      give_room(store_.shares(child_.rows[row]));
+      child_.rows[row] = present_[row];
+      take_room(store_.shares(child_.rows[row]));
     }
   }
 
   void drop_shares() {
-    for (Jumps jump(kDropRow, rows(), random_); !jump.done(); jump.next()) {
-      const auto now = shares(jump.at());
-      for (std::size_t i = now.size(); i-- > 0;) {
+    for (std::size_t row = jumps_.draw(random_); row < rows(); row += 1 + jumps_.draw(random_)) {
+      for (std::size_t i = shares(row).size(); i-- > 0;) {
         if (random_.uniform() >= kDropShare) continue;
-        Shares& shares = edit(jump.at());
-        shares.erase(shares.begin() + static_cast<std::ptrdiff_t>(i));
+        Shares& changed = edit(row);
+        const auto dropped = changed.begin() + static_cast<std::ptrdiff_t>(i);
+        free_at(*dropped) += dropped->units;
+        changed.erase(dropped);
       }
     }
   }
@@ -226,18 +214,21 @@ class Search {
   // On each bin with room, about one row of all and one of those that are there get more, up to
   // the whole bin; repair decides who gives way.
   void raise_shares() {
-    present_at_.resize(bins());
-    for (std::size_t bin = 0; bin < bins(); ++bin) present_at_[bin].clear();
+    roomy_.clear();
+    for (std::size_t bin = 0; bin < bins(); ++bin) {
+      if (free_[bin] > 0) roomy_.push_back(bin);
+    }
+    if (roomy_.empty()) return;
+    for (const std::size_t bin : roomy_) there_[bin].clear();
     for (std::size_t row = 0; row < rows(); ++row) {
       for (const auto& share : shares(row)) {
-        const auto bin = static_cast<std::size_t>(share.bin);
-        if (free_[bin] > 0) present_at_[bin].push_back(static_cast<std::uint32_t>(row));
+        if (free_at(share) > 0)
+          there_[static_cast<std::size_t>(share.bin)].push_back(static_cast<std::uint32_t>(row));
       }
     }
-    for (std::size_t bin = 0; bin < bins(); ++bin) {
-      if (free_[bin] <= 0) continue;
+    for (const std::size_t bin : roomy_) {
       raise(random_.below(rows()), bin);
-      const auto& there = present_at_[bin];
+      const auto& there = there_[bin];
       if (!there.empty()) raise(there[random_.below(there.size())], bin);
     }
   }
@@ -249,15 +240,16 @@ class Search {
     const int room = problem_.capacity[bin] - has;
     if (room <= 0) return;
     const int more = static_cast<int>(random_.below(static_cast<std::uint64_t>(room) + 1));
-    if (more > 0) change(edit(row), static_cast<int>(bin), more);
+    if (more == 0) return;
+    add(edit(row), static_cast<int>(bin), more);
+    free_[bin] -= more;
   }
 
   // Takes a row up and puts it down with another number of units on the fewest bins.
   void place_again() {
     const std::size_t row = random_.below(rows());
-    const auto before = shares(row);
-    const int had = units_of(before);
-    for (const auto& share : before) free_[static_cast<std::size_t>(share.bin)] += share.units;
+    const int had = units_of(shares(row));
+    give_room(shares(row));
     const int wish = problem_.usable(row, wished_units(row, had));
     Shares& after = edit(row);
     after.clear();
@@ -265,9 +257,6 @@ class Search {
   }
 
   int wished_units(std::size_t row, int had) {
-    int room = 0;
-    for (const int free : free_) room += std::max(free, 0);
-    const int most = problem_.usable(row, std::max(room, 1));
     switch (random_.below(6)) {
       case 0:
         return had + 1;
@@ -278,8 +267,12 @@ class Search {
       case 3:
         return std::max(had, 1);
       default:
-        return 1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(std::max(most, 1))));
+        break;
     }
+    int room = 0;
+    for (const int free : free_) room += std::max(free, 0);
+    const int most = std::max(problem_.usable(row, std::max(room, 1)), 1);
+    return 1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(most)));
   }
 
   // On the bin with the least room that is enough; else fills the emptiest bins. Where all is full
@@ -290,7 +283,7 @@ class Search {
       const int room = free_[bin] > 0 ? free_[bin] : problem_.capacity[bin];
       const int taken = std::min(units, room);
       if (taken <= 0) return;
-      change(shares, static_cast<int>(bin), taken);
+      add(shares, static_cast<int>(bin), taken);
       free_[bin] -= taken;
       units -= taken;
     }
@@ -299,25 +292,52 @@ class Search {
   std::size_t tightest_or_emptiest(int units) {
     const std::size_t first = random_.below(bins());
     std::size_t tightest = bins();
+    int least_room = std::numeric_limits<int>::max();
     std::size_t emptiest = first;
-    for (std::size_t i = 0; i < bins(); ++i) {
-      const std::size_t bin = first + i < bins() ? first + i : first + i - bins();
-      if (free_[bin] >= units && (tightest == bins() || free_[bin] < free_[tightest]))
+    const auto look_from_to = [&](std::size_t from, std::size_t to) {
+      for (std::size_t bin = from; bin < to && least_room > units; ++bin) {
+        const int room = free_[bin];
+        if (room > free_[emptiest]) emptiest = bin;
+        if (room < units || room >= least_room) continue;
+        least_room = room;
         tightest = bin;
-      if (free_[bin] > free_[emptiest]) emptiest = bin;
-    }
+      }
+    };
+    look_from_to(first, bins());
+    look_from_to(0, first);
     return tightest != bins() ? tightest : emptiest;
   }
 
+  // A row hands units on one of its bins over to another row, if possible to one that has none.
+  void hand_over() {
+    const std::size_t giver = random_.below(rows());
+    if (shares(giver).empty()) return;
+    const std::size_t taker = random_taker();
+    if (taker == giver) return;
+    const std::size_t at = random_.below(shares(giver).size());
+    Shares& given = edit(giver);
+    const int bin = given[at].bin;
+    const int units =
+        1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(given[at].units)));
+    given[at].units -= units;
+    if (given[at].units == 0) given.erase(given.begin() + static_cast<std::ptrdiff_t>(at));
+    add(edit(taker), bin, units);
+  }
+
+  std::size_t random_taker() {
+    constexpr int kTries = 4;
+    std::size_t taker = random_.below(rows());
+    for (int i = 1; i < kTries && !shares(taker).empty(); ++i) taker = random_.below(rows());
+    return taker;
+  }
+
   void mutate() {
-    put_back();
+    put_rows_back();
     drop_shares();
-    count_free();
     raise_shares();
-    count_free();
     do {
-      place_again();
-    } while (random_.uniform() < kReplaceAgain);
+      random_.below(2) == 0 ? place_again() : hand_over();
+    } while (random_.uniform() < kAnotherMove);
   }
 
   // ---- repair ----
@@ -325,40 +345,62 @@ class Search {
   void repair() {
     for (std::size_t i = 0; i < edits_; ++i) cut_to_usable(edit_[i].row, edit_[i].shares);
     if (problem_.one_spanning_row) keep_first_spanning();
+    if (std::all_of(free_.begin(), free_.end(), [](int free) { return free >= 0; })) return;
     std::copy(problem_.capacity.begin(), problem_.capacity.end(), free_.begin());
     for (std::size_t row = 0; row < rows(); ++row) {
-      for (const auto& share : shares(row)) {
-        if (share.units > free_[static_cast<std::size_t>(share.bin)]) {
-          cut_to_room(row);
-          break;
-        }
-      }
-      for (const auto& share : shares(row))
-        free_[static_cast<std::size_t>(share.bin)] -= share.units;
+      const auto now = shares(row);
+      const bool fits = std::all_of(now.begin(), now.end(), [&](const Share& share) {
+        return share.units <= free_at(share);
+      });
+      if (!fits) cut_to_room(row);
+      take_room(shares(row));
     }
   }
 
   void cut_to_room(std::size_t row) {
-    Shares& shares = edit(row);
-    for (auto& share : shares)
-      share.units = std::min(share.units, free_[static_cast<std::size_t>(share.bin)]);
-    std::erase_if(shares, [](const Share& share) { return share.units <= 0; });
-    cut_to_usable(row, shares);
+    Shares& cut = edit(row);
+    for (auto& share : cut) share.units = std::min(share.units, free_at(share));
+    std::erase_if(cut, [](const Share& share) { return share.units <= 0; });
+    const int units = units_of(cut);
+    cut_down(cut, units - problem_.usable(row, units));
+  }
+
+  // Cuts a row to what it can use.
+  void cut_to_usable(std::size_t row, Shares& shares) {
+    const int units = units_of(shares);
+    const int surplus = units - problem_.usable(row, units);
+    if (surplus == 0) return;
+    give_room(shares);
+    cut_down(shares, surplus);
+    take_room(shares);
+  }
+
+  // From shares in random order.
+  void cut_down(Shares& shares, int surplus) {
+    while (surplus > 0) {
+      const auto at = shares.begin() + static_cast<std::ptrdiff_t>(random_.below(shares.size()));
+      const int taken = std::min(surplus, at->units);
+      surplus -= taken;
+      at->units -= taken;
+      if (at->units == 0) shares.erase(at);
+    }
   }
 
   void keep_first_spanning() {
     for (std::size_t bin = 0; bin < bins(); ++bin)
       spanning_[bin] = !problem_.spanned.empty() && problem_.spanned[bin];
+    const auto taken = [&](const Share& share) {
+      return spanning_[static_cast<std::size_t>(share.bin)] != 0;
+    };
     for (std::size_t row = 0; row < rows(); ++row) {
       const auto now = shares(row);
       if (now.size() < 2) continue;
-      const auto taken = [&](const Share& share) {
-        return spanning_[static_cast<std::size_t>(share.bin)] != 0;
-      };
       if (std::any_of(now.begin(), now.end(), taken)) {
-        Shares& shares = edit(row);
-        std::erase_if(shares, taken);
-        cut_to_usable(row, shares);
+        Shares& cut = edit(row);
+        give_room(cut);
+        std::erase_if(cut, taken);
+        take_room(cut);
+        cut_to_usable(row, cut);
       }
       if (shares(row).size() < 2) continue;
       for (const auto& share : shares(row)) spanning_[static_cast<std::size_t>(share.bin)] = 1;
@@ -379,8 +421,9 @@ class Search {
     child_.worth = 0;
     child_.hash = 0;
     for (const RowId id : child_.rows) {
-      child_.worth += store_.info(id).worth;
-      child_.hash += store_.info(id).hash;
+      const auto& value = store_.value(id);
+      child_.worth += value.worth;
+      child_.hash += value.hash;
     }
   }
 
@@ -395,14 +438,64 @@ class Search {
 
   void begin(std::span<const Assignment> start) {
     child_.rows = present_;
+    count_room();
     keep_child();
     for (const auto& assignment : start) {
       CHECK(assignment.rows.size() == rows());
       child_.rows = present_;
-      for (std::size_t row = 0; row < rows(); ++row) edit(row) = assignment.rows[row];
+      count_room();
+      for (std::size_t row = 0; row < rows(); ++row) {
+        give_room(shares(row));
+        edit(row) = assignment.rows[row];
+        take_room(shares(row));
+      }
       keep_child();
     }
+    for (const bool by_taking : {false, true}) begin_with_all_served(by_taking);
     keep_best(population_);
+  }
+
+  // The present state, and each row that has nothing gets the least it can use: where there is room
+  // or, by taking, from the row that has most.
+  void begin_with_all_served(bool by_taking) {
+    child_.rows = present_;
+    count_room();
+    for (std::size_t row = 0; row < rows(); ++row) {
+      if (!shares(row).empty()) continue;
+      const int least = least_usable(row);
+      int room = 0;
+      for (const int free : free_) room += std::max(free, 0);
+      if (least > 0 && least <= room) {
+        put_down(edit(row), least);
+      } else if (by_taking && least == 1) {
+        take_from_richest(row);
+      }
+    }
+    keep_child();
+  }
+
+  [[nodiscard]] int least_usable(std::size_t row) const {
+    const int all = std::accumulate(problem_.capacity.begin(), problem_.capacity.end(), 0);
+    for (int units = 1; units <= all; ++units) {
+      if (problem_.usable(row, units) == units) return units;
+    }
+    return 0;
+  }
+
+  void take_from_richest(std::size_t taker) {
+    std::size_t richest = taker;
+    int most = 1;
+    for (std::size_t row = 0; row < rows(); ++row) {
+      const int units = units_of(shares(row));
+      if (units <= most || problem_.usable(row, units - 1) != units - 1) continue;
+      most = units;
+      richest = row;
+    }
+    if (richest == taker) return;
+    Shares& given = edit(richest);
+    const int bin = given.back().bin;
+    if (--given.back().units == 0) given.pop_back();
+    add(edit(taker), bin, 1);
   }
 
   // A present state may break a limit, too, if a bin has gone.
@@ -431,6 +524,7 @@ class Search {
       std::swap(child_.rows, child.rows);
       child_.rows.assign(first.rows.begin(), first.rows.begin() + point);
       child_.rows.insert(child_.rows.end(), second.rows.begin() + point, second.rows.end());
+      count_room();
       mutate();
       finish_child();
       std::swap(child, child_);
@@ -455,14 +549,11 @@ class Search {
   // Forgets the rows of solutions that did not survive.
   void compact_if_large() {
     const std::size_t used = population_.size() * rows();
-    if (store_.size() < 4 * used + 100'000) return;
+    if (store_.size() < 4 * used + 10'000) return;
     RowStore fresh;
     std::vector<RowId> moved(store_.size(), kNone);
     const auto move = [&](RowId& id) {
-      if (moved[id] == kNone) {
-        const auto& info = store_.info(id);
-        moved[id] = fresh.add(store_.shares(id), info.units, info.worth, info.hash);
-      }
+      if (moved[id] == kNone) moved[id] = fresh.add(store_.shares(id), store_.value(id));
       id = moved[id];
     };
     for (auto& id : present_) move(id);
@@ -486,19 +577,21 @@ class Search {
   const AssignmentProblem& problem_;
   const AssignmentSearchOptions& options_;
   Random random_;
+  JumpTable jumps_;
   RowStore store_;
   std::vector<RowId> present_, none_;  // by row
-  std::vector<bool> present_usable_;   // by row; not if what it may use has shrunk
+  std::vector<bool> put_back_;         // by row: whether it may be
   std::vector<Solution> population_, children_;
   std::size_t evaluated_ = 0;
 
   Solution child_;
   std::vector<Edit> edit_;  // the first edits_ of them are in use
   std::size_t edits_ = 0;
-  std::vector<int> free_;                               // by bin; below 0 where too much is given
-  std::vector<char> spanning_;                          // by bin
-  std::vector<std::uint32_t> edit_of_;                  // by row
-  std::vector<std::vector<std::uint32_t>> present_at_;  // by bin
+  std::vector<int> free_;                          // by bin; below 0 where too much is given
+  std::vector<char> spanning_;                     // by bin
+  std::vector<std::uint32_t> edit_of_;             // by row
+  std::vector<std::size_t> roomy_;                 // bins
+  std::vector<std::vector<std::uint32_t>> there_;  // by roomy bin: rows there
 };
 
 }  // namespace

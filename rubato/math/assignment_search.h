@@ -9,9 +9,12 @@
 // Deviates, to be fast:
 //   - rows are stored once and shared by the solutions that have them, each with its worth, so a
 //     child costs one addition a row, and only rows it changes are evaluated;
-//   - mutation jumps to the rows it touches instead of drawing for each entry;
-//   - a further move takes a row up and puts it down elsewhere, on the fewest bins, with another
-//     number of units: what chance in single entries needs many generations for;
+//   - mutation jumps to the rows it touches instead of drawing for each entry, touches few of many
+//     rows, and puts no row back to having nothing;
+//   - two further moves, for what chance in single entries needs many generations for: a row is
+//     taken up and put down elsewhere, on the fewest bins, with another number of units; and a row
+//     hands units over to another on the same bin;
+//   - it begins, besides, with the present state in which every row without units gets some;
 //   - one objective. The published search keeps solutions of high utility beside those of high
 //     worth, but in the end takes the worthiest;
 //   - the best of old and new survive, equal ones once.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "rubato/base/random.h"
@@ -86,6 +87,11 @@ double term(double speedup, double p) {
   return p < 0 ? -std::pow(x, p) : std::pow(x, p);
 }
 
+double power_mean(double mean_term, double p) {
+  if (p == 0) return std::exp(mean_term);
+  return std::pow(std::abs(mean_term), 1 / p);
+}
+
 Shares shares_of(const Allocation& gpus, const Cluster& cluster) {
   Shares shares;
   for (const auto& slice : gpus.slices()) {
@@ -121,7 +127,10 @@ class Round {
         problem_, {config_.population, config_.generations, seed()}, remembered());
     const auto& best = result.population.front();
     Decision decision = granted(best.rows);
-    if (!contenders_.empty()) decision.advice = advice(best.rows);
+    if (!contenders_.empty()) {
+      state_.mean = power_mean(best.worth / static_cast<double>(contenders_.size()), config_.p);
+      decision.advice = advice(best.rows);
+    }
     remember(result.population);
     return decision;
   }
@@ -347,13 +356,15 @@ Json Pollux::State::save() const {
 
 namespace {
 
+bool is_count(const Json& json) {
+  return json.is_number_integer() && json.get<std::int64_t>() >= 0 &&
+         json.get<std::int64_t>() <= std::numeric_limits<int>::max();
+}
+
 // [job, node, GPUs, node, GPUs, ...], nodes ascending; nullopt if it is not that.
 std::optional<std::pair<JobId, Shares>> read_row(const Json& json) {
   if (!json.is_array() || json.size() < 3 || json.size() % 2 == 0) return std::nullopt;
-  for (const auto& number : json) {
-    if (!number.is_number_unsigned() || number.get<std::uint64_t>() > 0x7FFFFFFF)
-      return std::nullopt;
-  }
+  if (!std::all_of(json.begin(), json.end(), is_count)) return std::nullopt;
   std::pair<JobId, Shares> row{JobId(json[0].get<JobId::rep>()), {}};
   for (std::size_t i = 1; i < json.size(); i += 2) {
     const Share share{json[i].get<int>(), json[i + 1].get<int>()};
@@ -376,8 +387,7 @@ Result<Pollux::State> Pollux::State::load(const Json& json) {
   }
   if (!json["restarts"].is_array() || !json["population"].is_array()) return wrong;
   for (const auto& entry : json["restarts"]) {
-    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_number_unsigned() ||
-        !entry[1].is_number_unsigned())
+    if (!entry.is_array() || entry.size() != 2 || !is_count(entry[0]) || !is_count(entry[1]))
       return wrong;
     state.restarts[JobId(entry[0].get<JobId::rep>())] = entry[1].get<int>();
   }

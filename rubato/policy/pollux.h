@@ -64,6 +64,7 @@ struct Pollux {
     std::optional<Time> next_round;
     std::map<JobId, int> restarts;
     std::vector<Remembered> population;
+    double mean = 0;  // the power mean that the last search has found; not saved
 
     [[nodiscard]] Json save() const;
     [[nodiscard]] static Result<State> load(const Json& json);

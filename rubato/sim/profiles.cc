@@ -85,7 +85,7 @@ bool whole_between(double x, double least, double most) {
   return x == std::floor(x) && x >= least && x <= most;
 }
 
-bool plausible(double step, double sync) { return step > 1e-9 && step < 1e7 && sync < step; }
+bool plausible(double step, double sync) { return step - sync > 1e-6 && step < 1e6; }
 
 StepSeconds lerp(const StepSeconds& a, const StepSeconds& b, double share) {
   return {a.step + share * (b.step - a.step), a.sync + share * (b.sync - a.sync)};
@@ -128,8 +128,10 @@ StepSeconds StepTimesByBatch::at(double per_gpu) const {
   const auto last = std::prev(points_.end());
   if (per_gpu > last->first && points_.size() > 1) {
     const auto before = std::prev(last);
-    return lerp(before->second, last->second,
-                (per_gpu - before->first) / (last->first - before->first));
+    const auto beyond = lerp(before->second, last->second,
+                             (per_gpu - before->first) / (last->first - before->first));
+    // More samples never take less time; noise in the last two points may say so.
+    return {std::max(beyond.step, last->second.step), last->second.sync};
   }
   const auto near = neighbours(points_, per_gpu);
   return lerp(near.below->second, near.above->second, near.share);

@@ -46,7 +46,7 @@ class StepTimesByBatch {
  public:
   void add(int per_gpu, const StepSeconds& seconds);
   [[nodiscard]] bool empty() const { return points_.empty(); }
-  // Linear, also beyond the largest measured batch; constant below the smallest.
+  // Linear, the step also beyond the largest measured batch; constant below the smallest.
   [[nodiscard]] StepSeconds at(double per_gpu) const;
   [[nodiscard]] const std::map<int, StepSeconds>& points() const { return points_; }
 

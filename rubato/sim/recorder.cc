@@ -56,6 +56,11 @@ void Recorder::advance(Time now) {
     busy += use_[type].gpus();
   }
   sums_.efficiency += passed * speedups_;
+  if (advice_ && active_ > 0) {
+    sums_.utility += passed * advice_->utility;
+    sums_.advised_nodes += passed * advice_->nodes;
+    sums_.advised += passed;
+  }
   if (options_.timeline) {
     const double gpus = cluster_.installed();
     series_.add(now_, now,
@@ -95,6 +100,11 @@ double Recorder::speedup(JobId job, const Allocation& gpus, WorkRate rate) const
   const WorkRate on_one = speed.on(gpus.type(), 1);
   // A rigid job is known at one count only: it counts as using its GPUs fully.
   return speed.measured().empty() || on_one <= 0 ? gpus.gpus() : rate / on_one;
+}
+
+void Recorder::advised(Time now, const Advice& advice) {
+  advance(now);
+  advice_ = advice;
 }
 
 void Recorder::changed(const Change& change) {
@@ -254,6 +264,10 @@ Metrics Recorder::metrics() const {
                          busy[type.index()] / (span * cluster_.installed(type))});
     }
     m.cluster_efficiency = until_last_end_.efficiency / (span * cluster_.installed());
+  }
+  if (until_last_end_.advised > 0) {
+    m.utility = until_last_end_.utility / until_last_end_.advised;
+    m.advised_nodes = until_last_end_.advised_nodes / until_last_end_.advised;
   }
   m.preemptions = preemptions_;
   m.resizes = resizes_;

@@ -31,6 +31,7 @@ struct Metrics {
   double avg_queue_length = 0;
   double gpu_busy = 0;
   double cluster_efficiency = 0;
+  std::optional<double> utility, advised_nodes;  // of policies that advise
   std::size_t deadlines_total = 0, deadlines_met = 0;
   std::optional<double> ftf_mean, ftf_max, ftf_unfair;  // unfair: share of jobs above 1.05
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
@@ -75,6 +76,8 @@ class Recorder {
   // The job's speed on the GPUs it has changed, because another shares them or no longer does.
   void speed(Time now, JobId job, WorkRate rate);
   void changed(const Change& change);
+  // What the policy says of the cluster's size, until it says something else.
+  void advised(Time now, const Advice& advice);
   void finished(Time now, JobId job);
   void failed(Time now, JobId job);
 
@@ -112,10 +115,12 @@ class Recorder {
   int active_ = 0, running_ = 0;
   std::vector<GpuUse> use_;  // by type: a GPU that two jobs share is busy once
   double speedups_ = 0;
+  std::optional<Advice> advice_;
   double active_seconds_ = 0;
   struct Sums {  // over time
     double queue = 0, efficiency = 0;
     std::vector<double> busy;  // by type
+    double utility = 0, advised_nodes = 0, advised = 0;  // while there were jobs and advice
   };
   Sums sums_;
   Sums until_last_end_;  // what comes after the makespan does not count in its means

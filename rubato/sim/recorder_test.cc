@@ -44,6 +44,18 @@ TEST_F(RecorderTest, ChangesAtOneInstantAreOneEntryOfTheHistory) {
   EXPECT_DOUBLE_EQ(recorder_.metrics().cluster_efficiency, (4 * 2 + 4 * 1.5) / (8 * 9));
 }
 
+TEST_F(RecorderTest, AdviceIsAveragedOverTheTimeItStandsForWhileThereAreJobs) {
+  EXPECT_EQ(recorder_.metrics().utility, std::nullopt);
+  recorder_.submitted(time_at(0), job_id(0));
+  recorder_.advised(time_at(2), {0.5, 4});
+  recorder_.advised(time_at(4), {0.8, 1});
+  recorder_.finished(time_at(10), job_id(0));
+  recorder_.advised(time_at(20), {0.1, 100});
+  const Metrics m = recorder_.metrics();
+  EXPECT_DOUBLE_EQ(*m.utility, (2 * 0.5 + 6 * 0.8) / 8);
+  EXPECT_DOUBLE_EQ(*m.advised_nodes, (2 * 4 + 6 * 1) / 8.0);
+}
+
 TEST_F(RecorderTest, DrawsNeighbouringGpusAsOneRectangle) {
   recorder_.submitted(time_at(0), job_id(0));
   recorder_.allocation(time_at(0), job_id(0), gpus_on({{0, 0b1010}, {1, 0b1011}}), 1);

@@ -90,6 +90,7 @@ TEST_F(ReportTest, TheJsonHasEveryFigureOfTheSpecification) {
                           "makespan_s",      "avg_queue_s",
                           "p99_queue_s",     "avg_queue_length",
                           "gpu_busy",        "cluster_efficiency",
+                          "utility",         "advised_nodes",
                           "deadlines_total", "deadlines_met",
                           "ftf_mean",        "ftf_max",
                           "preemptions",     "resizes",

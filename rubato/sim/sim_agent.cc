@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "rubato/base/check.h"
 #include "rubato/model/fit.h"
 
 namespace rubato {
@@ -19,14 +18,18 @@ void SimAgent::observe(const Footprint& place, const Batch& batch, const StepSec
     return m.place.nodes == place.nodes && m.place.gpus == place.gpus &&
            m.batch.per_gpu == batch.per_gpu;
   });
-  if (!seen_) seen_.emplace();
-  seen_->noise = noise;
-  if (known) return;
+  if (known) {
+    seen_->noise = noise;
+    return;
+  }
   measured_.push_back(StepMeasurement::of_sync(place, batch.per_gpu, seconds.step, seconds.sync));
-  seen_->most_gpus = std::max(seen_->most_gpus, place.gpus);
-  auto fitted = fit_step_time(measured_);
-  CHECK(fitted.ok());  // profiles were checked when they were read
-  seen_->time = *fitted;
+  const auto fitted = fit_step_time(measured_);
+  if (!fitted) {  // a time that no model explains teaches nothing
+    measured_.pop_back();
+    return;
+  }
+  const int most = std::max(seen_ ? seen_->most_gpus : 0, place.gpus);
+  seen_ = GoodputEstimate::Seen{*fitted, noise, most};
 }
 
 }  // namespace rubato

@@ -118,6 +118,7 @@ class Simulation {
     auto decision = policy_.decide(snapshot);
     decide_ms_.push_back(wall_ms(begun));
     if (!decision) return decision.error();
+    if (decision->advice) recorder_.advised(now_, *decision->advice);
     post(Decided{std::move(*decision)});
     if (!refused_.empty()) {
       return Error{fmt::format("the policy's decision at {} s cannot be carried out: {}",

@@ -65,6 +65,8 @@ export const summaryColumns: Column[] = [
   column("avg_queue_length", "Queueing", "Length", "Average number of jobs waiting", plain),
   column("gpu_busy", "Cluster", "GPU use", "Share of GPU time held by jobs", share),
   column("cluster_efficiency", "Cluster", "Efficiency", "Progress made against what the held GPUs could have made", share),
+  column("utility", "Cluster", "Utility", "Speedups over one GPU, as the policy estimates them, against all GPUs", share),
+  column("advised_nodes", "Cluster", "Nodes advised", "Average number of nodes the policy would have", plain),
   deadlines,
   { ...column("rejected", "Service", "Rejected", "Jobs the policy refused to run", count), emptyWhenZero: true },
   unfinished,
