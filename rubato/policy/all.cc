@@ -6,7 +6,10 @@
 
 #include "rubato/base/text.h"
 #include "rubato/policy/afs.h"
+#include "rubato/policy/allox.h"
 #include "rubato/policy/edf.h"
+#include "rubato/policy/fifo_perf.h"
+#include "rubato/policy/gavel.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/tiresias.h"
@@ -175,6 +178,106 @@ PolicyEntry pollux() {
   return entry;
 }
 
+constexpr auto kGavelPaper = "Narayanan et al., OSDI'20";
+
+PolicyEntry gavel(std::string name, std::string summary, std::string knows,
+                  Gavel::Objective objective) {
+  using Objective = Gavel::Objective;
+  PolicyEntry entry;
+  entry.name = std::move(name);
+  entry.paper = kGavelPaper;
+  entry.summary = std::move(summary);
+  entry.knows = std::move(knows);
+  entry.work_conserving = false;  // who ends leaves its GPUs idle until the round does
+  const bool solves = objective != Objective::isolated;
+  if (solves) {
+    entry.keys.push_back(choice_key(
+        "aware", {"on", "off"}, "off: GPU types count as one, and time is split over them evenly"));
+    entry.keys.push_back(choice_key("packing", {"off", "on"},
+                                    "on: pairs of jobs may share GPUs where that was measured"));
+    entry.keys.push_back(whole_key(
+        "parts", 1, 1, 1024, "split jobs and GPUs into so many problems: faster, a little worse"));
+  }
+  if (objective == Objective::las || objective == Objective::finish_time_fairness ||
+      objective == Objective::makespan) {
+    entry.keys.push_back(choice_key("ties", {"fill", "none"},
+                                    "fill: water filling raises all but the worst job, too"));
+  }
+  if (objective == Objective::throughput) {
+    entry.keys.push_back(list_key(
+        "prices", "cost of a GPU-hour by type, 2.48/1.46/0.45: throughput per cost is maximised"));
+  }
+  if (objective == Objective::hierarchical) {
+    entry.keys.push_back(choice_key("inside", {"fair", "fifo"}, "between the jobs of one user"));
+    entry.keys.push_back(weights_key(
+        "entities", "weights of users, USER:WEIGHT/...; default: the largest of a user's jobs"));
+  }
+  entry.keys.push_back(number_key("round", 360, 1, 1e7, "seconds a round lasts"));
+  entry.keys.push_back(number_key("resolve", 1920, 0, 1e9, "seconds between two solves at least"));
+  entry.keys.push_back(whole_key("seed", 0, 0, 1'000'000'000,
+                                 "of the order in which types are filled, where that is random"));
+  entry.make = [objective, solves](const KeyValues& values, const PolicyInputs&) -> Made {
+    Gavel::Config config;
+    config.objective = objective;
+    if (solves) {
+      config.aware = values.text("aware") == "on";
+      config.packing = values.text("packing") == "on";
+      config.parts = static_cast<std::size_t>(values.whole("parts"));
+    }
+    if (objective == Objective::las || objective == Objective::finish_time_fairness ||
+        objective == Objective::makespan) {
+      config.water_filling = values.text("ties") == "fill";
+    }
+    if (objective == Objective::throughput) config.prices = values.numbers("prices");
+    if (objective == Objective::hierarchical) {
+      config.fifo_inside = values.text("inside") == "fifo";
+      config.entity_weights = values.weights("entities");
+    }
+    config.rounds.length = from_seconds(values.number("round"));
+    config.rounds.resolve = from_seconds(values.number("resolve"));
+    config.rounds.fastest_first = solves && (config.aware || config.packing);
+    config.rounds.seed = static_cast<std::uint64_t>(values.whole("seed"));
+    return erase(Gavel{std::move(config)});
+  };
+  return entry;
+}
+
+PolicyEntry fifo_perf() {
+  PolicyEntry entry;
+  entry.name = "fifo-perf";
+  entry.paper = kGavelPaper;
+  entry.summary = "in order of submission, each on its fastest type with room; re-assigned";
+  entry.knows = "GPUs asked for, speed by type";
+  entry.work_conserving = false;
+  entry.keys = {number_key("round", 360, 0, 1e7,
+                           "seconds a round lasts; 0: jobs are assigned at every event"),
+                number_key("resolve", 1920, 0, 1e9, "seconds between two assignments at least")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    FifoPerf::Config config;
+    config.in_rounds = values.number("round") > 0;
+    config.rounds.length = from_seconds(values.number("round"));
+    config.rounds.resolve = from_seconds(values.number("resolve"));
+    config.rounds.spare = false;
+    return erase(FifoPerf{config});
+  };
+  return entry;
+}
+
+PolicyEntry allox() {
+  PolicyEntry entry;
+  entry.name = "allox";
+  entry.paper = "Le et al., EuroSys'20";
+  entry.summary = "matching of jobs to places in the queues of GPUs; no preemption";
+  entry.work_conserving = false;  // a job may wait for a GPU of a faster type
+  entry.knows = "GPUs asked for, speed by type, work left, user";
+  entry.keys = {number_key("alpha", 0.3, 0.001, 1,
+                           "share of the users that enter the matching, the least served ones")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    return erase(Allox{{values.number("alpha")}});
+  };
+  return entry;
+}
+
 std::vector<PolicyEntry> make_table() {
   using Order = Sorted::Order;
   return {
@@ -194,6 +297,22 @@ std::vector<PolicyEntry> make_table() {
       afs("afs-l", "GPU by GPU to the short or the efficient; lengths known", true),
       afs("afs-p", "GPU by GPU to the short or the efficient; lengths unknown", false),
       pollux(),
+      gavel("gavel-las", "max-min fairness in shares of time on each GPU type",
+            "GPUs asked for, speed by type, weight", Gavel::Objective::las),
+      gavel("gavel-ftf", "the worst finish-time fairness as good as it can be",
+            "GPUs asked for, speed by type, work left", Gavel::Objective::finish_time_fairness),
+      gavel("gavel-makespan", "all jobs end as early as possible",
+            "GPUs asked for, speed by type, work left", Gavel::Objective::makespan),
+      gavel("gavel-throughput", "largest total throughput, or per cost, with deadlines kept",
+            "GPUs asked for, speed by type, deadline and work left", Gavel::Objective::throughput),
+      gavel("gavel-min-jct", "largest rate of completions: short jobs first",
+            "GPUs asked for, speed by type, work left", Gavel::Objective::min_jct),
+      gavel("gavel-hierarchical", "weighted fairness between users, fair or FIFO inside",
+            "GPUs asked for, speed by type, user, weight", Gavel::Objective::hierarchical),
+      gavel("isolated", "a 1/n slice of every GPU type for each of n jobs", "GPUs asked for",
+            Gavel::Objective::isolated),
+      fifo_perf(),
+      allox(),
   };
 }
 

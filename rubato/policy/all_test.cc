@@ -88,6 +88,10 @@ TEST(ParsePolicies, EveryErrorIsOneSentence) {
       {"edf:count=all", "must be one of largest, peak, trace"},
       {"edf:count=a\nb", "edf: count=\"a\\x0ab\" must be one of largest, peak, trace"},
       {"afs-l:prior=3", "unknown key \"prior\"; its keys are find"},
+      {"gavel-las:packing=maybe", "must be one of off, on"},
+      {"gavel-throughput:prices=1/-2", "must be numbers above 0 separated by '/'"},
+      {"gavel-hierarchical:entities=ann:2/ann:3", "each name once"},
+      {"gavel-hierarchical:entities=ann", "must be NAME:NUMBER"},
       {"\x01\xff,fifo", "unknown policy \"\\x01\\xff\""},
   };
   for (const auto& [text, part] : cases) {
@@ -138,8 +142,26 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
     }
     EXPECT_TRUE(parse_policies(entry.name).value().front().make({}).ok()) << entry.name;
   }
-  for (const auto* name : {"fifo", "fifo-backfill", "sjf", "srtf", "srsf", "edf", "edf-admission",
-                           "tiresias-las", "tiresias-gittins", "afs-l", "afs-p"}) {
+  for (const auto* name : {"fifo",
+                           "fifo-backfill",
+                           "sjf",
+                           "srtf",
+                           "srsf",
+                           "edf",
+                           "edf-admission",
+                           "tiresias-las",
+                           "tiresias-gittins",
+                           "afs-l",
+                           "afs-p",
+                           "gavel-las",
+                           "gavel-ftf",
+                           "gavel-makespan",
+                           "gavel-throughput",
+                           "gavel-min-jct",
+                           "gavel-hierarchical",
+                           "isolated",
+                           "fifo-perf",
+                           "allox"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

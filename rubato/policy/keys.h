@@ -27,6 +27,10 @@ struct Key {
 [[nodiscard]] Key choice_key(std::string name, std::vector<std::string> choices, std::string help);
 // Ascending numbers above 0, separated by '/'.
 [[nodiscard]] Key ascending_key(std::string name, std::string fallback, std::string help);
+// Numbers above 0 in any order, separated by '/'; may be empty.
+[[nodiscard]] Key list_key(std::string name, std::string help);
+// NAME:NUMBER/NAME:NUMBER, numbers above 0; may be empty.
+[[nodiscard]] Key weights_key(std::string name, std::string help);
 [[nodiscard]] Key path_key(std::string name, std::string help);
 
 // Checked values, one for every key of the policy.
@@ -37,6 +41,7 @@ class KeyValues {
   [[nodiscard]] long long whole(const std::string& key) const;
   [[nodiscard]] double number(const std::string& key) const;
   [[nodiscard]] std::vector<double> numbers(const std::string& key) const;
+  [[nodiscard]] std::map<std::string, double> weights(const std::string& key) const;
 
  private:
   std::map<std::string, std::string> values_;

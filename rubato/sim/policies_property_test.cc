@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/model/typed_speed.h"
 #include "rubato/policy/all.h"
 #include "rubato/policy/testing.h"
 #include "rubato/sim/report.h"
@@ -40,6 +41,7 @@ struct Scope {
   bool intervals = true;
   bool placements = true;
   bool restart_costs = true;
+  bool pairs = false;  // some jobs have speeds by type and may share GPUs
 };
 
 bool promotes(std::string_view policy) { return policy.find("promote") != std::string::npos; }
@@ -48,7 +50,9 @@ Scope scope_of(std::string_view policy) {
   const auto entry = parse_policies(policy).value().front().entry;
   // At these scales a stretch between two promotions is shorter than a restart: jobs would displace
   // each other for ever, as the paper's rule has it, and none would end.
-  return {.several_types = !entry->one_type, .restart_costs = !promotes(policy)};
+  return {.several_types = !entry->one_type,
+          .restart_costs = !promotes(policy),
+          .pairs = policy.starts_with("gavel")};
 }
 
 // Few whole numbers, so that times and deadlines are often equal.
@@ -76,6 +80,24 @@ Draft draw_job(Random& random, const Scope& scope, double submit_s) {
   return job;
 }
 
+// Speeds by type, alone and in pairs, for every count that a job may ask for.
+std::shared_ptr<const ThroughputTable> draw_pairs(Random random, std::size_t types) {
+  constexpr std::size_t kRows = 3;
+  auto table = std::make_shared<ThroughputTable>(kRows, types);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    for (std::size_t t = 0; t < types; ++t) {
+      const GpuType type(static_cast<GpuType::rep>(t));
+      const double rate = random.uniform(0.5, 2);
+      for (int gpus = 1; gpus <= 9; ++gpus) {
+        table->set_alone(row, type, gpus, row == 2 && t == 1 ? 0 : rate);
+        for (std::size_t other = 0; other < kRows; ++other)
+          table->set_beside(row, other, type, gpus, rate * random.uniform(0.3, 0.9));
+      }
+    }
+  }
+  return table;
+}
+
 Scene draw_scene(std::uint64_t seed, const Scope& scope) {
   Random random(seed);
   Scene scene;
@@ -84,6 +106,8 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
   scene.cluster = testing::cluster_of(clusters[random.below(scope.several_types ? 6 : 4)]);
   const double restart_s =
       random.below(2) == 0 || !scope.restart_costs ? 0 : static_cast<double>(random.below(4));
+  Random typed = random.split(7);
+  const auto table = draw_pairs(typed.split(1), static_cast<std::size_t>(scene.cluster.types()));
   const auto jobs = random.below(30) + 3;
   double submit_s = 0;
   for (std::uint64_t i = 0; i < jobs; ++i) {
@@ -91,6 +115,8 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
     draft.restart_s = restart_s;
     scene.workload.jobs.push_back(
         {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
+    if (scope.pairs && draft.curve.empty() && typed.below(3) != 0)
+      scene.workload.jobs.back().speed = std::make_shared<TypedSpeed>(table, typed.below(3));
     submit_s += static_cast<double>(random.below(2) * random.below(8));
   }
   if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(3));
@@ -133,6 +159,8 @@ std::string words(const Decision& decision) {
         text += std::to_string(node.value()) + "*" + std::to_string(gpus) + ";";
     }
     if (grant.batch) text += "b" + std::to_string(grant.batch->per_gpu);
+    if (const auto* beside = std::get_if<Beside>(&grant.want))
+      text += "beside" + std::to_string(beside->host.value());
     text += " ";
   }
   for (const auto& reject : decision.reject) {
@@ -226,13 +254,26 @@ class Triplets final : public Watched {
 std::vector<std::string> policies() {
   std::vector<std::string> names;
   for (const auto& entry : all_policies()) names.push_back(entry.name);
-  for (const auto* name :
-       {"edf:count=peak", "edf:count=trace", "edf-admission:count=peak",
-        "edf-admission:count=trace", "tiresias-las:limits=6/20",
-        "tiresias-las:limits=6/20,promote=1.5", "tiresias-las:queues=2,limits=10,promote=0.1",
-        "tiresias-gittins:queues=1,quantum=4,samples=given",
-        "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given", "afs-l:find=scan",
-        "afs-p:prior=5"}) {
+  for (const auto* name : {"edf:count=peak",
+                           "edf:count=trace",
+                           "edf-admission:count=peak",
+                           "edf-admission:count=trace",
+                           "tiresias-las:limits=6/20",
+                           "tiresias-las:limits=6/20,promote=1.5",
+                           "tiresias-las:queues=2,limits=10,promote=0.1",
+                           "tiresias-gittins:queues=1,quantum=4,samples=given",
+                           "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given",
+                           "afs-l:find=scan",
+                           "afs-p:prior=5",
+                           "gavel-las:aware=off,round=7,resolve=10",
+                           "gavel-las:packing=on,round=5,resolve=0",
+                           "gavel-las:parts=3,round=20,resolve=30",
+                           "gavel-ftf:packing=on,round=9,resolve=9",
+                           "gavel-throughput:prices=3/2/1,round=10",
+                           "gavel-hierarchical:inside=fifo,round=4,resolve=4",
+                           "fifo-perf:round=0",
+                           "fifo-perf:round=5,resolve=6",
+                           "allox:alpha=1"}) {
     names.emplace_back(name);
   }
   return names;

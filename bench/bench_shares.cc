@@ -1,0 +1,193 @@
+// What Gavel's linear programs and AlloX's matching cost, on one core. "Distinct" jobs have rates
+// of their own each, so that none can be grouped; the others are of the 26 kinds x 4 sizes that a
+// cluster sees. Warm: one of 64 jobs has changed since the last solve. Ratios between rows of one
+// run count; seconds depend on the machine.
+#include <benchmark/benchmark.h>
+#include <memory>
+#include <vector>
+
+#include "rubato/base/check.h"
+#include "rubato/base/random.h"
+#include "rubato/model/typed_speed.h"
+#include "rubato/policy/allox.h"
+#include "rubato/policy/gavel.h"
+#include "rubato/policy/share_program.h"
+
+namespace rubato {
+namespace {
+
+constexpr std::size_t kTypes = 3;
+constexpr std::size_t kKinds = 26;
+constexpr int kSizes[] = {1, 2, 4, 8};
+
+int draw_size(Random& random) {
+  const double where = random.uniform();
+  return where < 0.7 ? 1 : where < 0.8 ? 2 : where < 0.95 ? 4 : 8;
+}
+
+// Rates fall from type to type by a factor of their own for each kind, as measured ones do.
+std::vector<double> draw_rates(Random& random) {
+  std::vector<double> rates = {random.log_uniform(0.5, 50)};
+  while (rates.size() < kTypes) rates.push_back(rates.back() / random.uniform(1.2, 4));
+  return rates;
+}
+
+ShareProblem distinct_problem(std::size_t jobs, Random& random) {
+  ShareProblem problem;
+  problem.capacity.assign(kTypes, static_cast<double>(jobs) / 4);
+  for (std::size_t i = 0; i < jobs; ++i)
+    problem.groups.push_back({1, draw_size(random), draw_rates(random)});
+  return problem;
+}
+
+std::vector<double> fair_scale(const ShareProblem& problem) {
+  std::vector<double> scale;
+  for (const auto& group : problem.groups) {
+    double equal = 0;
+    for (const double rate : group.rate) equal += rate / kTypes;
+    scale.push_back(group.gpus / equal);
+  }
+  return scale;
+}
+
+// One program of max-min fairness, or all of water filling, from the basis of a slightly other one.
+void max_min(benchmark::State& state, bool fill) {
+  Random random(1);
+  const auto jobs = static_cast<std::size_t>(state.range(0));
+  ShareProblem problem = distinct_problem(jobs, random);
+  ShareProgram before(problem);
+  CHECK(before.water_fill(fair_scale(problem), false));
+  const std::string basis = before.basis();
+  for (std::size_t i = 0; i < jobs; i += 64) problem.groups[i].rate = draw_rates(random);
+  int solves = 0;
+  for (auto _ : state) {
+    ShareProgram program(problem);
+    program.set_basis(basis);
+    CHECK(program.water_fill(fair_scale(problem), fill));
+    solves = program.solves();
+  }
+  state.counters["programs"] = solves;
+}
+void max_min_distinct_warm(benchmark::State& state) { max_min(state, false); }
+void water_filling_distinct_warm(benchmark::State& state) { max_min(state, true); }
+BENCHMARK(max_min_distinct_warm)
+    ->ArgName("jobs")
+    ->Arg(512)
+    ->Arg(2048)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(water_filling_distinct_warm)
+    ->ArgName("jobs")
+    ->Arg(512)
+    ->Arg(2048)
+    ->Unit(benchmark::kMillisecond);
+
+void max_min_distinct_cold(benchmark::State& state) {
+  Random random(1);
+  const ShareProblem problem = distinct_problem(static_cast<std::size_t>(state.range(0)), random);
+  for (auto _ : state) {
+    ShareProgram program(problem);
+    CHECK(program.water_fill(fair_scale(problem), false));
+  }
+}
+BENCHMARK(max_min_distinct_cold)
+    ->ArgName("jobs")
+    ->Arg(512)
+    ->Arg(2048)
+    ->Unit(benchmark::kMillisecond);
+
+// Jobs of few kinds on three types, with pairs.
+struct Scene {
+  Snapshot snapshot;
+
+  Scene(std::size_t jobs, int gpus_per_type, bool single) {
+    Random random(2);
+    auto table = std::make_shared<ThroughputTable>(kKinds, kTypes);
+    std::vector<std::vector<double>> rates;
+    for (std::size_t kind = 0; kind < kKinds; ++kind) rates.push_back(draw_rates(random));
+    for (std::size_t kind = 0; kind < kKinds; ++kind) {
+      for (std::size_t t = 0; t < kTypes; ++t) {
+        const GpuType type(static_cast<GpuType::rep>(t));
+        for (const int gpus : kSizes) {
+          table->set_alone(kind, type, gpus, rates[kind][t] * gpus * 0.9);
+          for (std::size_t other = 0; other < kKinds; ++other) {
+            table->set_beside(kind, other, type, gpus,
+                              rates[kind][t] * gpus * random.uniform(0.3, 0.9));
+          }
+        }
+      }
+    }
+    std::vector<std::shared_ptr<const TypedSpeed>> speeds;
+    for (std::size_t kind = 0; kind < kKinds; ++kind)
+      speeds.push_back(std::make_shared<TypedSpeed>(table, kind));
+    snapshot.cluster = Cluster({{gpus_per_type / 8, 8, GpuType(0)},
+                                {gpus_per_type / 8, 8, GpuType(1)},
+                                {gpus_per_type / 8, 8, GpuType(2)}},
+                               {"a", "b", "c"});
+    snapshot.now = time_at(1000);
+    for (std::size_t i = 0; i < jobs; ++i) {
+      auto spec = std::make_shared<JobSpec>();
+      spec->requested = single ? 1 : draw_size(random);
+      spec->limits = {spec->requested, spec->requested, {}};
+      JobView job;
+      job.id = JobId(static_cast<JobId::rep>(i));
+      job.spec = std::move(spec);
+      job.speed = speeds[random.below(kKinds)];
+      job.submitted = time_at(random.uniform(0, 1000));
+      job.work = random.log_uniform(1e3, 1e6);
+      job.progress = {job.work, kStart, 0};
+      snapshot.jobs.insert(std::move(job));
+    }
+  }
+};
+
+void solve(benchmark::State& state, Gavel::Objective objective, bool packing, std::size_t parts) {
+  const auto jobs = static_cast<std::size_t>(state.range(0));
+  const Scene scene(jobs, static_cast<int>(jobs / 4), false);
+  Gavel policy;
+  policy.config.objective = objective;
+  policy.config.packing = packing;
+  policy.config.parts = parts;
+  for (auto _ : state) {
+    Gavel::State fresh;
+    auto shares = policy.shares(scene.snapshot, fresh);
+    benchmark::DoNotOptimize(shares.data());
+  }
+}
+void las_grouped(benchmark::State& state) { solve(state, Gavel::Objective::las, false, 1); }
+void las_packed_grouped(benchmark::State& state) { solve(state, Gavel::Objective::las, true, 1); }
+void finish_time_fairness(benchmark::State& state) {
+  solve(state, Gavel::Objective::finish_time_fairness, false, 1);
+}
+void finish_time_fairness_in_8_parts(benchmark::State& state) {
+  solve(state, Gavel::Objective::finish_time_fairness, false, 8);
+}
+BENCHMARK(las_grouped)->ArgName("jobs")->Arg(2048)->Unit(benchmark::kMillisecond);
+BENCHMARK(las_packed_grouped)->ArgName("jobs")->Arg(512)->Unit(benchmark::kMillisecond);
+BENCHMARK(finish_time_fairness)
+    ->ArgName("jobs")
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(finish_time_fairness_in_8_parts)
+    ->ArgName("jobs")
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
+
+void allox(benchmark::State& state) {
+  const Scene scene(static_cast<std::size_t>(state.range(0)), static_cast<int>(state.range(1)) / 3,
+                    true);
+  const Allox policy{{1.0}};
+  for (auto _ : state) {
+    Allox::State fresh;
+    auto decision = policy.decide(scene.snapshot, fresh);
+    benchmark::DoNotOptimize(decision.run.data());
+  }
+}
+BENCHMARK(allox)
+    ->ArgNames({"jobs", "gpus"})
+    ->Args({1024, 768})
+    ->Args({1024, 96})
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace rubato

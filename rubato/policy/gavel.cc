@@ -1,0 +1,407 @@
+#include "rubato/policy/gavel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace rubato {
+namespace {
+
+std::vector<GpuType> types_of(const Cluster& cluster) {
+  std::vector<GpuType> types;
+  for (int t = 0; t < cluster.types(); ++t) types.emplace_back(static_cast<GpuType::rep>(t));
+  return types;
+}
+
+// GPUs by type, those that are up.
+std::vector<double> gpus_of(const Cluster& cluster) {
+  std::vector<double> gpus;
+  for (const GpuType type : types_of(cluster)) gpus.push_back(cluster.usable(type));
+  return gpus;
+}
+
+double sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// P_i: the throughput on an equal share of every type.
+double mean_rate(const std::vector<double>& rate, const std::vector<double>& capacity) {
+  const double gpus = sum(capacity);
+  double mean = 0;
+  for (std::size_t t = 0; t < rate.size(); ++t) mean += rate[t] * capacity[t] / gpus;
+  return mean;
+}
+
+}  // namespace
+
+struct Gavel::Part {
+  struct Member {
+    std::vector<const JobView*> jobs;  // equal ones, by id
+  };
+  std::vector<Member> members;  // as the problem's groups
+  std::vector<double> split;    // of a share over the real types; empty = types are as they are
+  std::vector<std::vector<bool>> runs;  // by member and real type
+  std::optional<ShareProgram> program;
+
+  [[nodiscard]] const JobView& first(std::size_t group) const { return *members[group].jobs[0]; }
+};
+
+// Jobs are told apart by what the objective looks at.
+bool Gavel::groups_jobs() const { return config.objective == Objective::las; }
+
+Decision Gavel::decide(const Snapshot& snapshot, State& state) const {
+  return state.rounds.decide(snapshot, config.rounds,
+                             [&](const Snapshot& now) { return shares(now, state); });
+}
+
+std::vector<TimeShare> Gavel::shares(const Snapshot& snapshot, State& state) const {
+  if (config.objective == Objective::isolated) return isolated_shares(snapshot);
+  std::erase_if(state.isolated,
+                [&](const auto& entry) { return snapshot.jobs.find(entry.first) == nullptr; });
+  const std::size_t parts = std::min(config.parts, std::max<std::size_t>(1, snapshot.jobs.size()));
+  std::vector<std::vector<const JobView*>> jobs_of(parts);
+  std::size_t next = 0;
+  for (const JobView& job : snapshot.jobs) jobs_of[next++ % parts].push_back(&job);
+  std::vector<TimeShare> shares;
+  for (const auto& jobs : jobs_of) {
+    Part part = make_part(snapshot, jobs, parts);
+    const bool solved = sum(gpus_of(snapshot.cluster)) > 0 && solve(snapshot, part, state);
+    if (!solved) part.program.reset();  // everybody waits for GPUs that nobody else wants
+    expand(part, shares);
+  }
+  return shares;
+}
+
+Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const JobView*>& jobs,
+                             std::size_t parts) const {
+  Part part;
+  ShareProblem problem;
+  const std::vector<GpuType> types = types_of(snapshot.cluster);
+  std::vector<double> capacity = gpus_of(snapshot.cluster);
+  for (auto& gpus : capacity) gpus /= static_cast<double>(parts);
+  const double all = sum(capacity);
+  if (config.aware) {
+    problem.capacity = capacity;
+  } else {
+    problem.capacity = {all};
+    for (const double gpus : capacity) part.split.push_back(all > 0 ? gpus / all : 0);
+  }
+  std::map<std::tuple<const SpeedModel*, int, double>, std::size_t> known;
+  for (const JobView* job : jobs) {
+    const int gpus = job->spec->requested;
+    if (groups_jobs()) {
+      const auto [at, fresh] =
+          known.emplace(std::tuple(job->speed.get(), gpus, job->spec->weight), part.members.size());
+      if (!fresh) {
+        part.members[at->second].jobs.push_back(job);
+        ++problem.groups[at->second].jobs;
+        continue;
+      }
+    }
+    std::vector<double> rate;
+    for (const GpuType type : types) rate.push_back(job->speed->on(type, gpus));
+    std::vector<bool> runs;
+    for (const double r : rate) runs.push_back(r > 0);
+    part.runs.push_back(std::move(runs));
+    if (!config.aware) {
+      const auto first = std::find_if(rate.begin(), rate.end(), [](double r) { return r > 0; });
+      const double one = first == rate.end() ? 0 : *first;
+      rate = {config.objective == Objective::las && one > 0 ? 1 : one};
+    }
+    part.members.push_back({{job}});
+    problem.groups.push_back({1, gpus, std::move(rate)});
+  }
+  if (config.packing) add_pairs(snapshot, part, problem);
+  part.program.emplace(std::move(problem));
+  return part;
+}
+
+// A pair is worth its place only where it does more than slicing time between the two.
+void Gavel::add_pairs(const Snapshot& snapshot, Part& part, ShareProblem& problem) const {
+  const std::vector<GpuType> types = types_of(snapshot.cluster);
+  for (std::size_t a = 0; a < part.members.size(); ++a) {
+    for (std::size_t b = a; b < part.members.size(); ++b) {
+      const JobView& first = part.first(a);
+      const JobView& second = part.first(b);
+      const int gpus = first.spec->requested;
+      if (gpus != second.spec->requested || (a == b && part.members[a].jobs.size() < 2)) continue;
+      ShareProblem::Pair pair{a, b, {}, {}};
+      bool any = false;
+      double gain_first = 0, gain_second = 0;  // without types: relative to alone
+      for (const GpuType type : types) {
+        const Shape shape{type, gpus, 0, 0};
+        const double own = first.speed->beside(shape, *second.speed);
+        const double other = second.speed->beside(shape, *first.speed);
+        const double alone_first = first.speed->rate(shape);
+        const double alone_second = second.speed->rate(shape);
+        const bool good = own > 0 && other > 0 && alone_first > 0 && alone_second > 0 &&
+                          own / alone_first + other / alone_second > 1;
+        any = any || good;
+        pair.first_rate.push_back(good ? own : 0);
+        pair.second_rate.push_back(good ? other : 0);
+        if (!good || config.aware) continue;
+        gain_first += part.split[type.index()] * own / alone_first;
+        gain_second += part.split[type.index()] * other / alone_second;
+      }
+      if (!any) continue;
+      if (!config.aware) {
+        pair.first_rate = {gain_first * problem.groups[a].rate[0]};
+        pair.second_rate = {gain_second * problem.groups[b].rate[0]};
+      }
+      problem.pairs.push_back(std::move(pair));
+    }
+  }
+}
+
+bool Gavel::solve(const Snapshot& snapshot, Part& part, State& state) const {
+  ShareProgram& program = *part.program;
+  const ShareProblem& problem = program.problem();
+  std::vector<double> scale;
+  switch (config.objective) {
+    case Objective::finish_time_fairness:
+      return solve_finish_time(snapshot, part, state);
+    case Objective::throughput:
+    case Objective::min_jct:
+      return solve_sum(snapshot, part);
+    case Objective::hierarchical:
+      return solve_hierarchy(part);
+    case Objective::las:
+      for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+        const auto& group = problem.groups[g];
+        const double equal = mean_rate(group.rate, problem.capacity);
+        const double weight = part.first(g).spec->weight;
+        scale.push_back(equal > 0 ? group.gpus / (weight * equal) : 0);
+      }
+      return program.water_fill(scale, config.water_filling);
+    case Objective::makespan: {
+      // In units of the time that all would need on equal shares, so that numbers stay near 1.
+      double longest = 0;
+      for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+        const double equal = mean_rate(problem.groups[g].rate, problem.capacity);
+        if (equal > 0)
+          longest = std::max(longest, part.first(g).progress.left(snapshot.now) / equal);
+      }
+      for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+        const double equal = mean_rate(problem.groups[g].rate, problem.capacity);
+        const double left = part.first(g).progress.left(snapshot.now);
+        scale.push_back(equal > 0 ? longest / std::max(left, 1e-6 * longest * equal) : 0);
+      }
+      return program.water_fill(scale, config.water_filling);
+    }
+    case Objective::isolated:
+      break;
+  }
+  return false;
+}
+
+bool Gavel::solve_finish_time(const Snapshot& snapshot, Part& part, State& state) const {
+  ShareProgram& program = *part.program;
+  const ShareProblem& problem = program.problem();
+  const std::size_t jobs = problem.groups.size();
+  double asked = 0;
+  for (const auto& group : problem.groups) asked += group.gpus;
+  std::vector<double> age(jobs), left(jobs), alone(jobs), throughput(jobs);
+  for (std::size_t i = 0; i < jobs; ++i) {
+    const JobView& job = part.first(i);
+    const double equal = mean_rate(problem.groups[i].rate, problem.capacity);
+    const double slice =
+        sum(problem.capacity) / (static_cast<double>(jobs) * problem.groups[i].gpus);
+    const double isolated = std::min(1.0, slice) * equal;
+    age[i] = seconds(snapshot.now - job.submitted);
+    left[i] = std::max(job.progress.left(snapshot.now), 1e-9);
+    Isolated& so_far = state.isolated[job.id];
+    if (so_far.rate > 0) so_far.so_far_s += std::max(0.0, so_far.left - left[i]) / so_far.rate;
+    so_far.left = left[i];
+    so_far.rate = isolated;
+    alone[i] = so_far.so_far_s + (isolated > 0 ? left[i] / isolated : 0);
+    // To begin with: all jobs with the same share of time.
+    throughput[i] = std::min(1.0, sum(problem.capacity) / asked) * equal;
+  }
+  const auto worst = [&] {
+    double rho = 0;
+    for (std::size_t i = 0; i < jobs; ++i) {
+      if (throughput[i] > 0) rho = std::max(rho, (age[i] + left[i] / throughput[i]) / alone[i]);
+    }
+    return rho;
+  };
+  std::vector<double> scale(jobs, 0);
+  constexpr int kMostPrograms = 40;
+  constexpr double kEnough = 1 + 1e-4;
+  for (int programs = 0; programs < kMostPrograms; ++programs) {
+    const double rho = worst();
+    for (std::size_t i = 0; i < jobs; ++i) {
+      // Throughput needed for this rho is left / (rho x alone - age).
+      scale[i] = throughput[i] > 0 ? std::max(0.0, rho * alone[i] - age[i]) / left[i] : 0;
+    }
+    if (!program.water_fill(scale, false)) return false;
+    if (program.level() <= kEnough) break;
+    const auto reached = program.throughputs();
+    for (std::size_t i = 0; i < jobs; ++i) {
+      if (throughput[i] > 0) throughput[i] = std::max(reached[i], 1e-12);
+    }
+  }
+  return !config.water_filling || program.water_fill(scale, true);
+}
+
+bool Gavel::solve_sum(const Snapshot& snapshot, Part& part) const {
+  ShareProgram& program = *part.program;
+  const ShareProblem& problem = program.problem();
+  std::vector<double> scale, needed;
+  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+    const JobView& job = part.first(g);
+    const double equal = mean_rate(problem.groups[g].rate, problem.capacity);
+    const double left = job.progress.left(snapshot.now);
+    if (config.objective == Objective::min_jct) {
+      scale.push_back(left > 0 && equal > 0 ? 1 / std::max(left / equal, 1.0) / equal : 0);
+    } else {
+      scale.push_back(equal > 0 ? 1 / equal : 0);
+    }
+    const bool due = job.spec->deadline && *job.spec->deadline > snapshot.now;
+    needed.push_back(due && config.objective == Objective::throughput
+                         ? left / seconds(*job.spec->deadline - snapshot.now)
+                         : 0);
+  }
+  std::vector<double> price(problem.capacity.size(), 0);
+  if (config.prices.empty() || config.objective != Objective::throughput)
+    return program.maximise_sum(scale, price, needed);
+  for (std::size_t t = 0; t < price.size(); ++t)
+    price[t] = config.prices[std::min(t, config.prices.size() - 1)];
+  // The best throughput per cost: subtract cost at the ratio reached, until it no longer rises.
+  double ratio = 0;
+  constexpr int kMostPrograms = 30;
+  for (int programs = 0; programs < kMostPrograms; ++programs) {
+    std::vector<double> scaled = price;
+    for (auto& p : scaled) p *= ratio;
+    if (!program.maximise_sum(scale, scaled, needed)) return false;
+    const auto throughputs = program.throughputs();
+    const auto used = program.used();
+    double gained = 0, cost = 0;
+    for (std::size_t g = 0; g < scale.size(); ++g)
+      gained += scale[g] * throughputs[g] * problem.groups[g].jobs;
+    for (std::size_t t = 0; t < price.size(); ++t) cost += price[t] * used[t];
+    if (cost <= 0 || gained / cost <= ratio * (1 + 1e-6)) break;
+    ratio = gained / cost;
+  }
+  return true;
+}
+
+bool Gavel::solve_hierarchy(Part& part) const {
+  ShareProgram& program = *part.program;
+  const ShareProblem& problem = program.problem();
+  std::vector<double> scale;
+  std::map<std::string, double> weight_of;
+  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+    const double equal = mean_rate(problem.groups[g].rate, problem.capacity);
+    scale.push_back(equal > 0 ? problem.groups[g].gpus / equal : 0);
+    const JobSpec& spec = *part.first(g).spec;
+    double& weight = weight_of[spec.user];
+    const auto given = config.entity_weights.find(spec.user);
+    if (!config.entity_weights.empty()) {
+      weight = given == config.entity_weights.end() ? 1 : given->second;
+    } else {
+      weight = std::max(weight, spec.weight);
+    }
+  }
+  const auto rise = [&](const std::vector<bool>& held) {
+    std::map<std::string, double> inside;  // weights of a user's jobs that still rise
+    std::vector<double> speed(held.size(), 0);
+    for (std::size_t g = 0; g < held.size(); ++g) {
+      const JobSpec& spec = *part.first(g).spec;
+      if (held[g]) continue;
+      double& total = inside[spec.user];
+      if (config.fifo_inside && total > 0) continue;  // only the oldest rises
+      total += spec.weight;
+      speed[g] = weight_of[spec.user] * spec.weight;
+    }
+    for (std::size_t g = 0; g < held.size(); ++g) {
+      if (speed[g] > 0) speed[g] /= inside[part.first(g).spec->user];
+    }
+    return speed;
+  };
+  return program.water_fill(scale, rise, true);
+}
+
+std::vector<TimeShare> Gavel::isolated_shares(const Snapshot& snapshot) const {
+  const std::vector<double> capacity = gpus_of(snapshot.cluster);
+  const auto jobs = static_cast<double>(snapshot.jobs.size());
+  double largest = 1;
+  for (const JobView& job : snapshot.jobs)
+    largest = std::max(largest, sum(capacity) / (jobs * job.spec->requested));
+  std::vector<TimeShare> shares;
+  for (const JobView& job : snapshot.jobs) {
+    std::vector<double> share;
+    for (const double gpus : capacity)
+      share.push_back(gpus / (jobs * job.spec->requested) / largest);
+    shares.push_back({job.id, std::nullopt, std::move(share)});
+  }
+  return shares;
+}
+
+void Gavel::expand(const Part& part, std::vector<TimeShare>& shares) const {
+  const std::size_t types = part.runs.empty() ? 0 : part.runs[0].size();
+  const auto times = part.program ? std::optional(part.program->times()) : std::nullopt;
+  // A share over the real types. Time on a type where the job cannot run is lost.
+  const auto share_of = [&](const std::vector<double>& time, double jobs,
+                            const std::vector<bool>& runs) {
+    std::vector<double> share(types, 0);
+    for (std::size_t t = 0; t < types; ++t) {
+      if (!runs[t]) continue;
+      share[t] = part.split.empty() ? time[t] / jobs : time[0] * part.split[t] / jobs;
+    }
+    return share;
+  };
+  for (std::size_t g = 0; g < part.members.size(); ++g) {
+    const auto& jobs = part.members[g].jobs;
+    std::vector<double> share(types, 0);
+    if (times) share = share_of(times->alone[g], static_cast<double>(jobs.size()), part.runs[g]);
+    for (const JobView* job : jobs) shares.push_back({job->id, std::nullopt, share});
+  }
+  if (!times) return;
+  const auto& pairs = part.program->problem().pairs;
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    if (sum(times->paired[p]) <= 0) continue;
+    const auto& first = part.members[pairs[p].first].jobs;
+    const auto& second = part.members[pairs[p].second].jobs;
+    std::vector<bool> runs = part.runs[pairs[p].first];
+    for (std::size_t t = 0; t < types; ++t) runs[t] = runs[t] && part.runs[pairs[p].second][t];
+    // Every job of a group is in equally many pairs: those of one group in a circle, those of two
+    // groups as two wheels that turn until both stand as in the beginning.
+    const bool same = pairs[p].first == pairs[p].second;
+    const std::size_t count =
+        same ? (first.size() == 2 ? 1 : first.size()) : std::lcm(first.size(), second.size());
+    const auto share = share_of(times->paired[p], static_cast<double>(count), runs);
+    for (std::size_t k = 0; k < count; ++k) {
+      const JobId one = first[k % first.size()]->id;
+      const JobId two = same ? first[(k + 1) % first.size()]->id : second[k % second.size()]->id;
+      shares.push_back({std::min(one, two), std::max(one, two), share});
+    }
+  }
+}
+
+Json Gavel::State::save() const {
+  Json json = {{"rounds", rounds.save()}, {"isolated", Json::array()}};
+  for (const auto& [job, entry] : isolated)
+    json["isolated"].push_back({job.value(), entry.so_far_s, entry.left, entry.rate});
+  return json;
+}
+
+Result<Gavel::State> Gavel::State::load(const Json& json) {
+  try {
+    auto rounds = Rounds::load(json.at("rounds"));
+    if (!rounds) return rounds.error();
+    State state{std::move(*rounds), {}};
+    for (const auto& row : json.at("isolated")) {
+      state.isolated[JobId(row.at(0).get<JobId::rep>())] = {
+          row.at(1).get<double>(), row.at(2).get<Work>(), row.at(3).get<WorkRate>()};
+    }
+    return state;
+  } catch (const nlohmann::json::exception& problem) {
+    return Error{fmt::format("saved Gavel state: {}", problem.what())};
+  }
+}
+
+}  // namespace rubato

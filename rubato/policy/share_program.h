@@ -1,0 +1,102 @@
+// Gavel's allocation problem (Narayanan et al., OSDI'20, section 3) as linear programs: which share
+// of time each job should have on each GPU type, alone or beside another job.
+//
+//   sum over jobs of GPUs x share <= GPUs of the type,   sum over types of a job's shares <= 1
+//
+// Equal jobs are one group with as much time as it has jobs, so a program's size depends on the
+// kinds of jobs, not on their number. It is built once; objectives change its coefficients and each
+// solve starts where the last one ended.
+//
+// Max-min alone fixes only the worst job. The tie-break is water filling: jobs that cannot be
+// raised any more (their row has a price) are held where they are, and the others rise on.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rubato/math/linear_program.h"
+
+namespace rubato {
+
+struct ShareProblem {
+  struct Group {
+    int jobs = 1;
+    int gpus = 1;              // each
+    std::vector<double> rate;  // by type, of one job; 0 = cannot run there
+  };
+  struct Pair {  // one job of each, or two of one group; both on the GPUs of one
+    std::size_t first = 0, second = 0;
+    std::vector<double> first_rate, second_rate;  // by type
+  };
+  std::vector<double> capacity;  // GPUs by type
+  std::vector<Group> groups;
+  std::vector<Pair> pairs;
+};
+
+// Time by type, summed over the jobs of a group; by the index of group or pair.
+struct Times {
+  std::vector<std::vector<double>> alone, paired;
+};
+
+class ShareProgram {
+ public:
+  explicit ShareProgram(ShareProblem problem);
+
+  // The value of a group is its scale x the effective throughput of one of its jobs. Raises all
+  // values as far as they go: `rise(held)` says how fast each group not held rises with the level;
+  // held ones keep their value. With `fill` off, only the first level is found.
+  using Rise = std::function<std::vector<double>(const std::vector<bool>& held)>;
+  [[nodiscard]] bool water_fill(const std::vector<double>& scale, const Rise& rise, bool fill);
+  [[nodiscard]] bool water_fill(const std::vector<double>& scale, bool fill = true);
+  // The first level found: the worst value.
+  [[nodiscard]] double level() const { return level_; }
+
+  // Maximises the sum of scale x throughput over all jobs, less the price of the GPU-time used. A
+  // group that falls short of its needed throughput (0 = none) is punished by far more than it
+  // could gain, so that needs are met wherever possible.
+  [[nodiscard]] bool maximise_sum(const std::vector<double>& scale,
+                                  const std::vector<double>& price_of_type,
+                                  const std::vector<double>& needed);
+
+  [[nodiscard]] const ShareProblem& problem() const { return problem_; }
+  [[nodiscard]] Times times() const;
+  // Effective throughput of one job of each group.
+  [[nodiscard]] std::vector<double> throughputs() const;
+  // GPU-time used, of each type.
+  [[nodiscard]] std::vector<double> used() const;
+
+  void set_basis(const std::string& basis) { program_.set_basis(basis); }
+  [[nodiscard]] std::string basis() const { return program_.basis(); }
+  [[nodiscard]] int solves() const { return solves_; }
+
+ private:
+  struct Part {  // of a group's throughput that a column gives
+    std::size_t group = 0;
+    double rate = 0;  // per job of the group and unit of time
+  };
+  struct Column {
+    int column = 0;
+    std::size_t of = 0;  // group or pair
+    std::size_t type = 0;
+    bool pair = false;
+    int gpus = 0;
+    std::vector<Part> parts;
+  };
+
+  void add(std::size_t of, bool pair, std::size_t type, int gpus, const std::vector<Part>& parts,
+           const std::vector<double>& time);
+  void set_scale(const std::vector<double>& scale);
+  [[nodiscard]] bool solve();
+
+  ShareProblem problem_;
+  LinearProgram program_;
+  std::vector<int> time_row_, value_row_, capacity_row_, shortfall_;
+  std::vector<Column> columns_;
+  int level_column_ = 0;
+  double level_ = 0;
+  int solves_ = 0;
+};
+
+}  // namespace rubato
