@@ -121,14 +121,33 @@ SimulationResult must_simulate(const Scene& scene, Policy& policy) {
   return std::move(*result);
 }
 
+struct Words {
+  std::string operator()(const Want& want) const { return std::visit(*this, want); }
+  std::string operator()(const Count& want) const {
+    return "x" + std::to_string(want.gpus) + ":" + std::to_string(want.type.value());
+  }
+  std::string operator()(const Spread& want) const {
+    std::string text;
+    for (const auto& [node, gpus] : want.gpus)
+      text += "/" + std::to_string(node.value()) + "x" + std::to_string(gpus);
+    return text;
+  }
+  std::string operator()(const Exact& want) const {
+    std::string text;
+    for (const auto& slice : want.gpus.slices())
+      text += "/" + std::to_string(slice.node.value()) + "=" + std::to_string(slice.mask);
+    return text;
+  }
+  std::string operator()(const Beside& want) const {
+    return "+" + std::to_string(want.host.value());
+  }
+};
+
 // All that a decision says, in order.
 std::string words(const Decision& decision) {
   std::string text;
-  for (const auto& grant : decision.run) {
-    const auto& count = std::get<Count>(grant.want);
-    text += std::to_string(grant.job.value()) + "x" + std::to_string(count.gpus) + ":" +
-            std::to_string(count.type.value()) + " ";
-  }
+  for (const auto& grant : decision.run)
+    text += std::to_string(grant.job.value()) + Words()(grant.want) + " ";
   for (const auto& reject : decision.reject) {
     text += "!" + std::to_string(reject.job.value());
     if (reject.earliest) text += "@" + std::to_string(reject.earliest->time_since_epoch().count());
@@ -173,8 +192,9 @@ class WorkConserving final : public Watched {
       idle.push_back(snapshot.cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
     std::set<JobId> named;
     for (const auto& grant : decision.run) {
-      const auto& count = std::get<Count>(grant.want);
-      idle[count.type.index()] -= count.gpus;
+      const auto* exact = std::get_if<Exact>(&grant.want);
+      const GpuType type = exact != nullptr ? exact->gpus.type() : std::get<Count>(grant.want).type;
+      idle[type.index()] -= gpus_of(grant.want);
       named.insert(grant.job);
     }
     for (const auto& reject : decision.reject) named.insert(reject.job);
@@ -226,7 +246,8 @@ std::vector<std::string> policies() {
         "tiresias-las:limits=6/20,promote=1.5", "tiresias-las:queues=2,limits=10,promote=0.1",
         "tiresias-gittins:queues=1,quantum=4,samples=given",
         "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given", "afs-l:find=scan",
-        "afs-p:prior=5"}) {
+        "afs-p:prior=5", "gandiva:quantum=3,trial=1", "gandiva:quantum=2,grow=off,migrate=off",
+        "gandiva-fair:quantum=2", "themis:lease=4", "themis:f=0,lease=3"}) {
     names.emplace_back(name);
   }
   return names;
