@@ -9,9 +9,12 @@
 #include "rubato/policy/allox.h"
 #include "rubato/policy/edf.h"
 #include "rubato/policy/fifo_perf.h"
+#include "rubato/policy/gandiva.h"
+#include "rubato/policy/gandiva_fair.h"
 #include "rubato/policy/gavel.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/sorted.h"
+#include "rubato/policy/themis.h"
 #include "rubato/policy/tiresias.h"
 
 namespace rubato {
@@ -278,6 +281,60 @@ PolicyEntry allox() {
   return entry;
 }
 
+PolicyEntry gandiva() {
+  PolicyEntry entry;
+  entry.name = "gandiva";
+  entry.paper = "Xiao et al., OSDI'18";
+  entry.summary = "time slicing, packing by trial, migration, growth on idle GPUs";
+  entry.knows = "GPUs asked for, measured rate, speed estimates";
+  entry.keys = {
+      number_key("quantum", 60, 1, 1e9, "seconds of a time slice, without the restart"),
+      number_key("trial", 10, 0, 1e9, "seconds for which a pair or a growth is measured"),
+      choice_key("packing", {"on", "off"}, "try pairs of jobs on the same GPUs while jobs wait"),
+      choice_key("migrate", {"on", "off"}, "move jobs to fewer nodes"),
+      choice_key("grow", {"on", "off"}, "grow elastic jobs on idle GPUs")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    Gandiva::Config config;
+    config.quantum = from_seconds(values.number("quantum"));
+    config.trial = from_seconds(values.number("trial"));
+    config.packing = values.text("packing") == "on";
+    config.migrate = values.text("migrate") == "on";
+    config.grow = values.text("grow") == "on";
+    return erase(Gandiva{config});
+  };
+  return entry;
+}
+
+PolicyEntry gandiva_fair() {
+  PolicyEntry entry;
+  entry.name = "gandiva-fair";
+  entry.paper = "Chaudhary et al., EuroSys'20";
+  entry.summary = "GPU-time by tickets of users: gang-aware stride, trading of GPU types";
+  entry.knows = "user, weight, GPUs asked for, speed on each type";
+  entry.work_conserving = false;  // a gang that fits on one server waits for one
+  entry.keys = {number_key("quantum", 60, 1, 1e9, "seconds of a time slice, without the restart"),
+                choice_key("trade", {"on", "off"}, "let users trade fast GPUs for slow ones")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    return erase(
+        GandivaFair{{from_seconds(values.number("quantum")), values.text("trade") == "on"}});
+  };
+  return entry;
+}
+
+PolicyEntry themis() {
+  PolicyEntry entry;
+  entry.name = "themis";
+  entry.paper = "Mahajan et al., NSDI'20";
+  entry.summary = "leases auctioned among those with the worst finish-time fairness";
+  entry.knows = "GPUs asked for, work left, speed on each type";
+  entry.keys = {number_key("f", 0.8, 0, 1, "fairness knob: the worst 1-f share of jobs takes part"),
+                number_key("lease", 1200, 1, 1e9, "seconds of a lease, without the restart")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    return erase(Themis{{values.number("f"), from_seconds(values.number("lease"))}});
+  };
+  return entry;
+}
+
 std::vector<PolicyEntry> make_table() {
   using Order = Sorted::Order;
   return {
@@ -313,6 +370,9 @@ std::vector<PolicyEntry> make_table() {
             Gavel::Objective::isolated),
       fifo_perf(),
       allox(),
+      gandiva(),
+      gandiva_fair(),
+      themis(),
   };
 }
 

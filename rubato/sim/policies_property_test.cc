@@ -147,21 +147,34 @@ SimulationResult must_simulate(const Scene& scene, Policy& policy) {
   return std::move(*result);
 }
 
+struct Words {
+  std::string operator()(const Want& want) const { return std::visit(*this, want); }
+  std::string operator()(const Count& want) const {
+    return "x" + std::to_string(want.gpus) + ":" + std::to_string(want.type.value());
+  }
+  std::string operator()(const Spread& want) const {
+    std::string text;
+    for (const auto& [node, gpus] : want.gpus)
+      text += "/" + std::to_string(node.value()) + "x" + std::to_string(gpus);
+    return text;
+  }
+  std::string operator()(const Exact& want) const {
+    std::string text;
+    for (const auto& slice : want.gpus.slices())
+      text += "/" + std::to_string(slice.node.value()) + "=" + std::to_string(slice.mask);
+    return text;
+  }
+  std::string operator()(const Beside& want) const {
+    return "+" + std::to_string(want.host.value());
+  }
+};
+
 // All that a decision says, in order.
 std::string words(const Decision& decision) {
   std::string text;
   for (const auto& grant : decision.run) {
-    text += std::to_string(grant.job.value()) + "x" + std::to_string(gpus_of(grant.want)) + ":";
-    if (const auto* count = std::get_if<Count>(&grant.want))
-      text += std::to_string(count->type.value());
-    if (const auto* spread = std::get_if<Spread>(&grant.want)) {
-      for (const auto& [node, gpus] : spread->gpus)
-        text += std::to_string(node.value()) + "*" + std::to_string(gpus) + ";";
-    }
-    if (grant.batch) text += "b" + std::to_string(grant.batch->per_gpu);
-    if (const auto* beside = std::get_if<Beside>(&grant.want))
-      text += "beside" + std::to_string(beside->host.value());
-    text += " ";
+    text += std::to_string(grant.job.value()) + Words()(grant.want) + " ";
+    if (grant.batch) text += "b" + std::to_string(grant.batch->per_gpu) + " ";
   }
   for (const auto& reject : decision.reject) {
     text += "!" + std::to_string(reject.job.value());
@@ -207,8 +220,9 @@ class WorkConserving final : public Watched {
       idle.push_back(snapshot.cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
     std::set<JobId> named;
     for (const auto& grant : decision.run) {
-      const auto& count = std::get<Count>(grant.want);
-      idle[count.type.index()] -= count.gpus;
+      const auto* exact = std::get_if<Exact>(&grant.want);
+      const GpuType type = exact != nullptr ? exact->gpus.type() : std::get<Count>(grant.want).type;
+      idle[type.index()] -= gpus_of(grant.want);
       named.insert(grant.job);
     }
     for (const auto& reject : decision.reject) named.insert(reject.job);
@@ -273,7 +287,12 @@ std::vector<std::string> policies() {
                            "gavel-hierarchical:inside=fifo,round=4,resolve=4",
                            "fifo-perf:round=0",
                            "fifo-perf:round=5,resolve=6",
-                           "allox:alpha=1"}) {
+                           "allox:alpha=1",
+                           "gandiva:quantum=3,trial=1",
+                           "gandiva:quantum=2,grow=off,migrate=off",
+                           "gandiva-fair:quantum=2",
+                           "themis:lease=4",
+                           "themis:f=0,lease=3"}) {
     names.emplace_back(name);
   }
   return names;
