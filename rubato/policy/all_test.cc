@@ -137,8 +137,9 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
     }
     EXPECT_TRUE(parse_policies(entry.name).value().front().make({}).ok()) << entry.name;
   }
-  for (const auto* name : {"fifo", "fifo-backfill", "sjf", "srtf", "srsf", "edf", "edf-admission",
-                           "tiresias-las", "tiresias-gittins", "afs-l", "afs-p"}) {
+  for (const auto* name :
+       {"fifo", "fifo-backfill", "sjf", "srtf", "srsf", "edf", "edf-admission", "tiresias-las",
+        "tiresias-gittins", "afs-l", "afs-p", "gandiva", "gandiva-fair", "themis"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }
