@@ -291,7 +291,8 @@ PolicyEntry gandiva() {
       number_key("quantum", 60, 1, 1e9, "seconds of a time slice, without the restart"),
       number_key("trial", 10, 0, 1e9, "seconds for which a pair or a growth is measured"),
       choice_key("packing", {"on", "off"}, "try pairs of jobs on the same GPUs while jobs wait"),
-      choice_key("migrate", {"on", "off"}, "move jobs to fewer nodes"),
+      choice_key("migrate", {"on", "off"},
+                 "move jobs to fewer nodes, and to a faster type while nobody waits"),
       choice_key("grow", {"on", "off"}, "grow elastic jobs on idle GPUs")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
     Gandiva::Config config;

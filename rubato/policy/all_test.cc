@@ -161,7 +161,11 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
                            "gavel-hierarchical",
                            "isolated",
                            "fifo-perf",
-                           "allox"}) {
+                           "allox",
+                           "gandiva",
+                           "gandiva-fair",
+                           "themis",
+                           "pollux"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

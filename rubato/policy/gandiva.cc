@@ -208,8 +208,30 @@ class Gandiva::Round {
     }
   }
 
+  // To idle GPUs of a type on which it is faster than it is now.
+  void change_types() {
+    if (!waiting_.empty()) return;
+    for (auto& [id, count] : granted_) {
+      const JobView& job = view(id);
+      if (!settled(job, count)) continue;
+      WorkRate best = job.progress.rate;
+      std::size_t to = count.type.index();
+      for (std::size_t type = 0; type < free_.size(); ++type) {
+        const WorkRate then = job.speed->on(GpuType(static_cast<GpuType::rep>(type)), count.gpus);
+        if (free_[type] < count.gpus || then <= best || !policy_.pays(job, job.progress.rate, then))
+          continue;
+        best = then;
+        to = type;
+      }
+      if (to == count.type.index()) continue;
+      free_[to] -= count.gpus;
+      free_[count.type.index()] += count.gpus;
+      count.type = GpuType(static_cast<GpuType::rep>(to));
+    }
+  }
+
   // To fewer nodes, onto GPUs that nobody has after this decision.
-  void migrate() {
+  void consolidate() {
     std::vector<std::uint64_t> idle;
     for (const Node& node : snapshot_.cluster.nodes()) idle.push_back(all_gpus(node));
     for (const auto& [id, count] : granted_) {
@@ -220,10 +242,7 @@ class Gandiva::Round {
     }
     for (const auto& [id, count] : granted_) {
       const JobView& job = view(id);
-      const bool as_now = job.target.gpus() == count.gpus && job.target.type() == count.type;
-      if (!as_now || job.target.nodes() < 2 || job.shares_with || state_.guest_of.contains(id) ||
-          !trains(job, snapshot_.now))
-        continue;
+      if (!settled(job, count) || job.target.nodes() < 2) continue;
       auto better = fewer_nodes(job, idle);
       if (!better) continue;
       for (const auto& slice : better->slices()) idle[slice.node.index()] &= ~slice.mask;
@@ -278,6 +297,12 @@ class Gandiva::Round {
   };
 
   [[nodiscard]] const JobView& view(JobId id) const { return *snapshot_.jobs.find(id); }
+
+  // Whether the job trains and goes on as it is, alone on its GPUs.
+  [[nodiscard]] bool settled(const JobView& job, const Count& count) const {
+    return trains(job, snapshot_.now) && job.target.gpus() == count.gpus &&
+           job.target.type() == count.type && !job.shares_with && !state_.guest_of.contains(job.id);
+  }
 
   // The type it is on if there is room, else the first where there is.
   [[nodiscard]] std::optional<GpuType> room_for(const JobView& job) const {
@@ -394,7 +419,10 @@ Decision Gandiva::decide(const Snapshot& snapshot, State& state) const {
   round.unpack();
   if (config.packing) round.pack();
   if (config.grow) round.grow();
-  if (config.migrate) round.migrate();
+  if (config.migrate) {
+    round.change_types();
+    round.consolidate();
+  }
 
   Decision decision;
   decision.run = round.grants();

@@ -6,21 +6,27 @@
 //   packing       while jobs wait, one is tried on the GPUs of a running one of the same size; the
 //                 two stay together only while their speeds over those alone add up to more than 1,
 //                 which is what slicing would give them
-//   migration     a job that runs slower than it would on fewer nodes moves there when room is free
+//   migration     a job that runs slower than it would on fewer nodes moves there when room is
+//   free,
+//                 and to idle GPUs of another type if it is faster there
 //   grow, shrink  on GPUs that nobody wants jobs grow beyond what they asked for, as far as their
 //                 limits and their speed allow; they shrink back as soon as a job waits
 //
-// [reading] One round robin for the whole cluster, where the paper has one per server with a common
-// over-subscription: with gangs of all sizes the two differ only in which job meets which. At the
-// end of a quantum those who waited come first, in order; who ran goes to the tail. A job that
-// waits longer than the others is therefore met by an empty cluster, whatever its size. [reading]
-// The paper tries pairs by lowest GPU utilisation, which no trace tells: we try them in order of
-// the queue, each pair once a GPU type, and use the estimate only to know that two jobs fit in
-// memory together (its rate for the pair is not 0). [reading] A migration or a growth must pay its
-// restart back within kPayback quanta; a growth after which the measured rate is not higher is
-// undone and not tried again. A quantum is longer by the restart cost, as a job that only restarts
-// gets nowhere. GPU types are all the same to Gandiva: a job takes the first with room on which it
-// runs.
+// [reading] One round robin for the whole cluster, where the paper keeps one per server. At the end
+// of a quantum those who waited come first, in order, and who ran goes to the tail; so who has
+// waited longest meets an empty cluster, whatever its size.
+//
+// [reading] The paper tries pairs by lowest GPU utilisation, which no trace tells: we try them in
+// order of the queue, each pair once a GPU type, and use the estimate only to know that two jobs
+// fit in memory together (its rate for the pair is not 0).
+//
+// [reading] A migration or a growth must pay its restart back within kPayback quanta; a growth
+// after which the measured rate is not higher is undone and not tried again.
+//
+// [reading] Gandiva does not weigh GPU types: a job takes the first with room on which it runs.
+// Moving to a faster type while nobody waits is what we make of "better affinity".
+//
+// A quantum is longer by the restart cost, as a job that only restarts gets nowhere.
 //
 // Knows: GPUs asked for, limits, the measured rate, and estimates of the speed on other counts,
 // fewer nodes and beside others. Never the length of a job. Pure: decide() is const; what it

@@ -220,6 +220,7 @@ class Quantum {
     }
   }
 
+  [[nodiscard]] double length() const { return quantum_seconds_; }
   [[nodiscard]] bool runs(const JobView& job) const { return granted_.contains(job.id); }
   [[nodiscard]] const auto& houses() const { return houses_; }
   [[nodiscard]] std::map<JobId, GandivaFair::Charge> charges() const { return charges_; }
@@ -278,6 +279,41 @@ class Quantum {
   std::map<JobId, Spread> granted_;
   std::map<JobId, GandivaFair::Charge> charges_;
 };
+
+// Who has no job left to run falls behind those who wait by no more than one of their strides: that
+// much is the order of turns, more would be credit. Says whether anybody waits.
+bool limit_credit(const Quantum& quantum, GandivaFair::State& state) {
+  std::vector<std::string> content;
+  std::vector<std::pair<std::string, int>> waiting;  // with the largest gang that waits
+  for (const auto& [name, house] : quantum.houses()) {
+    int largest = 0;
+    for (const JobView* job : house.jobs) {
+      if (!quantum.runs(*job)) largest = std::max(largest, job->spec->requested);
+    }
+    if (largest == 0) {
+      content.push_back(name);
+    } else {
+      waiting.emplace_back(name, largest);
+    }
+  }
+  const std::size_t types =
+      quantum.tickets().empty() ? 0 : quantum.tickets().begin()->second.size();
+  for (std::size_t type = 0; type < types; ++type) {
+    double least = std::numeric_limits<double>::infinity(), stride = 0;
+    for (const auto& [name, gang] : waiting) {
+      const double tickets = quantum.tickets().at(name)[type];
+      if (tickets <= kLittle) continue;
+      least = std::min(least, state.pass.at(name)[type]);
+      stride = std::max(stride, gang * quantum.length() / tickets);
+    }
+    if (stride == 0) continue;
+    for (const auto& name : content) {
+      double& pass = state.pass.at(name)[type];
+      pass = std::max(pass, least - stride);
+    }
+  }
+  return !waiting.empty();
+}
 
 }  // namespace
 
@@ -409,24 +445,7 @@ Decision GandivaFair::decide(const Snapshot& snapshot, State& state) const {
   if (snapshot.now < state.quantum_end) quantum.keep_running();
   for (const std::size_t type : by_speed(users, types)) quantum.fill(type);
 
-  bool waiting = false;
-  for (std::size_t type = 0; type < types; ++type) {
-    std::optional<double> least;  // among those who wait
-    std::vector<const std::string*> content;
-    for (const auto& [name, house] : quantum.houses()) {
-      const bool waits = std::any_of(house.jobs.begin(), house.jobs.end(),
-                                     [&](const JobView* job) { return !quantum.runs(*job); });
-      const double pass = state.pass.at(name)[type];
-      if (waits && quantum.tickets().at(name)[type] > kLittle)
-        least = least ? std::min(*least, pass) : pass;
-      if (!waits) content.push_back(&name);
-      waiting = waiting || waits;
-    }
-    for (const std::string* name : content) {
-      double& pass = state.pass.at(*name)[type];
-      if (least) pass = std::max(pass, *least);
-    }
-  }
+  const bool waiting = limit_credit(quantum, state);
 
   state.running = quantum.charges();
   state.tickets = quantum.tickets();

@@ -11,18 +11,25 @@
 // as the price in slow GPUs. Nobody ends below his untraded share.
 //
 // [reading] A user's tickets are the largest weight among his jobs (no trace names tickets); a job
-// that names no user is a user of its own. Tickets
-// are split over his jobs by gang size, so all his jobs have one stride: we keep one pass a user
-// and type, and his jobs take turns by the time each has run. [reading] A user who has no job to
-// run gathers no credit for later: his pass follows the least one among those who wait. [reading]
-// Servers: a gang that fits on one server runs on one, others spread over the emptiest. As one loop
-// decides for all servers, passes are kept centrally (the paper's split stride does the same for
-// large gangs only). Balancing: a job that continues stays; one that resumes goes to the server
+// that names no user is a user of its own. Tickets are split over his jobs by gang size, so all his
+// jobs have one stride: we keep one pass a user and type, and his jobs take turns by the time each
+// has run.
+//
+// [reading] A user all of whose jobs run gathers no credit for later: his pass stays within one
+// stride of those who wait.
+//
+// [reading] Servers: a gang that fits on one server runs on one, others spread over the emptiest.
+// As one loop decides for all servers, passes are kept centrally (the paper's split stride does so
+// for large gangs only). Balancing: a job that continues stays; one that resumes goes to the server
 // with the fewest tickets per GPU among those with room, so servers stay even without moving a job
-// that runs. [reading] Speedups come from the estimates of all types, where the paper profiles jobs
-// as they run. Users whose demand is below their share give the rest to the others first; a seller
-// buys no more slow GPUs than his jobs can use. A quantum is longer by the restart cost, as a job
-// that only restarts gets nowhere. GPU-time is charged as it is used, also for part of a quantum.
+// that runs.
+//
+// [reading] Speedups come from the estimates of all types, where the paper profiles jobs as they
+// run. Users whose demand is below their share give the rest to the others first; nobody trades
+// for more GPUs than his jobs can use.
+//
+// A quantum is longer by the restart cost, as a job that only restarts gets nowhere. GPU-time is
+// charged as it is used, also for part of a quantum.
 //
 // Knows: user, weight, GPUs asked for, speed on each type. Pure: decide() is const; what it
 // remembers between calls is State.

@@ -11,14 +11,18 @@
 // [reading] An app is a job and asks for one gang, so its subsets G are "these GPUs of a type" or
 // nothing. Nothing is worth the rho of waiting for a lease and then getting what it asks for; with
 // 1/infinity every product would be 0.
+//
 // [reading] A gang cannot give up a fraction of its GPUs: it pays in time, with a lease that is
 // c times as long.
+//
 // [reading] Leases end together, at the end of a round. If they ended one by one, a large gang
 // would never meet enough free GPUs.
+//
 // [reading] Leftovers go by worst rho (the paper: at random), to the type where the app would end
 // first; last to those who lost the auction, so that no GPU idles that somebody can use.
-// A lease is longer by the restart cost, as a job that only restarts in its lease gets nowhere.
-// The product is maximised exactly (dynamic program over the offer) while the offer has at most
+//
+// A lease is longer by the restart cost, as a job that only restarts in its lease gets nowhere. The
+// product is maximised exactly (dynamic program over the offer) while the offer has at most
 // kExactOffers subsets by type and count; beyond that by gain per GPU.
 //
 // Knows: GPUs asked for, work left, speed on each type. Pure: decide() is const; what it remembers

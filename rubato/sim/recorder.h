@@ -119,7 +119,7 @@ class Recorder {
   double active_seconds_ = 0;
   struct Sums {  // over time
     double queue = 0, efficiency = 0;
-    std::vector<double> busy;  // by type
+    std::vector<double> busy;                            // by type
     double utility = 0, advised_nodes = 0, advised = 0;  // while there were jobs and advice
   };
   Sums sums_;
