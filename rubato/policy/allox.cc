@@ -57,6 +57,7 @@ std::vector<const JobView*> Allox::candidates(const Snapshot& snapshot, const St
     at->second.waiting.push_back(&job);
   }
   std::vector<const User*> order;
+  order.reserve(users.size());
   for (const auto& [name, user] : users) order.push_back(&user);
   std::sort(order.begin(), order.end(), [](const User* a, const User* b) {
     return std::tuple(a->served, a->first) < std::tuple(b->served, b->first);
@@ -156,6 +157,7 @@ Decision Allox::decide(const Snapshot& snapshot, State& state) const {
   count_service(snapshot, state);
   Decision decision;
   std::vector<int> idle;
+  idle.reserve(static_cast<std::size_t>(snapshot.cluster.types()));
   for (int t = 0; t < snapshot.cluster.types(); ++t)
     idle.push_back(snapshot.cluster.usable(GpuType(static_cast<GpuType::rep>(t))));
   for (const JobView& job : snapshot.jobs) {

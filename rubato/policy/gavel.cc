@@ -13,6 +13,7 @@ namespace {
 
 std::vector<GpuType> types_of(const Cluster& cluster) {
   std::vector<GpuType> types;
+  types.reserve(static_cast<std::size_t>(cluster.types()));
   for (int t = 0; t < cluster.types(); ++t) types.emplace_back(static_cast<GpuType::rep>(t));
   return types;
 }
@@ -103,8 +104,10 @@ Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const J
       }
     }
     std::vector<double> rate;
+    rate.reserve(types.size());
     for (const GpuType type : types) rate.push_back(job->speed->on(type, gpus));
     std::vector<bool> runs;
+    runs.reserve(rate.size());
     for (const double r : rate) runs.push_back(r > 0);
     part.runs.push_back(std::move(runs));
     if (!config.aware) {
@@ -334,6 +337,7 @@ std::vector<TimeShare> Gavel::isolated_shares(const Snapshot& snapshot) const {
   std::vector<TimeShare> shares;
   for (const JobView& job : snapshot.jobs) {
     std::vector<double> share;
+    share.reserve(capacity.size());
     for (const double gpus : capacity)
       share.push_back(gpus / (jobs * job.spec->requested) / largest);
     shares.push_back({job.id, std::nullopt, std::move(share)});

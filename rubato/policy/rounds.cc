@@ -14,6 +14,7 @@ namespace {
 
 std::vector<GpuType> all_types(const Cluster& cluster) {
   std::vector<GpuType> types;
+  types.reserve(static_cast<std::size_t>(cluster.types()));
   for (int t = 0; t < cluster.types(); ++t) types.emplace_back(static_cast<GpuType::rep>(t));
   return types;
 }

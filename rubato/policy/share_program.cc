@@ -91,6 +91,7 @@ bool ShareProgram::water_fill(const std::vector<double>& scale, bool fill) {
       scale,
       [](const std::vector<bool>& held) {
         std::vector<double> rise;
+        rise.reserve(held.size());
         for (const bool h : held) rise.push_back(h ? 0 : 1);
         return rise;
       },
