@@ -7,7 +7,7 @@
 // compiler chooses.
 //
 // Pure; the ranges must not overlap. Plain copies and additions run at the speed of memory;
-// measuring makes them take about twice as long.
+// measuring takes longer.
 #pragma once
 
 #include <cstddef>

@@ -8,10 +8,7 @@ namespace rubato {
 namespace {
 
 std::vector<Grant> assign_in_order(const Snapshot& snapshot) {
-  std::vector<int> room;
-  room.reserve(static_cast<std::size_t>(snapshot.cluster.types()));
-  for (int t = 0; t < snapshot.cluster.types(); ++t)
-    room.push_back(snapshot.cluster.usable(GpuType(static_cast<GpuType::rep>(t))));
+  std::vector<int> room = usable_gpus(snapshot.cluster);
   std::vector<Grant> grants;
   for (const JobView& job : snapshot.jobs) {
     const int gpus = job.spec->requested;

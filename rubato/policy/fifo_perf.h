@@ -5,7 +5,7 @@
 //
 // As in the published code this is done in rounds (rounds.h), with shares of 1 and 0, so who comes
 // or goes is noticed only at the next solve. `round=0` assigns at every event instead, which is the
-// better scheduler; docs/results.md has both.
+// better scheduler.
 //
 // Knows: GPUs asked for, speed on each type.
 #pragma once

@@ -7,8 +7,7 @@
 //                 two stay together only while their speeds over those alone add up to more than 1,
 //                 which is what slicing would give them
 //   migration     a job that runs slower than it would on fewer nodes moves there when room is
-//   free,
-//                 and to idle GPUs of another type if it is faster there
+//                 free, and to idle GPUs of another type if it is faster there
 //   grow, shrink  on GPUs that nobody wants jobs grow beyond what they asked for, as far as their
 //                 limits and their speed allow; they shrink back as soon as a job waits
 //

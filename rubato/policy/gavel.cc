@@ -11,18 +11,10 @@
 namespace rubato {
 namespace {
 
-std::vector<GpuType> types_of(const Cluster& cluster) {
-  std::vector<GpuType> types;
-  types.reserve(static_cast<std::size_t>(cluster.types()));
-  for (int t = 0; t < cluster.types(); ++t) types.emplace_back(static_cast<GpuType::rep>(t));
-  return types;
-}
-
 // GPUs by type, those that are up.
 std::vector<double> gpus_of(const Cluster& cluster) {
-  std::vector<double> gpus;
-  for (const GpuType type : types_of(cluster)) gpus.push_back(cluster.usable(type));
-  return gpus;
+  const std::vector<int> gpus = usable_gpus(cluster);
+  return {gpus.begin(), gpus.end()};
 }
 
 double sum(const std::vector<double>& values) {
@@ -81,7 +73,7 @@ Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const J
                              std::size_t parts) const {
   Part part;
   ShareProblem problem;
-  const std::vector<GpuType> types = types_of(snapshot.cluster);
+  const std::vector<GpuType> types = all_types(snapshot.cluster);
   std::vector<double> capacity = gpus_of(snapshot.cluster);
   for (auto& gpus : capacity) gpus /= static_cast<double>(parts);
   const double all = sum(capacity);
@@ -125,7 +117,7 @@ Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const J
 
 // A pair is worth its place only where it does more than slicing time between the two.
 void Gavel::add_pairs(const Snapshot& snapshot, Part& part, ShareProblem& problem) const {
-  const std::vector<GpuType> types = types_of(snapshot.cluster);
+  const std::vector<GpuType> types = all_types(snapshot.cluster);
   for (std::size_t a = 0; a < part.members.size(); ++a) {
     for (std::size_t b = a; b < part.members.size(); ++b) {
       const JobView& first = part.first(a);

@@ -3,30 +3,29 @@
 // realise the shares (rounds.h).
 //
 //   gavel-las           max-min fairness: the worst weighted throughput, relative to that on an
-//   equal
-//                       share of every type, is as high as it can be; water filling breaks ties
+//                       equal share of every type, is as high as it can be; water filling breaks
+//                       ties
 //   gavel-ftf           finish-time fairness: the worst rho = (age + work left / throughput) /
-//   (time
-//                       isolated so far + work left / isolated throughput) is as low as it can be;
-//                       found by programs whose rho falls until nothing is gained, then water
-//                       filling
+//                       (time isolated so far + work left / isolated throughput) is as low as it
+//                       can be; found by programs whose rho falls until nothing is gained, then
+//                       water filling
 //   gavel-makespan      all end as early as possible: max-min of throughput / work left
 //   gavel-throughput    the largest sum of throughputs, each relative to an equal share of every
-//   type;
-//                       with `prices` per unit of cost (a sequence of programs, Dinkelbach 1967);
-//                       jobs with a deadline get throughput >= work left / time left where possible
+//                       type; with `prices` per unit of cost (a sequence of programs, Dinkelbach
+//                       1967); jobs with a deadline get throughput >= work left / time left where
+//                       possible
 //   gavel-min-jct       our reading: the largest sum of throughput / work left, so that short jobs
 //                       come first; the paper gives no program for the mean of completion times
 //   gavel-hierarchical  weighted water filling over users, and inside each fair by weight or in
-//   order
-//                       of submission
+//                       order of submission
 //   isolated            a 1/n slice of every type for each of n jobs; no program
 //
 // `aware=off` forgets the types: all count as one, with speed 1 (las) or that of the first type the
 // job runs on, and time is split over types in proportion to their GPUs. `packing=on` also
 // considers pairs of jobs with equal GPU counts on the same GPUs, with their measured speeds; pairs
 // that are no better than time slicing are left out. `parts=k` splits jobs and GPUs into k equal
-// problems (POP, Narayanan et al., SOSP'21), which is faster and a little worse (docs/results.md).
+// problems (POP, Narayanan et al., SOSP'21), which is faster and worse; by how much is not measured
+// yet.
 //
 // Knows: GPUs asked for, speed on each type and in pairs; ftf, makespan and min-jct also the work
 // left, hierarchical the user.

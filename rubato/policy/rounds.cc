@@ -10,8 +10,6 @@
 #include "rubato/base/random.h"
 
 namespace rubato {
-namespace {
-
 std::vector<GpuType> all_types(const Cluster& cluster) {
   std::vector<GpuType> types;
   types.reserve(static_cast<std::size_t>(cluster.types()));
@@ -24,6 +22,8 @@ std::vector<int> usable_gpus(const Cluster& cluster) {
   for (const GpuType type : all_types(cluster)) usable.push_back(cluster.usable(type));
   return usable;
 }
+
+namespace {
 
 bool runs_on(const Snapshot& snapshot, JobId id, std::optional<JobId> beside, GpuType type) {
   const JobView& job = *snapshot.jobs.find(id);

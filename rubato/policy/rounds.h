@@ -34,6 +34,10 @@ struct TimeShare {
   std::vector<double> of_type;
 };
 
+[[nodiscard]] std::vector<GpuType> all_types(const Cluster& cluster);
+// By type, those on nodes that are up.
+[[nodiscard]] std::vector<int> usable_gpus(const Cluster& cluster);
+
 class Rounds {
  public:
   struct Settings {
