@@ -71,6 +71,11 @@ def row(label, values, unit, scale=1.0):
 # --- one run of `rubato run` ----------------------------------------------------------------------
 
 
+def age(record):
+    """Orders the records of a job."""
+    return record["recovery"], record["generation"]
+
+
 class Run:
     """A launcher with its workers, and what its log says so far."""
 
@@ -133,7 +138,9 @@ class Run:
                 self.steps = content["step"]
                 self.last_step_at = time.monotonic()
         elif kind == "notice" and event["kind"] == "members":
-            self.record = event["content"]
+            # That of a leader that died may be read after that of the one who follows it.
+            if self.record is None or age(event["content"]) >= age(self.record):
+                self.record = event["content"]
         elif kind == "notice" and event["kind"] == "state":
             self.holders.add(event["worker"])
 
@@ -179,8 +186,13 @@ class Run:
     def resize(self, workers):
         """Answers when it was asked, by time.monotonic()."""
         asked = time.monotonic()
-        done = subprocess.run([self.rubato, "resize", self.name, str(workers)], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        try:
+            done = subprocess.run([self.rubato, "resize", self.name, str(workers)], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                                  timeout=HANG_SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise Fault(f"rubato resize did not end within {HANG_SECONDS} s; log: "
+                        f"{self.log_path}") from late
         self.read()
         if done.returncode != 0:
             raise Fault(f"rubato resize {workers}: {done.stdout.strip()}")
@@ -277,6 +289,7 @@ def gaps_of(reports):
 # --- chaos ----------------------------------------------------------------------------------------
 
 KILL_KINDS = {"member": 66, "pair": 12, "joining": 12, "loading": 10}
+CHANCE_SECONDS = 300  # of meeting a worker in the state in which it is to be killed
 NEEDED_WORKERS = {"member": 2, "pair": 3}  # so that one with the state lives on
 
 
@@ -304,7 +317,12 @@ class Chaos:
             how = self.random.choices(list(KILL_KINDS), list(KILL_KINDS.values()))[0]
             if how == "pair" and self.left["kill"] < 2:
                 how = "member"
+            until = time.monotonic() + CHANCE_SECONDS
             while not self.try_one(kind, how):
+                if time.monotonic() > until:
+                    raise Fault(f"no chance of a {kind} ({how}) within {CHANCE_SECONDS} s, at step "
+                                f"{self.run.steps} with {self.run.wanted} workers wanted; log: "
+                                f"{self.run.log_path}")
                 self.prepare("member" if kind == "stop" else how)
             self.left[kind] -= 1
         self.wait_for_steps(self.arguments.gap)

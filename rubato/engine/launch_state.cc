@@ -47,6 +47,17 @@ std::set<Uid> uids_in(const Json& content) {
   return uids;
 }
 
+// Orders the records of one round: recovery, then generation (agent/record.h).
+std::vector<std::int64_t> age_in(const Json& content) {
+  const auto number = [](const Json& json) {
+    return json.is_number_integer() ? json.get<std::int64_t>() : 0;
+  };
+  if (!content.is_object()) return {};
+  std::vector<std::int64_t> age = {number(content.value("recovery", Json()))};
+  for (const Json& part : content.value("generation", Json::array())) age.push_back(number(part));
+  return age;
+}
+
 std::string with_text(const std::string& text) { return text.empty() ? "" : ": " + text; }
 
 }  // namespace
@@ -226,6 +237,7 @@ void LiveRun::begin(Time now) { begin_round(now); }
 void LiveRun::begin_round(Time now) {
   starting_over_ = false;
   members_.clear();
+  members_age_.clear();
   plan_.workers.clear();
   ++plan_.number;
   if (++round_ > 1) ++counts_.fresh_starts;
@@ -290,7 +302,7 @@ void LiveRun::heard(Time now, Uid uid, const wire::FromWorker& message) {
 void LiveRun::heard_notice(Time now, Uid uid, const Notice& notice) {
   Worker& worker = workers_.at(uid);
   if (notice.kind == "members") {
-    members_ = uids_in(notice.content);
+    heard_members(notice.content);
   } else if (notice.kind == "finished") {
     finishing();
   } else if (notice.kind == "state") {
@@ -307,6 +319,14 @@ void LiveRun::heard_notice(Time now, Uid uid, const Notice& notice) {
   } else if (notice.kind == "straggler" && limits_.replace_stragglers) {
     if (const auto slow = worker_in(notice.content)) replace_straggler(now, *slow);
   }
+}
+
+// The word of a leader that died may be read after that of the one who follows it.
+void LiveRun::heard_members(const Json& content) {
+  const auto age = age_in(content);
+  if (age < members_age_) return;
+  members_age_ = age;
+  members_ = uids_in(content);
 }
 
 void LiveRun::replace_straggler(Time now, Uid uid) {

@@ -187,13 +187,15 @@ class LiveRun : public LaunchState {
   void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);
   void finishing();
   void ask_to_end(Uid uid, const Worker& worker);
+  void heard_members(const Json& content);
   void replace_straggler(Time now, Uid uid);
   void give_up_if_lost(Time now, bool counted);
   [[nodiscard]] bool state_may_live() const;
   [[nodiscard]] bool planned(Uid uid) const;
 
   wire::Plan plan_;
-  std::set<Uid> members_;   // by the last notice
+  std::set<Uid> members_;   // by the newest notice
+  std::vector<std::int64_t> members_age_;
   bool finishing_ = false;  // a worker has finished the job
   bool anybody_spoke_ = false;
   bool starting_over_ = false;  // a new round begins when all are dead

@@ -300,6 +300,18 @@ TEST(LiveRun, AFinishedJobStaysFinished) {
   story.expect_counts(1, 0);
 }
 
+TEST(LiveRun, TheNewestRecordCountsWhateverTheOrderItIsReadIn) {
+  Story story = live(limits(1, 4, 2));
+  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
+                {R"(notice 2 members {"recovery": 1, "generation": [1, 2], "uids": [2]})", ""},
+                {R"(notice 1 members {"recovery": 0, "generation": [1, 3], "uids": [1]})", ""},
+                {"notice 2 finished", "stop to 1"},
+                {"killed 1 9", ""},
+                {"exit 2 0", ""}});
+  story.expect_outcome(0);
+}
+
 TEST(LiveRun, AJoinerLeftOverWhenTheJobIsDoneIsKilled) {
   Story story = live(limits(1, 4, 1));
   story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
