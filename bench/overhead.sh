@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What the elastic library costs while nothing changes: examples/wide on two workers against
-# bench/plain_gloo, which does the same work without it, and with --measure-noise on and off. The
-# three take turns, because a machine is never quite as fast as a minute ago. A step time is the
-# median of a run's steps; the spread is the smallest and the largest ratio of all rounds.
+# bench/plain_gloo, which does the same work without it, and with --measure-noise. The three take
+# turns, because a machine is never quite as fast as a minute ago. A step time is the median of a
+# run's steps.
 #   ROUNDS=5 STEPS=40 bench/overhead.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,7 +24,7 @@ median() {
 
 plain() { timeout --foreground 300 "$PLAIN" --steps 20 | tail -n +5 | median; }
 
-# The steps of both workers, without the first three of them.
+# "step seconds" of both workers together, without the first three.
 elastic() { # arguments of the program...
   rm -f "$dir/log"
   if ! timeout --foreground 300 "$RUBATO" run --quiet --workers 2 --log "$dir/log" -- "$WIDE" --steps "$steps" "$@" \
@@ -32,25 +32,33 @@ elastic() { # arguments of the program...
     cat "$dir/out" >&2
     return 1
   fi
-  sed -n 's/.*"event":"report".*"workers":2,.*"applied_at":\([0-9.e+]*\).*/\1/p' "$dir/log" |
-    awk 'NR > 3 && before { print $1 - before } { before = $1 }' | median
+  sed -n 's/.*"event":"report".*"step":\([0-9]*\),.*"workers":2,.*"applied_at":\([0-9.e+]*\).*/\1 \2/p' "$dir/log" |
+    awk 'NR > 3 && before { print $1, $2 - before } { before = $2 }'
+}
+
+# The noise is looked at in every fourth step: what such a step takes longer than its neighbours, the
+# same machine in the same second, and a quarter of it on average.
+noise() {
+  elastic --measure-noise >"$dir/steps" || return 1
+  awk '{ t[$1] = $2 } END { for (s in t) if (s % 4 == 0 && (s - 1) in t && (s + 1) in t)
+    print (t[s] / ((t[s - 1] + t[s + 1]) / 2) - 1) / 4 }' "$dir/steps" >>"$dir/noise"
+  cut -d' ' -f2 "$dir/steps" | median
 }
 
 # Somebody else's work on the machine is larger than what is measured here.
 echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc --all) cores"
 for ((round = 1; round <= rounds; ++round)); do
   a=$(plain)
-  b=$(elastic)
-  c=$(elastic --measure-noise)
+  b=$(elastic | cut -d' ' -f2 | median)
+  c=$(noise)
   echo "$a $b $c" | tee -a "$dir/times" |
     awk -v r="$round" '{ printf "round %d: plain %.1f ms, elastic %.1f ms, measuring noise %.1f ms\n", r, 1e3 * $1, 1e3 * $2, 1e3 * $3 }'
 done
 
-row() { # label, column above, column below
-  awk -v n="$2" -v d="$3" '{ print $n / $d }' "$dir/times" | sort -g |
-    awk -v label="$1" '{ v[NR] = $1 } END { printf "%-36s %+6.1f%%   (%+.1f%% to %+.1f%%)\n", label,
-      100 * (v[int((NR + 1) / 2)] - 1), 100 * (v[1] - 1), 100 * (v[NR] - 1) }'
+spread() { # label; ratios on standard input
+  sort -g | awk -v label="$1" '{ v[NR] = $1 } END { printf "%-36s %+6.1f%%   (quartiles %+.1f%% and %+.1f%%)\n", label,
+    100 * v[int((NR + 1) / 2)], 100 * v[int((NR + 3) / 4)], 100 * v[int((3 * NR + 1) / 4)] }'
 }
-echo "-- overhead, median of $rounds rounds"
-row "elastic library over plain gloo" 2 1
-row "measuring noise over not measuring" 3 2
+echo "-- overhead, medians of $rounds rounds"
+awk '{ print $2 / $1 - 1 }' "$dir/times" | spread "elastic library over plain gloo"
+spread "measuring noise over not measuring" <"$dir/noise"

@@ -194,7 +194,7 @@ class LiveRun : public LaunchState {
   [[nodiscard]] bool planned(Uid uid) const;
 
   wire::Plan plan_;
-  std::set<Uid> members_;   // by the newest notice
+  std::set<Uid> members_;  // by the newest notice
   std::vector<std::int64_t> members_age_;
   bool finishing_ = false;  // a worker has finished the job
   bool anybody_spoke_ = false;
