@@ -727,6 +727,7 @@ class TorchrunRestart:
                                    "elastic_torchrun.py")
         self.log_path = os.path.join(directory, "torchrun.log")
         self.agents = []
+        self.lost = 0  # changes after which it did not train on
         self.samples = []
         self.blocks = 0
         self.port = 0
@@ -820,6 +821,19 @@ def wait_or_kill(agent):
     agent.wait()
 
 
+def change_or_begin_again(way, size):
+    """Torchrun's agents do not always find each other again; then it is started anew."""
+    try:
+        way.change(size)
+    except Fault as fault:
+        if not isinstance(way, TorchrunRestart) or way.lost >= 3:
+            raise
+        way.lost += 1
+        print(f"lost, and started anew: {fault}", file=sys.stderr)
+        way.end()
+        way.begin(size)
+
+
 def resize(arguments, directory):
     ways = {"live": (LiveResize(arguments, directory), arguments.resizes),
             "checkpoint": (CheckpointRestart(arguments, directory), arguments.checkpoint_restarts)}
@@ -842,7 +856,7 @@ def resize(arguments, directory):
             try:
                 way.begin(size)
                 for i in range(done, done + share):
-                    way.change(CYCLE[i % len(CYCLE)])
+                    change_or_begin_again(way, CYCLE[i % len(CYCLE)])
             finally:
                 way.end()
             print(f"block {block + 1} of {arguments.blocks}: {type(way).__name__} "
