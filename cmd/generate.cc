@@ -110,6 +110,11 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--users", o.users, "number of users")
       ->type_name("NUMBER")
       ->capture_default_str();
+  command
+      ->add_option("--power", o.power,
+                   "jobs of theory: speed k^Q on k GPUs (model power:Q) instead of the catalogue")
+      ->type_name("Q");
+  command->add_flag("--at-once", o.at_once, "all jobs are submitted at time 0");
   command->add_option("--format", flags->format, "csv or json")
       ->type_name("NAME")
       ->check(CLI::IsMember({"csv", "json"}))

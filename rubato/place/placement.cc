@@ -51,6 +51,35 @@ void grow_on_emptiest(FreeGpus& free, Allocation& gpus, int more) {
   }
 }
 
+// On the job's own nodes first, where it has least; then on as few others as will do.
+void grow_evenly(FreeGpus& free, Allocation& gpus, int more) {
+  std::vector<std::pair<NodeId, int>> nodes;  // with what the job has there
+  for (const auto& slice : gpus.slices()) nodes.emplace_back(slice.node, slice.gpus());
+  const auto level = [&] {
+    for (; more > 0; --more) {
+      std::pair<NodeId, int>* least = nullptr;
+      for (auto& node : nodes) {
+        if (free.free_on(node.first) > 0 && (least == nullptr || node.second < least->second))
+          least = &node;
+      }
+      if (least == nullptr) return;
+      gpus.add(free.take(least->first, 1));
+      ++least->second;
+    }
+  };
+  level();
+  std::vector<Slice> emptiest;
+  for (int found = 0; found < more;) {
+    const auto node = free.most(gpus.type());
+    CHECK(node.has_value());
+    emptiest.push_back(free.take(*node, free.free_on(*node)));
+    found += emptiest.back().gpus();
+    nodes.emplace_back(*node, 0);
+  }
+  for (const Slice slice : emptiest) free.give(slice);
+  level();
+}
+
 std::uint64_t highest(std::uint64_t mask, int gpus) {
   std::uint64_t top = 0;
   for (int i = 0; i < gpus; ++i) top |= std::bit_floor(mask & ~top);
@@ -84,10 +113,11 @@ Allocation drop_from_fullest(const Allocation& gpus, int fewer) {
 }  // namespace
 
 Result<Placement> parse_placement(std::string_view name) {
-  for (const Placement placement : {Placement::count, Placement::pack, Placement::spread}) {
+  for (const Placement placement :
+       {Placement::count, Placement::pack, Placement::spread, Placement::even}) {
     if (name == name_of(placement)) return placement;
   }
-  return Error{fmt::format("unknown placement {}: use count, pack or spread", quoted(name))};
+  return Error{fmt::format("unknown placement {}: use count, pack, spread or even", quoted(name))};
 }
 
 std::string_view name_of(Placement placement) {
@@ -98,6 +128,8 @@ std::string_view name_of(Placement placement) {
       return "pack";
     case Placement::spread:
       return "spread";
+    case Placement::even:
+      return "even";
   }
   return "";
 }
@@ -110,11 +142,14 @@ void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more) {
       return grow_on_fewest(free, gpus, more);
     case Placement::spread:
       return grow_on_emptiest(free, gpus, more);
+    case Placement::even:
+      return grow_evenly(free, gpus, more);
   }
 }
 
 Allocation choose_to_drop(Placement placement, const Allocation& gpus, int fewer) {
-  if (placement == Placement::spread) return drop_from_fullest(gpus, fewer);
+  if (placement == Placement::spread || placement == Placement::even)
+    return drop_from_fullest(gpus, fewer);
   Allocation dropped(gpus.type());
   for (const auto& slice : drop_order(placement, gpus)) {
     const int taken = std::min(fewer, slice.gpus());

@@ -4,6 +4,7 @@
 //   count   any free GPUs, lowest node first; speed does not depend on the nodes
 //   pack    fewest nodes: fill the job's own nodes, then the node it fits most tightly
 //   spread  the emptiest node for each GPU
+//   even    fewest nodes, and on these as evenly as their free GPUs allow (Optimus, EuroSys'18)
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@
 
 namespace rubato {
 
-enum class Placement { count, pack, spread };
+enum class Placement { count, pack, spread, even };
 
 [[nodiscard]] Result<Placement> parse_placement(std::string_view name);
 [[nodiscard]] std::string_view name_of(Placement placement);

@@ -226,7 +226,8 @@ std::vector<std::string> policies() {
         "tiresias-las:limits=6/20,promote=1.5", "tiresias-las:queues=2,limits=10,promote=0.1",
         "tiresias-gittins:queues=1,quantum=4,samples=given",
         "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given", "afs-l:find=scan",
-        "afs-p:prior=5"}) {
+        "afs-p:prior=5", "optimus:oracle=on", "optimus:prior=5", "hesrpt:q=0.5",
+        "elastic-tiresias:limits=6/20,waiting=2", "elastic-tiresias:limits=10,least=0.1"}) {
     names.emplace_back(name);
   }
   return names;

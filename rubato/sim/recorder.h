@@ -26,6 +26,7 @@ struct Metrics {
   std::size_t deadlines_total = 0, deadlines_met = 0;
   std::optional<double> ftf_mean, ftf_max;
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
+  std::optional<double> bound_ratio;  // average JCT / proven lower bound, if one was asked for
   std::size_t events = 0, decisions = 0;
   double decide_ms_p50 = 0, decide_ms_p99 = 0, wall_s = 0;
 };

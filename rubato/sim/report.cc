@@ -27,6 +27,8 @@ std::vector<Column> columns() {
   const auto ratio = [](double v) { return fmt::format("{:.2f}", v); };
   return {
       {"avg JCT", [](const Metrics& m) { return m.avg_jct_s; }, human_duration, Best::lowest},
+      {"/ bound", [](const Metrics& m) { return m.bound_ratio; },
+       [](double v) { return fmt::format("{:.3f}", v); }, Best::lowest, true},
       {"p50 JCT", [](const Metrics& m) { return m.p50_jct_s; }, human_duration, Best::lowest},
       {"p90 JCT", [](const Metrics& m) { return m.p90_jct_s; }, human_duration, Best::lowest},
       {"p99 JCT", [](const Metrics& m) { return m.p99_jct_s; }, human_duration, Best::lowest},
@@ -234,6 +236,7 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"resizes", m.resizes},
           {"migrations", m.migrations},
           {"failures", m.failures},
+          {"bound_ratio", or_null(m.bound_ratio)},
           {"events", m.events},
           {"decisions", m.decisions},
           {"decide_ms_p50", m.decide_ms_p50},

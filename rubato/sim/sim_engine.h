@@ -31,6 +31,7 @@ class SimEngine final : public Engine {
 
   // How fast the job trains now, once it has restarted.
   [[nodiscard]] WorkRate rate(JobId job) const { return runs_[job.index()].progress.rate; }
+  [[nodiscard]] int gpus(JobId job) const { return runs_[job.index()].gpus.gpus(); }
 
  private:
   struct Run {

@@ -36,6 +36,7 @@ class Simulation {
         done_(done),
         scheduler_(cluster, options.placement),
         engine_(workload, cluster, options.placement != Placement::count),
+        knowledge_(workload, options.knowledge, policy.learns()),
         recorder_(workload, cluster, options.record) {}
 
   Result<SimulationResult> run() {
@@ -70,6 +71,7 @@ class Simulation {
     if (next_job_ < workload_.jobs.size()) consider(workload_.jobs[next_job_].submit);
     if (const auto fact = engine_.next_fact()) consider(*fact);
     if (!work_remains()) return next;
+    if (const auto news = knowledge_.next_fact()) consider(*news);
     if (next_node_event_ < options_.node_events.size())
       consider(options_.node_events[next_node_event_].at);
     if (scheduler_.decision_due()) consider(boundary(now_));
@@ -97,6 +99,7 @@ class Simulation {
       engine_.change_node(now, event.node, event.state);
     }
     absorb_facts();
+    absorb_news();
     while (next_job_ < workload_.jobs.size() && workload_.jobs[next_job_].submit <= now)
       submit_next();
     if (boundary(now) != now) return {};
@@ -129,7 +132,8 @@ class Simulation {
 
   void submit_next() {
     const SimJob& job = workload_.jobs[next_job_];
-    Submitted event{JobId(static_cast<JobId::rep>(next_job_)), job.spec, job.speed, job.work};
+    const JobId id(static_cast<JobId::rep>(next_job_));
+    Submitted event{id, job.spec, knowledge_.first_estimate(id), job.work};
     ++next_job_;
     if (const auto reject = never_fits(event, policy_, cluster_)) {
       recorder_.rejected(now_, *reject, false);
@@ -153,9 +157,29 @@ class Simulation {
         } else if (const auto* failed = std::get_if<Failed>(&fact)) {
           recorder_.failed(now_, failed->job);
         }
+        observe(fact);
         post(std::move(fact));
       }
     }
+  }
+
+  // What the machines do is what can be measured.
+  void observe(const Event& fact) {
+    if (const auto* running = std::get_if<Running>(&fact)) {
+      knowledge_.runs(running->job, engine_.gpus(running->job), running->progress);
+    } else if (const auto* finished = std::get_if<Finished>(&fact)) {
+      knowledge_.rests(finished->job);
+    } else if (const auto* failed = std::get_if<Failed>(&fact)) {
+      knowledge_.rests(failed->job);
+    } else if (const auto* released = std::get_if<Released>(&fact); released && released->stopped) {
+      knowledge_.rests(released->job);
+    }
+  }
+
+  void absorb_news() {
+    facts_.clear();
+    knowledge_.collect(now_, facts_);
+    for (auto& fact : facts_) post(std::move(fact));
   }
 
   void post(Event event) {
@@ -202,6 +226,7 @@ class Simulation {
   std::atomic<std::size_t>* done_;
   Scheduler scheduler_;
   SimEngine engine_;
+  Knowledge knowledge_;
   Recorder recorder_;
 
   Time now_ = kStart;

@@ -9,6 +9,7 @@
 #include "rubato/place/placement.h"
 #include "rubato/policy/policy.h"
 #include "rubato/sim/failures.h"
+#include "rubato/sim/knowledge.h"
 #include "rubato/sim/recorder.h"
 #include "rubato/sim/workload.h"
 
@@ -18,6 +19,7 @@ struct SimulationOptions {
   Placement placement = Placement::count;
   Duration interval{0};  // decide only at first submission + k x interval; 0 = at every event
   std::vector<NodeEvent> node_events;  // by time
+  KnowledgeOptions knowledge;
   RecordingOptions record;
 };
 

@@ -16,6 +16,9 @@
 namespace rubato {
 namespace {
 
+// A power law goes on for ever; numbers do not.
+constexpr int kMostPowerGpus = 1 << 20;
+
 // What one job really is.
 struct Truth {
   std::shared_ptr<const SpeedModel> speed;
@@ -123,12 +126,23 @@ class WorkloadMaker {
   // long each one takes at the count it asks for.
   Truth assigned(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
+    if (const auto q = power_exponent(job.model)) return power_law(index, *q);
     auto curve = curves_.curve(profile(index), job.gpus);
     const bool steps_only = job.steps && !job.duration_s;
     if (steps_only) ++from_steps_;
     const Work work = steps_only ? *job.steps : duration(index) * curve->on(GpuType(), job.gpus);
     const int most = curve->measured().back();
     return {std::move(curve), work, limits(job, 1, most)};
+  }
+
+  Truth power_law(std::size_t index, double q) {
+    const TraceJob& job = trace_.jobs[index];
+    auto& speed = power_speeds_[q];
+    if (!speed) speed = std::make_shared<PowerSpeed>(q, kMostPowerGpus);
+    const Work work = job.steps && !job.duration_s
+                          ? *job.steps
+                          : duration(index) * speed->on(GpuType(), job.gpus);
+    return {speed, work, limits(job, 1, kMostPowerGpus)};
   }
 
   Truth rigid(std::size_t index) {
@@ -207,6 +221,7 @@ class WorkloadMaker {
   const WorkloadOptions& options_;
   Random seed_;
   CatalogueCurves curves_;
+  std::map<double, std::shared_ptr<const SpeedModel>> power_speeds_;  // by exponent
   std::shared_ptr<const SpeedModel> second_per_second_ = std::make_shared<ConstantSpeed>(1);
   std::map<std::string, const Profile*> known_;  // nullptr: not a name the catalogue knows
 
