@@ -7,8 +7,11 @@
 
 namespace rubato {
 
-Scheduler::Scheduler(Cluster cluster, Placement placement)
-    : state_(std::move(cluster)), differ_(placement) {}
+Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval)
+    : state_(std::move(cluster)), differ_(placement, state_.snapshot.cluster) {
+  state_.snapshot.interval = interval;
+  state_.snapshot.jobs_move = in_blocks(placement);
+}
 
 const Snapshot& Scheduler::ask(Time now) {
   CHECK(now >= state_.snapshot.now);
@@ -50,6 +53,9 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   if (decision.as_of.next() != state_.snapshot.as_of) {  // the world has moved on meanwhile
     std::erase_if(decision.run, [&](const Grant& g) { return jobs.find(g.job) == nullptr; });
     std::erase_if(decision.reject, [&](const Reject& r) { return jobs.find(r.job) == nullptr; });
+    std::erase_if(decision.promise, [&](const Promise& p) {
+      return jobs.find(p.job) == nullptr || p.finish < state_.snapshot.now;
+    });
   }
   if (decision.again_at && *decision.again_at > asked_at_ &&
       *decision.again_at <= state_.snapshot.now) {  // it came while the policy was thinking

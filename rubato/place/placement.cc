@@ -60,7 +60,7 @@ std::uint64_t highest(std::uint64_t mask, int gpus) {
 // Slices in the order in which a placement gives them up.
 std::vector<Slice> drop_order(Placement placement, const Allocation& gpus) {
   std::vector<Slice> order(gpus.slices().rbegin(), gpus.slices().rend());
-  if (placement == Placement::pack) {  // empties the nodes where it has least
+  if (placement != Placement::count) {  // empties the nodes where it has least
     std::stable_sort(order.begin(), order.end(),
                      [](const Slice& a, const Slice& b) { return a.gpus() < b.gpus(); });
   }
@@ -84,10 +84,12 @@ Allocation drop_from_fullest(const Allocation& gpus, int fewer) {
 }  // namespace
 
 Result<Placement> parse_placement(std::string_view name) {
-  for (const Placement placement : {Placement::count, Placement::pack, Placement::spread}) {
+  for (const Placement placement : {Placement::count, Placement::pack, Placement::spread,
+                                    Placement::buddy, Placement::netpack}) {
     if (name == name_of(placement)) return placement;
   }
-  return Error{fmt::format("unknown placement {}: use count, pack or spread", quoted(name))};
+  return Error{
+      fmt::format("unknown placement {}: use count, pack, spread, buddy or netpack", quoted(name))};
 }
 
 std::string_view name_of(Placement placement) {
@@ -98,6 +100,10 @@ std::string_view name_of(Placement placement) {
       return "pack";
     case Placement::spread:
       return "spread";
+    case Placement::buddy:
+      return "buddy";
+    case Placement::netpack:
+      return "netpack";
   }
   return "";
 }
@@ -107,6 +113,8 @@ void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more) {
     case Placement::count:
       return grow_anywhere(free, gpus, more);
     case Placement::pack:
+    case Placement::buddy:
+    case Placement::netpack:
       return grow_on_fewest(free, gpus, more);
     case Placement::spread:
       return grow_on_emptiest(free, gpus, more);

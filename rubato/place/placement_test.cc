@@ -54,7 +54,7 @@ int fewest_nodes(const std::vector<int>& available, int gpus) {
 TEST(Placement, HasNames) {
   for (const Placement placement : kAll) EXPECT_EQ(*parse_placement(name_of(placement)), placement);
   EXPECT_EQ(parse_placement("Pack").error().message,
-            "unknown placement \"Pack\": use count, pack or spread");
+            "unknown placement \"Pack\": use count, pack, spread, buddy or netpack");
   EXPECT_FALSE(parse_placement("").ok());
 }
 

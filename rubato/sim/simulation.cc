@@ -34,7 +34,7 @@ class Simulation {
         policy_(policy),
         options_(options),
         done_(done),
-        scheduler_(cluster, options.placement),
+        scheduler_(cluster, options.placement, options.interval),
         engine_(workload, cluster, options.placement != Placement::count),
         recorder_(workload, cluster, options.record) {}
 
