@@ -23,7 +23,7 @@ namespace rubato {
 namespace {
 
 struct SimulateFlags {
-  std::string trace, format, cluster, placement = "count", curves, failures;
+  std::string trace, format, cluster, placement = "count", curves, failures, deadlines;
   std::vector<std::string> policies;
   std::optional<double> restart_cost;
   double interval = 0, failure_rate = 0, repair_time = 3600;
@@ -135,6 +135,11 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   // One workload for all, so that the runs are about the same jobs.
   options.assign_curves = std::any_of(c.chosen.begin(), c.chosen.end(),
                                       [](const ChosenPolicy& p) { return p.entry->elastic; });
+  if (!flags.deadlines.empty()) {
+    const auto tightness = parse_tightness("--deadlines", flags.deadlines);
+    if (!tightness) return tightness.error();
+    options.tightness = *tightness;
+  }
   if (!flags.curves.empty()) {
     auto curves = read_curves(flags.curves);
     if (!curves) return curves.error();
@@ -273,7 +278,8 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->type_name("NAME");
   command
       ->add_option("--placement", flags->placement,
-                   "count (topology-free), pack (fewest nodes) or spread")
+                   "count (topology-free), pack (fewest nodes), spread, buddy (aligned "
+                   "blocks, jobs move) or netpack (network packing)")
       ->type_name("NAME")
       ->capture_default_str();
   command
@@ -290,6 +296,11 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--curves", flags->curves,
                    "folder with measured scaling curves, one CSV a model")
       ->type_name("FOLDER");
+  command
+      ->add_option("--deadlines", flags->deadlines,
+                   "LOW:HIGH: jobs without a deadline get one by seed: submission + a number "
+                   "between these x duration")
+      ->type_name("LOW:HIGH");
   auto* file =
       command
           ->add_option("--failures", flags->failures, "CSV time_s,node,event with event down or up")
@@ -304,7 +315,7 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--repair-time", flags->repair_time, "mean seconds until a failed node returns")
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "for assigned curves and failures")
+  command->add_option("--seed", flags->seed, "for assigned curves, deadlines and failures")
       ->type_name("NUMBER")
       ->capture_default_str();
   command

@@ -24,6 +24,7 @@ struct Metrics {
   double gpu_busy = 0;
   double cluster_efficiency = 0;
   std::size_t deadlines_total = 0, deadlines_met = 0;
+  std::size_t deadlines_feasible = 0;  // by a job alone on the whole cluster
   std::optional<double> ftf_mean, ftf_max;
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
   std::size_t events = 0, decisions = 0;
@@ -84,6 +85,7 @@ class Recorder {
   void change_held(Time now, JobId job, Allocation gpus, double speedup);
   void draw(JobId job, const Held& held, Time until);
   [[nodiscard]] double fairness(JobId job) const;
+  [[nodiscard]] bool feasible_alone(const SimJob& job) const;
 
   const Workload& workload_;
   const Cluster& cluster_;

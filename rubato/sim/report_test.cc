@@ -83,19 +83,33 @@ TEST_F(ReportTest, TimesBeforeTheEpochOfTheTraceKeepTheirSign) {
 TEST_F(ReportTest, TheJsonHasEveryFigureOfTheSpecification) {
   const PolicyRun one = run("p", fifo_on_type_0);
   const Json json = to_json("p", one.metrics);
-  for (const char* key : {"policy",          "jobs",
-                          "completed",       "rejected",
-                          "avg_jct_s",       "p50_jct_s",
-                          "p90_jct_s",       "p99_jct_s",
-                          "makespan_s",      "avg_queue_s",
-                          "p99_queue_s",     "avg_queue_length",
-                          "gpu_busy",        "cluster_efficiency",
-                          "deadlines_total", "deadlines_met",
-                          "ftf_mean",        "ftf_max",
-                          "preemptions",     "resizes",
-                          "migrations",      "events",
-                          "decisions",       "decide_ms_p50",
-                          "decide_ms_p99",   "wall_s"}) {
+  for (const char* key : {"policy",
+                          "jobs",
+                          "completed",
+                          "rejected",
+                          "avg_jct_s",
+                          "p50_jct_s",
+                          "p90_jct_s",
+                          "p99_jct_s",
+                          "makespan_s",
+                          "avg_queue_s",
+                          "p99_queue_s",
+                          "avg_queue_length",
+                          "gpu_busy",
+                          "cluster_efficiency",
+                          "deadlines_total",
+                          "deadlines_met",
+                          "deadlines_feasible",
+                          "ftf_mean",
+                          "ftf_max",
+                          "preemptions",
+                          "resizes",
+                          "migrations",
+                          "events",
+                          "decisions",
+                          "decide_ms_p50",
+                          "decide_ms_p99",
+                          "wall_s"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["jobs"], 3);

@@ -16,6 +16,9 @@
 namespace rubato {
 namespace {
 
+// The stream of the seed that deadlines are drawn from; curves take it as it is.
+constexpr std::uint64_t kDeadlines = 0xDEAD11;
+
 // What one job really is.
 struct Truth {
   std::shared_ptr<const SpeedModel> speed;
@@ -85,7 +88,14 @@ class WorkloadMaker {
     spec->limits = std::move(truth.limits);
     spec->weight = job.weight;
     spec->batch = job.batch;
-    if (job.deadline_s) spec->deadline = time_at(*job.deadline_s - origin_s);
+    if (job.deadline_s) {
+      spec->deadline = time_at(*job.deadline_s - origin_s);
+    } else if (options_.tightness) {
+      const auto& [low, high] = *options_.tightness;
+      const double at_requested = truth.work / truth.speed->on(GpuType(), job.gpus);
+      const double tightness = seed_.split(kDeadlines).split(index).uniform(low, high);
+      spec->deadline = time_at(job.submit_s - origin_s + tightness * at_requested);
+    }
     spec->restart_cost = from_seconds(options_.restart_cost_s.value_or(job.restart_s.value_or(0)));
     return {std::move(spec), time_at(job.submit_s - origin_s), truth.work, std::move(truth.speed)};
   }
