@@ -7,6 +7,7 @@
 #include "rubato/base/text.h"
 #include "rubato/policy/afs.h"
 #include "rubato/policy/edf.h"
+#include "rubato/policy/elasticflow.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/tiresias.h"
 
@@ -126,6 +127,24 @@ PolicyEntry afs(std::string name, std::string summary, bool lengths_known) {
   return entry;
 }
 
+PolicyEntry elasticflow() {
+  PolicyEntry entry;
+  entry.name = "elasticflow";
+  entry.paper = "Gu et al., ASPLOS'23";
+  entry.summary =
+      "promises deadlines and keeps them with as few GPUs as will do; grows on leftovers";
+  entry.knows = "deadline, work left, speed curve, restart cost";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.work_conserving = false;
+  entry.keys = {choice_key("admission", {"on", "off"},
+                           "off: take every job in and promise nothing, for comparison")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    return erase(ElasticFlow{{values.text("admission") == "on"}});
+  };
+  return entry;
+}
+
 std::vector<PolicyEntry> make_table() {
   using Order = Sorted::Order;
   return {
@@ -144,6 +163,7 @@ std::vector<PolicyEntry> make_table() {
       tiresias("tiresias-gittins", "Gittins index in discrete queues", true),
       afs("afs-l", "GPU by GPU to the short or the efficient; lengths known", true),
       afs("afs-p", "GPU by GPU to the short or the efficient; lengths unknown", false),
+      elasticflow(),
   };
 }
 

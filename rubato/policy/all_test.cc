@@ -138,7 +138,7 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
     EXPECT_TRUE(parse_policies(entry.name).value().front().make({}).ok()) << entry.name;
   }
   for (const auto* name : {"fifo", "fifo-backfill", "sjf", "srtf", "srsf", "edf", "edf-admission",
-                           "tiresias-las", "tiresias-gittins", "afs-l", "afs-p"}) {
+                           "tiresias-las", "tiresias-gittins", "afs-l", "afs-p", "elasticflow"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

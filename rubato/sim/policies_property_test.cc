@@ -93,7 +93,7 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
         {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
     submit_s += static_cast<double>(random.below(2) * random.below(8));
   }
-  if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(3));
+  if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(5));
   if (scope.intervals && random.below(3) == 0)
     scene.options.interval = from_seconds(std::vector<double>{1, 7, 2.5}[random.below(3)]);
   scene.failures = scope.failures && random.below(2) == 0;
@@ -226,7 +226,7 @@ std::vector<std::string> policies() {
         "tiresias-las:limits=6/20,promote=1.5", "tiresias-las:queues=2,limits=10,promote=0.1",
         "tiresias-gittins:queues=1,quantum=4,samples=given",
         "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given", "afs-l:find=scan",
-        "afs-p:prior=5"}) {
+        "afs-p:prior=5", "elasticflow:admission=off"}) {
     names.emplace_back(name);
   }
   return names;
@@ -382,7 +382,8 @@ class Admission : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
   std::size_t kept = 0, refused = 0;
-  const Scope scope{.failures = false, .intervals = false, .placements = false};
+  Scope scope = scope_of(GetParam());
+  scope.failures = scope.intervals = scope.placements = false;
   for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
     const Scene scene = draw_scene(seed, scope);
     const auto result = must_simulate(scene, *make_policy(GetParam()));
@@ -427,7 +428,7 @@ TEST(AdmissionOnSeveralTypes, PlansWithTheTypesJobsAreOn) {
 
 INSTANTIATE_TEST_SUITE_P(All, Admission,
                          ::testing::Values("edf-admission", "edf-admission:count=peak",
-                                           "edf-admission:count=trace"),
+                                           "edf-admission:count=trace", "elasticflow"),
                          test_name);
 
 }  // namespace
