@@ -1,6 +1,8 @@
 // What one decision and one event cost, on one core. Ratios between rows of one run count; seconds
 // depend on the machine.
+#include <algorithm>
 #include <benchmark/benchmark.h>
+#include <bit>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +57,89 @@ BENCHMARK(decide_elastic)
     ->Args({100, 4096})
     ->Args({1000, 8192})
     ->Args({10000, 65536})
+    ->Unit(benchmark::kMillisecond);
+
+// One answer to one arrival under elasticflow while many jobs run, each with a promise, and hold
+// all GPUs. `roomy`: the newcomer fits between the plans; `tight`: it must start soon, so that all
+// plans are made anew; `hopeless`: it is refused, and told the earliest deadline that would do.
+void admission(benchmark::State& state, double tightness) {
+  const auto jobs = static_cast<int>(state.range(0));
+  const auto nodes = static_cast<int>(state.range(1) / 8);
+  Snapshot snapshot;
+  snapshot.cluster = Cluster({{nodes, 8, GpuType()}}, {"gpu"});
+  CatalogueCurves curves;
+  Random random(1);
+  Json saved = {{"gpus", nodes * 8}, {"jobs", Json::array()}};
+  int used = 0;
+  const auto add = [&](int id, int gpus, double seconds_alone, double slack) {
+    const Profile& profile = draw_profile(random.split(static_cast<std::uint64_t>(id)));
+    auto spec = std::make_shared<JobSpec>();
+    spec->limits = {1, profile.largest, {}};
+    spec->restart_cost = from_seconds(7);
+    JobView job;
+    job.id = JobId(static_cast<JobId::rep>(id));
+    job.speed = curves.curve(profile, 1);
+    const WorkRate rate = job.speed->on(GpuType(), std::max(1, gpus));
+    job.work = seconds_alone * rate;
+    job.progress = {job.work, kStart, gpus > 0 ? rate : 0};
+    const Time finish = kStart + from_seconds(job.work / rate);
+    spec->deadline = kStart + from_seconds(slack * seconds_alone);
+    job.spec = std::move(spec);
+    for (int i = 0; i < gpus; ++i, ++used) {
+      job.target.add(Slice{NodeId(static_cast<NodeId::rep>(used / 8)),
+                           std::uint64_t{1} << static_cast<unsigned>(used % 8)});
+    }
+    if (gpus > 0) {
+      saved["jobs"].push_back({{"job", id},
+                               {"promised", true},
+                               {"finish", finish.time_since_epoch().count()},
+                               {"margin", 0},
+                               {"plan", {{0, gpus}}}});
+    }
+    snapshot.jobs.insert(std::move(job));
+  };
+  for (int i = 0; i < jobs; ++i) {
+    const int gpus = std::vector<int>{1, 1, 2, 2, 4, 4, 4, 8}[random.below(8)];
+    if (used + gpus <= nodes * 8)
+      add(i, gpus, random.log_uniform(600, 86400), random.uniform(1.05, 3));
+  }
+  int last = jobs;
+  while (used < nodes * 8) {
+    const auto rest = static_cast<unsigned>(nodes * 8 - used);
+    add(last++, static_cast<int>(std::min(8U, std::bit_floor(rest))),
+        random.log_uniform(600, 86400), random.uniform(1.05, 3));
+  }
+  add(last, 0, 3600, tightness);
+  std::size_t admitted = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const auto policy = policy_named("elasticflow");
+    CHECK(policy->load(saved).ok());
+    state.ResumeTiming();
+    auto decision = policy->decide(snapshot);
+    CHECK(decision.ok());
+    admitted += decision->reject.empty() ? 1 : 0;
+  }
+  state.counters["live"] = static_cast<double>(snapshot.jobs.size() - 1);
+  state.counters["free_gpus"] = nodes * 8 - used;
+  state.counters["admitted"] =
+      static_cast<double>(admitted) / static_cast<double>(state.iterations());
+}
+void admission_roomy(benchmark::State& state) { admission(state, 3); }
+void admission_tight(benchmark::State& state) { admission(state, 0.15); }
+void admission_hopeless(benchmark::State& state) { admission(state, 0.002); }
+BENCHMARK(admission_roomy)
+    ->ArgNames({"jobs", "gpus"})
+    ->Args({500, 2048})
+    ->Args({5000, 16384})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(admission_tight)
+    ->ArgNames({"jobs", "gpus"})
+    ->Args({5000, 16384})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(admission_hopeless)
+    ->ArgNames({"jobs", "gpus"})
+    ->Args({5000, 16384})
     ->Unit(benchmark::kMillisecond);
 
 // Everything an event costs (fold, decide, validate, place, diff, engine, metrics) in a simulation

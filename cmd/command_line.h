@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "rubato/base/result.h"
 
@@ -23,6 +24,10 @@ void add_resize(CLI::App& app, Action& chosen);
 
 // Where the sockets of this user's runs are.
 [[nodiscard]] std::string run_directory();
+
+// "0.5:1.5": how much time deadlines give, as a share of the duration.
+[[nodiscard]] Result<std::pair<double, double>> parse_tightness(const char* flag,
+                                                                const std::string& text);
 
 // Prints "rubato: ..." and gives the exit code for bad input.
 int bad_input(const Error& error);

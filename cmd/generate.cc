@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <memory>
+#include <tuple>
 
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
@@ -42,14 +43,9 @@ Result<Trace> generated(GenerateFlags& flags) {
     flags.options.gpu_mix = std::move(*mix);
   }
   if (!flags.tightness.empty()) {
-    const auto ends = split(flags.tightness, ':');
-    const auto low = parse_double(ends[0]);
-    const auto high = ends.size() == 2 ? parse_double(ends[1]) : std::nullopt;
-    if (!low || !high)
-      return Error{fmt::format("--tightness {}: write LOW:HIGH, for example 0.5:1.5",
-                               rubato::quoted(flags.tightness))};
-    flags.options.tightness_low = *low;
-    flags.options.tightness_high = *high;
+    const auto tightness = parse_tightness("--tightness", flags.tightness);
+    if (!tightness) return tightness.error();
+    std::tie(flags.options.tightness_low, flags.options.tightness_high) = *tightness;
   }
   return generate(flags.options);
 }
@@ -110,6 +106,11 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--users", o.users, "number of users")
       ->type_name("NUMBER")
       ->capture_default_str();
+  command
+      ->add_option("--power", o.power,
+                   "jobs of theory: speed k^Q on k GPUs (model power:Q) instead of the catalogue")
+      ->type_name("Q");
+  command->add_flag("--at-once", o.at_once, "all jobs are submitted at time 0");
   command->add_option("--format", flags->format, "csv or json")
       ->type_name("NAME")
       ->check(CLI::IsMember({"csv", "json"}))

@@ -10,6 +10,8 @@
 #include "cmd/progress_bar.h"
 #include "rubato/base/text.h"
 #include "rubato/policy/all.h"
+#include "rubato/policy/measuring.h"
+#include "rubato/sim/bound.h"
 #include "rubato/sim/failures.h"
 #include "rubato/sim/report.h"
 #include "rubato/sim/simulation.h"
@@ -24,11 +26,15 @@ namespace {
 
 struct SimulateFlags {
   std::string trace, format, cluster, placement = "count", curves, profiles, throughputs, failures;
+  std::string deadlines;
   std::vector<std::string> policies;
   std::optional<double> restart_cost;
   double interval = 0, interference = 0, failure_rate = 0, repair_time = 3600;
   std::uint64_t seed = 1;
   unsigned threads = 0;
+  std::string knowledge = "oracle";
+  double measuring_time = 20;
+  bool bound = false;
   bool json = false;
   std::string jobs_csv, html;
   std::string command;
@@ -118,12 +124,22 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     if (auto ok = seconds_flag("--restart-cost", *flags.restart_cost); !ok) return ok.error();
   }
 
+  auto knowing = parse_knowing(flags.knowledge);
+  if (!knowing) return knowing.error();
+  const auto measuring_time = seconds_flag("--measuring-time", flags.measuring_time);
+  if (!measuring_time) return measuring_time.error();
+  c.options.knowledge = {*knowing, *measuring_time, flags.seed};
+
   auto chosen = chosen_policies(flags, c.cluster);
   if (!chosen) return chosen.error();
   c.chosen = std::move(*chosen);
   for (const auto& policy : c.chosen) {
     auto made = policy.make({read_numbers});
     if (!made) return made.error();
+    // Policies that choose counts and do not know the curves must find them out.
+    const bool measures = c.options.knowledge.knowing == Knowing::measured || (*made)->learns();
+    if (policy.entry->elastic && measures)
+      made = measure_first(std::move(*made), c.options.knowledge.measuring_time);
     c.policies.push_back(std::move(*made));
   }
 
@@ -141,6 +157,11 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   // One workload for all, so that the runs are about the same jobs.
   options.assign_curves = std::any_of(c.chosen.begin(), c.chosen.end(),
                                       [](const ChosenPolicy& p) { return p.entry->elastic; });
+  if (!flags.deadlines.empty()) {
+    const auto tightness = parse_tightness("--deadlines", flags.deadlines);
+    if (!tightness) return tightness.error();
+    options.tightness = *tightness;
+  }
   if (!flags.curves.empty()) {
     auto curves = read_curves(flags.curves);
     if (!curves) return curves.error();
@@ -219,16 +240,38 @@ std::string html_page(const Comparison& c, const std::vector<Run>& runs,
   return html;
 }
 
-void print_runs(const Comparison& c, const std::vector<Run>& runs, bool json) {
+void print_runs(const Comparison& c, const std::vector<Run>& runs,
+                const std::optional<Bound>& bound, bool json) {
   if (json) {
     Json list = Json::array();
     for (const auto& run : runs) list.push_back(to_json(run.policy, run.metrics));
-    fmt::print("{}\n", Json{{"runs", list}}.dump(2));
+    Json all = {{"runs", list}};
+    if (bound) {
+      all["bound"] = {{"jobs", bound->jobs},
+                      {"avg_jct_s", bound->avg_jct_s()},
+                      {"alone_s", bound->alone_s},
+                      {"srpt_s", bound->srpt_s},
+                      {"priced_s", bound->priced_s}};
+    }
+    fmt::print("{}\n", all.dump(2));
     return;
   }
   fmt::print("{}: {} jobs on {} GPUs\n\n{}", c.workload.name, c.workload.jobs.size(),
              c.cluster.installed(), to_table(runs));
   if (runs.size() > 1) fmt::print("\n* best of its column\n");
+  if (bound) {
+    fmt::print(
+        "\nNo schedule of these jobs has an average JCT below {} ({:.0f} s: alone {:.0f}, "
+        "one machine {:.0f}, prices {:.0f}).\n",
+        human_duration(bound->avg_jct_s()), bound->avg_jct_s(), bound->alone_s, bound->srpt_s,
+        bound->priced_s);
+  }
+}
+
+// An average over fewer jobs than the bound is about cannot be compared with it.
+void compare(const Bound& bound, Metrics& metrics) {
+  if (metrics.completed == bound.jobs && metrics.avg_jct_s && bound.avg_jct_s() > 0)
+    metrics.bound_ratio = *metrics.avg_jct_s / bound.avg_jct_s();
 }
 
 int run(const SimulateFlags& flags) {
@@ -246,6 +289,11 @@ int run(const SimulateFlags& flags) {
     runs.push_back({c.chosen[i].canonical, c.chosen[i].entry->paper, c.chosen[i].entry->elastic,
                     results[i]->metrics, std::move(results[i]->recorder)});
   }
+  std::optional<Bound> bound;
+  if (flags.bound) {
+    bound = lower_bound(c.workload, c.cluster);
+    for (auto& run : runs) compare(*bound, run.metrics);
+  }
   if (!flags.jobs_csv.empty()) {
     if (auto ok = write_file(flags.jobs_csv, jobs_csv(c.workload, runs)); !ok)
       return bad_input(ok.error());
@@ -255,7 +303,7 @@ int run(const SimulateFlags& flags) {
       return bad_input(ok.error());
     }
   }
-  print_runs(c, runs, flags.json);
+  print_runs(c, runs, bound, flags.json);
   if (!flags.html.empty()) fmt::print(stderr, "report written to {}\n", flags.html);
   return 0;
 }
@@ -288,10 +336,10 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--format", flags->format, "format of the trace, if it should not be detected")
       ->type_name("NAME");
   command
-      ->add_option(
-          "--placement", flags->placement,
-          "count (topology-free), pack (fewest nodes), emptiest (fills the emptiest node first) "
-          "or spread")
+      ->add_option("--placement", flags->placement,
+                   "count (topology-free), pack (fewest nodes), emptiest (fills the emptiest node "
+                   "first), spread, even (fewest nodes, evenly), buddy (aligned blocks, jobs move) "
+                   "or netpack (network packing)")
       ->type_name("NAME")
       ->capture_default_str();
   command
@@ -323,6 +371,11 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--throughputs", flags->throughputs,
                    "measured speeds per GPU type, alone and in pairs: Gavel's JSON")
       ->type_name("FILE");
+  command
+      ->add_option("--deadlines", flags->deadlines,
+                   "LOW:HIGH: jobs without a deadline get one by seed: submission + a number "
+                   "between these x duration")
+      ->type_name("LOW:HIGH");
   auto* file =
       command
           ->add_option("--failures", flags->failures, "CSV time_s,node,event with event down or up")
@@ -337,7 +390,7 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option("--repair-time", flags->repair_time, "mean seconds until a failed node returns")
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "for assigned curves and failures")
+  command->add_option("--seed", flags->seed, "for assigned curves, deadlines, failures, losses")
       ->type_name("NUMBER")
       ->capture_default_str();
   command
@@ -345,6 +398,18 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
                    "policies simulated at once; 0 = one per core; never changes a result")
       ->type_name("NUMBER")
       ->capture_default_str();
+  command
+      ->add_option("--knowledge", flags->knowledge,
+                   "oracle: policies know every job's speed curve; measured: they find it out")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--measuring-time", flags->measuring_time,
+                   "seconds on one GPU count until the speed there is known")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_flag("--bound", flags->bound,
+                    "a proven lower bound on the average JCT, and each policy's ratio to it");
   command->add_flag("--json", flags->json, "print one JSON object {\"runs\": [...]}");
   command->add_option("--jobs-csv", flags->jobs_csv, "write one row per job and policy")
       ->type_name("FILE");

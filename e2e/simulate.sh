@@ -24,7 +24,7 @@ check 'jobs CSV does not depend on threads or gzip' cmp one.csv two.csv
 check 'jobs CSV does not depend on the trace being JSON' cmp one.csv three.csv
 check 'standard output is JSON' json one.json "[r['policy'] for r in d['runs']] == '$all'.split(',')"
 check 'every job is accounted for' json one.json "all(r['completed'] + r['rejected'] == r['jobs'] == 150 for r in d['runs'])"
-fields='policy jobs completed rejected avg_jct_s p50_jct_s p90_jct_s p99_jct_s makespan_s avg_queue_s p99_queue_s avg_queue_length gpu_busy cluster_efficiency deadlines_total deadlines_met ftf_mean ftf_max ftf_unfair types preemptions resizes migrations events decisions decide_ms_p50 decide_ms_p99 wall_s'
+fields='policy jobs completed rejected avg_jct_s p50_jct_s p90_jct_s p99_jct_s makespan_s avg_queue_s p99_queue_s avg_queue_length gpu_busy cluster_efficiency deadlines_total deadlines_met deadlines_feasible ftf_mean ftf_max ftf_unfair types preemptions resizes migrations events decisions decide_ms_p50 decide_ms_p99 wall_s'
 check 'all figures are there' json one.json "all(f in r for r in d['runs'] for f in '$fields'.split())"
 check 'a row per job and policy' test "$(wc -l <one.csv)" -eq $((150 * $(tr ',' '\n' <<<"$all" | wc -l) + 1))
 check 'the page is self-contained' bash -c '! grep -qE "(src|href)=\"?(https?:)?//" one.html'

@@ -96,6 +96,20 @@ Result<void> check_count(const JobView& job, int gpus) {
   return {};
 }
 
+Result<void> check_promise(const Promise& promise, const Snapshot& snapshot) {
+  if (snapshot.jobs.find(promise.job) == nullptr)
+    return Error{"is promised an end, but it is not there"};
+  if (promise.finish < snapshot.now) return Error{"is promised an end that has passed"};
+  if (promise.plan.empty()) return Error{"is promised an end without a plan"};
+  const auto out_of_order = [](const PlanStep& a, const PlanStep& b) { return a.from >= b.from; };
+  const auto& plan = promise.plan;
+  if (std::adjacent_find(plan.begin(), plan.end(), out_of_order) != plan.end() ||
+      plan.back().from > promise.finish) {
+    return Error{"has a plan whose steps are not in order"};
+  }
+  return {};
+}
+
 Result<void> check_grant(const Grant& grant, const Snapshot& snapshot, Usage& usage) {
   const JobView* job = snapshot.jobs.find(grant.job);
   if (job == nullptr) return Error{"grants GPUs to a job that is not there"};
@@ -175,6 +189,16 @@ Result<void> Validator::check(const Decision& decision, const Snapshot& snapshot
       return wrong(reject.job, "rejected, but it has run or is not there");
     }
     if (!named_.mark(reject.job.index())) return wrong(reject.job, "named twice");
+  }
+  if (!decision.promise.empty()) {
+    promised_.new_round();
+    for (const auto& reject : decision.reject) promised_.mark(reject.job.index());
+    for (const auto& promise : decision.promise) {
+      if (auto ok = check_promise(promise, snapshot); !ok)
+        return wrong(promise.job, ok.error().message);
+      if (!promised_.mark(promise.job.index()))
+        return wrong(promise.job, "is promised an end twice, or though it is rejected");
+    }
   }
   if (decision.again_at && *decision.again_at <= snapshot.now) {
     return Error{"asks to be called again at a time that has passed"};

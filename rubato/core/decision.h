@@ -49,9 +49,23 @@ struct Advice {
   int nodes = 0;       // how many it would have
 };
 
+struct PlanStep {  // from then on so many GPUs; 0 = paused
+  Time from = kStart;
+  int gpus = 0;
+  friend bool operator==(const PlanStep&, const PlanStep&) = default;
+};
+// When a job will be done, and how, if no fault and no wrong estimate intervenes.
+struct Promise {
+  JobId job;
+  Time finish = kNever;
+  std::vector<PlanStep> plan;  // ascending; the last step lasts until `finish`
+  bool movable = true;  // it can lose a restart to the placement, which moves it, and be kept
+};
+
 struct Decision {
   std::vector<Grant> run;  // all that should run; a job not named is paused
   std::vector<Reject> reject;
+  std::vector<Promise> promise;  // all that hold now, not only the new ones
   std::optional<Time> again_at;  // when the policy wants to be asked again if nothing happens
   Sequence as_of;                // judges only jobs present then
   std::optional<Advice> advice;
@@ -62,8 +76,8 @@ struct Decision {
 
 // Whether the decision can be carried out on this snapshot: known jobs, each named once, legal
 // counts, capacity of each type and node, nothing on nodes that are not up, guests beside a host
-// that runs and has no other, only jobs that never ran rejected, again_at in the future. The error
-// names the first violation.
+// that runs and has no other, only jobs that never ran rejected, promises to jobs that stay,
+// again_at in the future. The error names the first violation.
 [[nodiscard]] Result<void> validate(const Decision& decision, const Snapshot& snapshot);
 
 // The same, remembering which jobs a decision named between calls, so that a check costs no more
@@ -77,6 +91,7 @@ class Validator {
                                                  const Snapshot& snapshot);
 
   Marks named_;
+  Marks promised_;
 };
 
 }  // namespace rubato

@@ -35,6 +35,20 @@ Decision reject(std::vector<std::size_t> jobs) {
   for (const std::size_t job : jobs) decision.reject.push_back({job_id(job), "why", std::nullopt});
   return decision;
 }
+struct Promised {
+  std::size_t job;
+  double finish_s;
+  std::vector<std::pair<double, int>> plan;
+};
+Decision promise(const std::vector<Promised>& promises) {
+  Decision decision;
+  for (const auto& [job, finish_s, plan] : promises) {
+    decision.promise.push_back({job_id(job), time_at(finish_s), {}});
+    for (const auto& [from_s, gpus] : plan)
+      decision.promise.back().plan.push_back({time_at(from_s), gpus});
+  }
+  return decision;
+}
 Decision again_at(double s) {
   Decision decision;
   decision.again_at = time_at(s);
@@ -109,6 +123,13 @@ TEST(Validate, NamesTheFirstViolation) {
        "job 1: gives one GPU to two jobs"},
       {reject({3}), "job 3: rejected, but it has run or is not there"},
       {reject({17}), "job 17: rejected, but it has run or is not there"},
+      {promise({{17, 120, {{100, 1}}}}), "job 17: is promised an end, but it is not there"},
+      {promise({{0, 99, {{90, 2}}}}), "job 0: is promised an end that has passed"},
+      {promise({{0, 120, {}}}), "job 0: is promised an end without a plan"},
+      {promise({{0, 120, {{100, 2}, {100, 0}}}}), "job 0: has a plan whose steps are not in order"},
+      {promise({{0, 120, {{121, 2}}}}), "job 0: has a plan whose steps are not in order"},
+      {promise({{0, 120, {{100, 2}}}, {0, 130, {{100, 2}}}}),
+       "job 0: is promised an end twice, or though it is rejected"},
       {again_at(100), "asks to be called again at a time that has passed"},
       {again_at(5), "asks to be called again at a time that has passed"},
   };

@@ -45,10 +45,11 @@ struct NodeChanged {
   NodeId node;
   NodeState state = NodeState::up;
 };
-// What is known of a job's speed is better known now.
+// What is known of a job's speed, and of its convergence if `losses` is given, is better known now.
 struct Estimated {
   JobId job;
   std::shared_ptr<const SpeedModel> speed;
+  std::shared_ptr<const ShownLosses> losses = nullptr;
 };
 // The time a policy asked for (Decision::again_at) has come.
 struct Wake {};

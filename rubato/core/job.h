@@ -12,6 +12,7 @@
 #include "rubato/core/allocation.h"
 #include "rubato/core/batch.h"
 #include "rubato/core/ids.h"
+#include "rubato/core/losses.h"
 #include "rubato/core/speed.h"
 
 namespace rubato {
@@ -75,8 +76,9 @@ struct JobView {
   Time last_ran = kStart;  // end of its last stretch on GPUs, while it has none
 
   std::shared_ptr<const JobSpec> spec;
-  std::shared_ptr<const SpeedModel> speed;  // an estimate, never the truth itself
-  Work work = 0;                            // all of it, as submitted
+  std::shared_ptr<const SpeedModel> speed;    // an estimate, never the truth itself
+  std::shared_ptr<const ShownLosses> losses;  // nullptr: it has shown none
+  Work work = 0;                              // all of it, as submitted
   Time submitted = kStart;
   std::optional<Time> first_start;
   int restarts = 0;                 // starts after the first

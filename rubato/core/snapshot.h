@@ -80,6 +80,11 @@ struct Snapshot {
   Sequence as_of;
   Cluster cluster;
   JobTable jobs;
+  // Decisions are taken at kStart + k x interval only; 0 = whenever something happens. Who plans
+  // ahead must not plan a change between two decisions.
+  Duration interval{0};
+  // The placement moves jobs to make room for others, each time at the cost of a restart.
+  bool jobs_move = false;
 
   // Jobs that arrived, ended, failed or were re-estimated after `changed_since`. A policy that saw
   // the snapshot as_of changed_since may update its indexes by these alone; any other must rebuild.

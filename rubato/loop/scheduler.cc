@@ -26,8 +26,11 @@ bool stays(const Decision& decision, JobId id, const Allocation& now) {
 
 }  // namespace
 
-Scheduler::Scheduler(Cluster cluster, Placement placement)
-    : state_(std::move(cluster)), differ_(placement) {}
+Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval)
+    : state_(std::move(cluster)), differ_(placement, state_.snapshot.cluster) {
+  state_.snapshot.interval = interval;
+  state_.snapshot.jobs_move = in_blocks(placement);
+}
 
 const Snapshot& Scheduler::ask(Time now) {
   CHECK(now >= state_.snapshot.now);
@@ -70,6 +73,9 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
     settle_guests_of_the_gone(decision);
     std::erase_if(decision.run, [&](const Grant& g) { return jobs.find(g.job) == nullptr; });
     std::erase_if(decision.reject, [&](const Reject& r) { return jobs.find(r.job) == nullptr; });
+    std::erase_if(decision.promise, [&](const Promise& p) {
+      return jobs.find(p.job) == nullptr || p.finish < state_.snapshot.now;
+    });
   }
   if (decision.again_at && *decision.again_at > asked_at_ &&
       *decision.again_at <= state_.snapshot.now) {  // it came while the policy was thinking

@@ -30,7 +30,8 @@ struct Reaction {
 
 class Scheduler {
  public:
-  Scheduler(Cluster cluster, Placement placement);
+  // With an interval, its driver asks for decisions at kStart + k x interval only.
+  Scheduler(Cluster cluster, Placement placement, Duration interval = Duration(0));
 
   [[nodiscard]] const State& state() const { return state_; }
   [[nodiscard]] const Snapshot& snapshot() const { return state_.snapshot; }

@@ -103,6 +103,7 @@ struct Folder {
     JobView* job = state.snapshot.jobs.find(e.job);
     if (job == nullptr) return;
     job->speed = e.speed;
+    if (e.losses != nullptr) job->losses = e.losses;
     note_change(state, e.job);
   }
 

@@ -31,6 +31,7 @@ struct LinearProgram::Model {
     if (loaded) return;
     loaded = true;
     clp.setLogLevel(0);
+    clp.setPerturbation(50);  // these programs are degenerate: many jobs are equally good
     clp.setOptimizationDirection(-1);
     const std::vector<double> zeros(upper.size(), 0);
     const std::vector<CoinBigIndex> begins(starts.begin(), starts.end());

@@ -1,5 +1,7 @@
 #include "rubato/model/curve.h"
 
+#include <cmath>
+
 #include "rubato/base/check.h"
 
 namespace rubato {
@@ -25,6 +27,17 @@ WorkRate CurveSpeed::rate(const Shape& shape) const {
   const WorkRate best = rate_by_gpus_[static_cast<std::size_t>(shape.gpus)];
   if (shape.nodes <= shape.least_nodes) return best;
   return best / (1 + network_ * (1 - static_cast<double>(shape.least_nodes) / shape.nodes));
+}
+
+PowerSpeed::PowerSpeed(double q, int most, WorkRate one) : q_(q), most_(most), one_(one) {
+  CHECK(q > 0 && q <= 1 && most >= 1 && one > 0);
+  for (int k = 1; k <= most / 2; k *= 2) measured_.push_back(k);
+  measured_.push_back(most);
+}
+
+WorkRate PowerSpeed::rate(const Shape& shape) const {
+  if (shape.gpus < 1 || shape.gpus > most_) return 0;
+  return one_ * std::pow(shape.gpus, q_);
 }
 
 }  // namespace rubato

@@ -40,4 +40,20 @@ class CurveSpeed final : public SpeedModel {
   double network_;
 };
 
+// k^q on k GPUs, and `one` on one: the jobs of theory (heSRPT). Known at powers of two.
+class PowerSpeed final : public SpeedModel {
+ public:
+  // 0 < q <= 1; unusable (0) above `most` GPUs.
+  PowerSpeed(double q, int most, WorkRate one = 1);
+
+  [[nodiscard]] WorkRate rate(const Shape& shape) const override;
+  [[nodiscard]] std::span<const int> measured() const override { return measured_; }
+
+ private:
+  double q_;
+  int most_;
+  WorkRate one_;
+  std::vector<int> measured_;
+};
+
 }  // namespace rubato

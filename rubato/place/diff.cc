@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -80,9 +81,13 @@ bool fill(Placement /*placement*/, FreeGpus& /*free*/, Allocation& /*gpus*/,
   return true;  // follow_hosts() does it, once all hosts have their GPUs
 }
 
+bool satisfied(const Allocation& now, const Count& want) {
+  return now.gpus() == want.gpus && now.type() == want.type;
+}
+
 bool satisfied(const Allocation& now, const Want& want) {
   const auto* count = std::get_if<Count>(&want);
-  return count != nullptr && now.gpus() == count->gpus && now.type() == count->type;
+  return count != nullptr && satisfied(now, *count);
 }
 
 // How much a job that shares its GPUs has to do with them under its new wish.
@@ -111,6 +116,16 @@ void follow_hosts(const JobTable& jobs, std::span<Change> changes,
     changes[i].target = host != moved.end() ? *host->second : jobs.find(beside->host)->target;
     changes[i].kind = kind_of(jobs.find(changes[i].job)->target, changes[i].target);
   }
+}
+
+// Jobs whose promise would not outlive a move.
+std::vector<JobId> not_movable(const Decision& decision) {
+  std::vector<JobId> jobs;
+  for (const auto& promise : decision.promise) {
+    if (!promise.movable) jobs.push_back(promise.job);
+  }
+  std::sort(jobs.begin(), jobs.end());
+  return jobs;
 }
 
 }  // namespace
@@ -143,6 +158,84 @@ Allocation Differ::own_part(const JobView& job, const JobTable& jobs) const {
   return yields ? minus(job.target, other.target) : job.target;
 }
 
+Differ::Differ(Placement placement, const Cluster& cluster) : placement_(placement) {
+  if (!in_blocks(placement)) return;
+  for (int t = 0; t < cluster.types(); ++t)
+    lines_.emplace_back(cluster, GpuType(static_cast<std::uint8_t>(t)));
+}
+
+Count Differ::rounded(const Count& want, const JobView& job) const {
+  if (placement_ != Placement::netpack || job.speed == nullptr || job.speed->measured().empty())
+    return want;
+  const int node = lines_[want.type.index()].node_size();
+  int gpus = want.gpus >= node ? want.gpus / node * node : want.gpus;
+  while (gpus < node && node % gpus != 0) --gpus;
+  return job.spec->limits.legal(gpus) ? Count{want.type, gpus} : want;
+}
+
+std::optional<JobId> Differ::place_in_blocks(const Decision& decision, const JobTable& jobs,
+                                             std::vector<Wish> wishes, FreeGpus& free,
+                                             std::vector<Change>& changes) const {
+  // The largest first: they are the hardest to place.
+  std::sort(wishes.begin(), wishes.end(), [&](const Wish& a, const Wish& b) {
+    return std::tuple(a.want.type, -a.want.gpus, changes[a.change].job) <
+           std::tuple(b.want.type, -b.want.gpus, changes[b.change].job);
+  });
+  std::map<JobId, std::size_t> changed;
+  for (std::size_t i = 0; i < changes.size(); ++i) changed[changes[i].job] = i;
+  const auto promised_to_stay = not_movable(decision);
+  const auto reach =
+      placement_ == Placement::buddy ? BuddyBlocks::Reach::line : BuddyBlocks::Reach::node;
+  for (std::size_t first = 0; first < wishes.size();) {
+    const GpuType type = wishes[first].want.type;
+    const GpuLine& line = lines_[type.index()];
+    BuddyBlocks blocks(line, reach);
+    for (const auto& place : line.places()) {
+      if (place.gpu != 0) continue;
+      blocks.offer(place.node, free.offered(place.node));
+    }
+    for (const auto& grant : decision.run) {
+      const auto change = changed.find(grant.job);
+      const JobView& job = *jobs.find(grant.job);
+      const Allocation& has = change == changed.end() ? job.target : changes[change->second].target;
+      if (has.empty() || has.type() != type) continue;
+      // A guest goes where its host goes.
+      if (std::holds_alternative<Beside>(grant.want)) continue;
+      const bool all_up = std::all_of(has.slices().begin(), has.slices().end(),
+                                      [&](const Slice& s) { return free.is_up(s.node); });
+      const bool must_stay =
+          change != changed.end() || !job.spec->preemptible ||
+          std::binary_search(promised_to_stay.begin(), promised_to_stay.end(), grant.job);
+      blocks.put({grant.job, all_up && !must_stay}, has);
+    }
+    int room = free.free_of(type);
+    std::size_t end = first;
+    for (; end < wishes.size() && wishes[end].want.type == type; ++end) {
+      const JobId id = changes[wishes[end].change].job;
+      if ((room -= wishes[end].want.gpus) < 0) return id;
+      const Allocation& had = jobs.find(id)->target;
+      blocks.place({id, true, 0}, wishes[end].want.gpus,
+                   had.type() == type ? had : Allocation(type));
+    }
+    for (const JobId id : blocks.moved()) {
+      if (changed.contains(id)) continue;
+      changes.push_back({id, Change::Kind::move, blocks.of(id)});
+      free.give(jobs.find(id)->target);
+    }
+    for (; first < end; ++first) {
+      Change& change = changes[wishes[first].change];
+      change.target = blocks.of(change.job);
+      for (const auto& slice : change.target.slices()) free.take(slice);
+    }
+    for (const JobId id : blocks.moved()) {
+      if (changed.contains(id)) continue;
+      const Allocation now = blocks.of(id);
+      for (const auto& slice : now.slices()) free.take(slice);
+    }
+  }
+  return std::nullopt;
+}
+
 Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTable& jobs,
                                          const std::vector<JobId>& targeted, FreeGpus& free) {
   std::vector<Change> changes;
@@ -163,12 +256,23 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   }
   const std::size_t first_wish = changes.size();
   std::vector<const Want*> wants;
+  std::vector<Wish> wishes;  // to be placed in blocks
   bool guests = false;
   for (const auto& grant : decision.run) {
     const JobView& job = *jobs.find(grant.job);
     const Allocation part = sharing ? own_part(job, jobs) : Allocation();
     const Allocation& now = sharing ? part : job.target;
     guests = guests || grant.want.index() == kBeside;
+    const auto* count = std::get_if<Count>(&grant.want);
+    if (count != nullptr && in_blocks(placement_)) {
+      const Count want = rounded(*count, job);
+      if (satisfied(now, want)) continue;
+      free.give(now);
+      wishes.push_back({changes.size(), want});
+      changes.push_back({grant.job, Change::Kind::start, Allocation(want.type)});
+      wants.push_back(nullptr);
+      continue;
+    }
     if (satisfied(now, grant.want)) continue;
     Allocation rest =
         std::visit([&](const auto& want) { return kept(placement_, now, want); }, grant.want);
@@ -180,7 +284,7 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   // ... then all that is gained: the narrowest wishes first, so that none takes what another needs.
   for (const std::size_t kind : {kExact, kSpread, kCount}) {
     for (std::size_t i = 0; i < wants.size(); ++i) {
-      if (wants[i]->index() != kind) continue;
+      if (wants[i] == nullptr || wants[i]->index() != kind) continue;
       Change& change = changes[first_wish + i];
       const bool placed = std::visit(
           [&](const auto& want) { return fill(placement_, free, change.target, want); }, *wants[i]);
@@ -188,6 +292,15 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
         return Error{
             fmt::format("job {}: the GPUs it was granted are not free", change.job.value())};
       }
+      change.kind = kind_of(jobs.find(change.job)->target, change.target);
+    }
+  }
+  if (!wishes.empty()) {
+    if (const auto job = place_in_blocks(decision, jobs, wishes, free, changes)) {
+      return Error{fmt::format("job {}: the GPUs it was granted are not free", job->value())};
+    }
+    for (const Wish& wish : wishes) {
+      Change& change = changes[wish.change];
       change.kind = kind_of(jobs.find(change.job)->target, change.target);
     }
   }

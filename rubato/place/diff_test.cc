@@ -37,7 +37,7 @@ struct World {
   Result<std::vector<Change>> diff(Placement placement, const std::vector<Grant>& run) {
     Decision decision;
     decision.run = run;
-    return Differ(placement).diff(decision, snapshot.jobs, targeted, free);
+    return Differ(placement, snapshot.cluster).diff(decision, snapshot.jobs, targeted, free);
   }
   std::vector<Change> apply(Placement placement, const std::vector<Grant>& run) {
     auto changes = diff(placement, run);

@@ -17,6 +17,11 @@ class FreeGpus {
   explicit FreeGpus(const Cluster& cluster);
 
   [[nodiscard]] int free_on(NodeId node) const;
+  [[nodiscard]] bool is_up(NodeId node) const { return places_[node.index()].up; }
+  // The GPUs that can be taken there.
+  [[nodiscard]] std::uint64_t offered(NodeId node) const {
+    return is_up(node) ? places_[node.index()].free : 0;
+  }
   [[nodiscard]] int free_of(GpuType type) const { return free_of_[type.index()]; }
   [[nodiscard]] bool is_free(Slice slice) const {
     return places_[slice.node.index()].up &&

@@ -61,6 +61,35 @@ void grow_on_emptiest(FreeGpus& free, Allocation& gpus, int more) {
   }
 }
 
+// On the job's own nodes first, where it has least; then on as few others as will do.
+void grow_evenly(FreeGpus& free, Allocation& gpus, int more) {
+  std::vector<std::pair<NodeId, int>> nodes;  // with what the job has there
+  for (const auto& slice : gpus.slices()) nodes.emplace_back(slice.node, slice.gpus());
+  const auto level = [&] {
+    for (; more > 0; --more) {
+      std::pair<NodeId, int>* least = nullptr;
+      for (auto& node : nodes) {
+        if (free.free_on(node.first) > 0 && (least == nullptr || node.second < least->second))
+          least = &node;
+      }
+      if (least == nullptr) return;
+      gpus.add(free.take(least->first, 1));
+      ++least->second;
+    }
+  };
+  level();
+  std::vector<Slice> emptiest;
+  for (int found = 0; found < more;) {
+    const auto node = free.most(gpus.type());
+    CHECK(node.has_value());
+    emptiest.push_back(free.take(*node, free.free_on(*node)));
+    found += emptiest.back().gpus();
+    nodes.emplace_back(*node, 0);
+  }
+  for (const Slice slice : emptiest) free.give(slice);
+  level();
+}
+
 std::uint64_t highest(std::uint64_t mask, int gpus) {
   std::uint64_t top = 0;
   for (int i = 0; i < gpus; ++i) top |= std::bit_floor(mask & ~top);
@@ -70,7 +99,7 @@ std::uint64_t highest(std::uint64_t mask, int gpus) {
 // Slices in the order in which a placement gives them up.
 std::vector<Slice> drop_order(Placement placement, const Allocation& gpus) {
   std::vector<Slice> order(gpus.slices().rbegin(), gpus.slices().rend());
-  if (placement == Placement::pack) {  // empties the nodes where it has least
+  if (placement != Placement::count) {  // empties the nodes where it has least
     std::stable_sort(order.begin(), order.end(),
                      [](const Slice& a, const Slice& b) { return a.gpus() < b.gpus(); });
   }
@@ -95,11 +124,13 @@ Allocation drop_from_fullest(const Allocation& gpus, int fewer) {
 
 Result<Placement> parse_placement(std::string_view name) {
   for (const Placement placement :
-       {Placement::count, Placement::pack, Placement::emptiest, Placement::spread}) {
+       {Placement::count, Placement::pack, Placement::emptiest, Placement::spread, Placement::even,
+        Placement::buddy, Placement::netpack}) {
     if (name == name_of(placement)) return placement;
   }
   return Error{
-      fmt::format("unknown placement {}: use count, pack, emptiest or spread", quoted(name))};
+      fmt::format("unknown placement {}: use count, pack, emptiest, spread, even, buddy or netpack",
+                  quoted(name))};
 }
 
 std::string_view name_of(Placement placement) {
@@ -112,6 +143,12 @@ std::string_view name_of(Placement placement) {
       return "emptiest";
     case Placement::spread:
       return "spread";
+    case Placement::even:
+      return "even";
+    case Placement::buddy:
+      return "buddy";
+    case Placement::netpack:
+      return "netpack";
   }
   return "";
 }
@@ -121,16 +158,21 @@ void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more) {
     case Placement::count:
       return grow_anywhere(free, gpus, more);
     case Placement::pack:
+    case Placement::buddy:
+    case Placement::netpack:
       return grow_on_fewest(free, gpus, more);
     case Placement::emptiest:
       return grow_by_nodes(free, gpus, more);
     case Placement::spread:
       return grow_on_emptiest(free, gpus, more);
+    case Placement::even:
+      return grow_evenly(free, gpus, more);
   }
 }
 
 Allocation choose_to_drop(Placement placement, const Allocation& gpus, int fewer) {
-  if (placement == Placement::spread) return drop_from_fullest(gpus, fewer);
+  if (placement == Placement::spread || placement == Placement::even)
+    return drop_from_fullest(gpus, fewer);
   Allocation dropped(gpus.type());
   for (const auto& slice : drop_order(placement, gpus)) {
     const int taken = std::min(fewer, slice.gpus());

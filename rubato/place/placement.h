@@ -5,6 +5,13 @@
 //   pack      fewest nodes: fill the job's own nodes, then the node it fits most tightly
 //   emptiest  the emptiest node first, filled before the next
 //   spread    the emptiest node for each GPU
+//   even      fewest nodes, and on these as evenly as their free GPUs allow (Optimus, EuroSys'18)
+//   buddy     aligned blocks of powers of two; jobs move where a block is missing (place/buddy.h)
+//   netpack   network packing: the same within nodes, and elastic jobs get a divisor or a multiple
+//             of a node's GPUs, so that at most one job on a node uses the network
+//
+// buddy and netpack place all jobs of a decision together, which Differ does; grow() and
+// choose_to_drop() serve them only for wishes that name nodes, and then as pack does.
 #pragma once
 
 #include <string>
@@ -17,7 +24,11 @@
 
 namespace rubato {
 
-enum class Placement { count, pack, spread, emptiest };
+enum class Placement { count, pack, spread, emptiest, even, buddy, netpack };
+
+[[nodiscard]] constexpr bool in_blocks(Placement placement) {
+  return placement == Placement::buddy || placement == Placement::netpack;
+}
 
 [[nodiscard]] Result<Placement> parse_placement(std::string_view name);
 [[nodiscard]] std::string_view name_of(Placement placement);

@@ -13,7 +13,8 @@
 namespace rubato {
 namespace {
 
-constexpr Placement kAll[] = {Placement::count, Placement::pack, Placement::spread};
+constexpr Placement kAll[] = {Placement::count, Placement::pack, Placement::spread,
+                              Placement::even};
 
 // A cluster on which some GPUs are taken already.
 FreeGpus worn(const Cluster& cluster, Random& random) {
@@ -54,7 +55,8 @@ int fewest_nodes(const std::vector<int>& available, int gpus) {
 TEST(Placement, HasNames) {
   for (const Placement placement : kAll) EXPECT_EQ(*parse_placement(name_of(placement)), placement);
   EXPECT_EQ(parse_placement("Pack").error().message,
-            "unknown placement \"Pack\": use count, pack, emptiest or spread");
+            "unknown placement \"Pack\": use count, pack, emptiest, spread, even, buddy or "
+            "netpack");
   EXPECT_FALSE(parse_placement("").ok());
 }
 
@@ -142,6 +144,35 @@ TEST(Placement, SpreadLeavesTheNodesAsEvenAsPossible) {
   EXPECT_EQ(sizes(gpus), (std::vector<int>{1, 1, 1, 2, 2, 2}));
 }
 
+TEST(Placement, EvenUsesTheFewestNodesAndLevelsThem) {
+  Random random(5);
+  const Cluster cluster = cluster_of("5x4,2x8");
+  for (int round = 0; round < 2000; ++round) {
+    FreeGpus free = worn(cluster, random);
+    const auto available = free_by_node(free, cluster);
+    if (free.free_of(GpuType()) == 0) continue;
+    const int want =
+        1 + static_cast<int>(random.below(static_cast<std::uint64_t>(free.free_of(GpuType()))));
+    Allocation gpus{GpuType()};
+    grow(Placement::even, free, gpus, want);
+    ASSERT_EQ(gpus.gpus(), want);
+    ASSERT_EQ(gpus.nodes(), fewest_nodes(available, want)) << want;
+    // Nobody has two more than another that still had room.
+    for (const auto& more : gpus.slices()) {
+      for (const auto& less : gpus.slices()) {
+        const bool full = less.gpus() == available[less.node.index()];
+        ASSERT_TRUE(full || more.gpus() <= less.gpus() + 1);
+      }
+    }
+  }
+  FreeGpus empty(cluster_of("4x4"));
+  Allocation gpus{GpuType()};
+  grow(Placement::even, empty, gpus, 6);
+  EXPECT_EQ(sizes(gpus), (std::vector<int>{3, 3}));
+  grow(Placement::even, empty, gpus, 1);
+  EXPECT_EQ(sizes(gpus), (std::vector<int>{3, 4})) << "no third node while its own have room";
+}
+
 TEST(Placement, DropsExactlySoManyOfItsOwn) {
   Random random(4);
   for (int round = 0; round < 3000; ++round) {
@@ -158,7 +189,7 @@ TEST(Placement, DropsExactlySoManyOfItsOwn) {
       if (placement == Placement::pack) {
         ASSERT_EQ(rest.nodes(), rest.empty() ? 0 : fewest_nodes(sizes(gpus), rest.gpus()));
       }
-      if (placement == Placement::spread) {
+      if (placement == Placement::spread || placement == Placement::even) {
         auto expected = sizes(gpus);
         for (int i = 0; i < fewer; ++i) --*std::max_element(expected.begin(), expected.end());
         std::sort(expected.begin(), expected.end());

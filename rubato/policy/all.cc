@@ -8,10 +8,15 @@
 #include "rubato/policy/afs.h"
 #include "rubato/policy/allox.h"
 #include "rubato/policy/edf.h"
+#include "rubato/policy/elastic_tiresias.h"
+#include "rubato/policy/elasticflow.h"
+#include "rubato/policy/equal.h"
 #include "rubato/policy/fifo_perf.h"
 #include "rubato/policy/gandiva.h"
 #include "rubato/policy/gandiva_fair.h"
 #include "rubato/policy/gavel.h"
+#include "rubato/policy/hesrpt.h"
+#include "rubato/policy/optimus.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/themis.h"
@@ -336,6 +341,93 @@ PolicyEntry themis() {
   return entry;
 }
 
+PolicyEntry optimus() {
+  PolicyEntry entry;
+  entry.name = "optimus";
+  entry.paper = "Peng et al., EuroSys'18";
+  entry.summary = "GPU by GPU to the job whose time left falls most; fits losses and step times";
+  entry.knows = "losses and step times shown so far";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.keys = {
+      choice_key("oracle", {"off", "on"}, "on: true work left and speed curve instead of fits"),
+      number_key("prior", 600, 0, 1e9,
+                 "expected seconds on the fewest GPUs of a job that has shown nothing")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    return erase(Optimus{{values.text("oracle") == "on", values.number("prior")}});
+  };
+  return entry;
+}
+
+PolicyEntry elastic_tiresias() {
+  PolicyEntry entry;
+  entry.name = "elastic-tiresias";
+  entry.paper = "Wu et al. (EDL), TPDS'21";
+  entry.summary = "Tiresias; shrinks inefficient jobs for waiting ones, grows who gains most";
+  entry.knows = "GPUs asked for, attained service, speed curve";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.keys = {
+      ascending_key("limits", "3250/7200",
+                    "GPU-seconds at which a job leaves each queue but the last"),
+      whole_key("waiting", 0, 0, 1'000'000, "jobs that may wait before others shrink"),
+      number_key("least", 0.5, 0.001, 1, "share of the GPUs it asked for that a job is left with")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    ElasticTiresias::Config config;
+    for (const double limit : values.numbers("limits"))
+      config.limits.push_back(GpuTime::from_gpu_seconds(limit));
+    config.waiting = static_cast<int>(values.whole("waiting"));
+    config.least = values.number("least");
+    return erase(ElasticTiresias{std::move(config)});
+  };
+  return entry;
+}
+
+PolicyEntry hesrpt() {
+  PolicyEntry entry;
+  entry.name = "hesrpt";
+  entry.paper = "Berg, Vesilo, Harchol-Balter 2020";
+  entry.summary = "the optimal shares for jobs with speed k^q that are all there at the start";
+  entry.knows = "work left, speed curve";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.keys = {number_key("q", 0, 0, 0.99, "the exponent; 0 = mean of the jobs' curves")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    return erase(Hesrpt{{values.number("q")}});
+  };
+  return entry;
+}
+
+PolicyEntry equal() {
+  PolicyEntry entry;
+  entry.name = "equal";
+  entry.paper = "baseline of elastic policies";
+  entry.summary = "as many GPUs for each job as for any other";
+  entry.knows = "speed curve";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.make = [](const KeyValues&, const PolicyInputs&) -> Made { return erase(Equal{}); };
+  return entry;
+}
+
+PolicyEntry elasticflow() {
+  PolicyEntry entry;
+  entry.name = "elasticflow";
+  entry.paper = "Gu et al., ASPLOS'23";
+  entry.summary =
+      "promises deadlines and keeps them with as few GPUs as will do; grows on leftovers";
+  entry.knows = "deadline, work left, speed curve, restart cost";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.work_conserving = false;
+  entry.keys = {choice_key("admission", {"on", "off"},
+                           "off: take every job in and promise nothing, for comparison")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
+    return erase(ElasticFlow{{values.text("admission") == "on"}});
+  };
+  return entry;
+}
+
 std::vector<PolicyEntry> make_table() {
   using Order = Sorted::Order;
   return {
@@ -374,6 +466,11 @@ std::vector<PolicyEntry> make_table() {
       gandiva(),
       gandiva_fair(),
       themis(),
+      optimus(),
+      elastic_tiresias(),
+      hesrpt(),
+      equal(),
+      elasticflow(),
   };
 }
 

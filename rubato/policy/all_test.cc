@@ -165,7 +165,8 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
                            "gandiva",
                            "gandiva-fair",
                            "themis",
-                           "pollux"}) {
+                           "pollux",
+                           "elasticflow"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

@@ -32,6 +32,10 @@ class Policy {
   // even these is refused before any policy sees it.
   [[nodiscard]] virtual int least_gpus(const JobSpec& spec, const SpeedModel& speed) const = 0;
 
+  // Whether it fits what jobs show of their speed and convergence: then it is shown these, and no
+  // more, whatever others are told.
+  [[nodiscard]] virtual bool learns() const { return false; }
+
   [[nodiscard]] virtual Json save() const = 0;
   [[nodiscard]] virtual Result<void> load(const Json& state) = 0;
 };
@@ -48,6 +52,13 @@ class ErasedPolicy final : public Policy {
   }
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const override {
     return policy_.least_gpus(spec, speed);
+  }
+  [[nodiscard]] bool learns() const override {
+    if constexpr (requires { policy_.learns(); }) {
+      return policy_.learns();
+    } else {
+      return false;
+    }
   }
   [[nodiscard]] Json save() const override { return state_.save(); }
   Result<void> load(const Json& state) override {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rubato/base/check.h"
+#include "rubato/base/text.h"
 
 namespace rubato {
 namespace {
@@ -129,6 +130,13 @@ const Profile* find_profile(std::string_view model) {
     if (fits) return &profile_named(alias.profile);
   }
   return nullptr;
+}
+
+std::optional<double> power_exponent(std::string_view model) {
+  constexpr std::string_view kPrefix = "power:";
+  if (model.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
+  const auto q = parse_double(model.substr(kPrefix.size()));
+  return q && *q > 0 && *q <= 1 ? q : std::nullopt;
 }
 
 const Profile& draw_profile(Random random) { return kProfiles[random.below(kProfiles.size())]; }

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,10 @@ struct Profile {
 
 // By a model's name as traces spell it ("ResNet-50", "yolov3", "LM"); nullptr if it is unknown.
 [[nodiscard]] const Profile* find_profile(std::string_view model);
+
+// Beside the profiles, the jobs of theory: the model "power:0.5" has speed k^0.5 on k GPUs, for any
+// exponent above 0 and up to 1. nullopt for other names.
+[[nodiscard]] std::optional<double> power_exponent(std::string_view model);
 
 [[nodiscard]] const Profile& draw_profile(Random random);
 

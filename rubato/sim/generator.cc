@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rubato/base/random.h"
+#include "rubato/base/text.h"
 #include "rubato/base/time.h"
 #include "rubato/sim/catalogue.h"
 
@@ -96,6 +97,9 @@ Result<void> check(const GeneratorOptions& options) {
   }
   if (options.users < 1 || options.users > kMostUsers) {
     return Error{fmt::format("generate: {} users is not from 1 to {}", options.users, kMostUsers)};
+  }
+  if (options.power && !(*options.power > 0 && *options.power <= 1)) {
+    return Error{"generate: the power of the speed must be above 0 and at most 1"};
   }
   if (auto bad = check_rate(options); !bad) return bad;
   return check_mix(options.gpu_mix);
@@ -191,7 +195,7 @@ Result<Trace> generate(const GeneratorOptions& options) {
     TraceJob& job = trace.jobs[i];
     Random random = root.split(kFirstJob + i);
     job.name = fmt::to_string(i);
-    job.submit_s = to_milliseconds(arrivals.next());
+    job.submit_s = options.at_once ? 0 : to_milliseconds(arrivals.next());
     job.gpus = mix[gpu_choice.draw(random)].gpus;
     job.duration_s = to_milliseconds(random.log_uniform(options.shortest_s, options.longest_s));
     job.user = fmt::format("user{}", user_choice.draw(random));
@@ -200,6 +204,7 @@ Result<Trace> generate(const GeneratorOptions& options) {
       job.deadline_s = to_milliseconds(job.submit_s + tightness * *job.duration_s);
     }
     if (options.models) job.model = draw_profile(random).name;
+    if (options.power) job.model = fmt::format("power:{}", shortest(*options.power));
     const double last = std::max(job.submit_s, job.deadline_s.value_or(0));
     if (last > kLongestSeconds)
       return Error{"generate: the trace would last more than 1,000 years"};

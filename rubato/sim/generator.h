@@ -43,6 +43,10 @@ struct GeneratorOptions {
 
   int users = 20;      // the i-th user submits in proportion to 1/i
   bool models = true;  // name a model of the catalogue for each job
+
+  // The world of heSRPT: speed k^power on k GPUs (the model "power:Q"), all jobs there at time 0.
+  std::optional<double> power = std::nullopt;
+  bool at_once = false;
 };
 
 [[nodiscard]] Result<Trace> generate(const GeneratorOptions& options);

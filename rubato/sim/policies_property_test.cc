@@ -119,7 +119,7 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
       scene.workload.jobs.back().speed = std::make_shared<TypedSpeed>(table, typed.below(3));
     submit_s += static_cast<double>(random.below(2) * random.below(8));
   }
-  if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(3));
+  if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(5));
   if (scope.intervals && random.below(3) == 0)
     scene.options.interval = from_seconds(std::vector<double>{1, 7, 2.5}[random.below(3)]);
   scene.failures = scope.failures && random.below(2) == 0;
@@ -292,7 +292,13 @@ std::vector<std::string> policies() {
                            "gandiva:quantum=2,grow=off,migrate=off",
                            "gandiva-fair:quantum=2",
                            "themis:lease=4",
-                           "themis:f=0,lease=3"}) {
+                           "themis:f=0,lease=3",
+                           "optimus:oracle=on",
+                           "optimus:prior=5",
+                           "hesrpt:q=0.5",
+                           "elastic-tiresias:limits=6/20,waiting=2",
+                           "elastic-tiresias:limits=10,least=0.1",
+                           "elasticflow:admission=off"}) {
     names.emplace_back(name);
   }
   return names;
@@ -448,7 +454,8 @@ class Admission : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
   std::size_t kept = 0, refused = 0;
-  const Scope scope{.failures = false, .intervals = false, .placements = false};
+  Scope scope = scope_of(GetParam());
+  scope.failures = scope.intervals = scope.placements = false;
   for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
     const Scene scene = draw_scene(seed, scope);
     const auto result = must_simulate(scene, *make_policy(GetParam()));
@@ -493,7 +500,7 @@ TEST(AdmissionOnSeveralTypes, PlansWithTheTypesJobsAreOn) {
 
 INSTANTIATE_TEST_SUITE_P(All, Admission,
                          ::testing::Values("edf-admission", "edf-admission:count=peak",
-                                           "edf-admission:count=trace"),
+                                           "edf-admission:count=trace", "elasticflow"),
                          test_name);
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "rubato/policy/testing.h"
+#include "rubato/sim/simulation.h"
 #include "rubato/sim/workload.h"
 
 namespace rubato {
@@ -18,7 +20,7 @@ const std::string kData = RUBATO_SHARED_DATA;
 const std::string kData;
 #endif
 
-class PublicData : public testing::Test {
+class PublicData : public ::testing::Test {
  protected:
   void SetUp() override {
     if (kData.empty() || !std::filesystem::is_directory(kData)) {
@@ -96,6 +98,41 @@ TEST_F(PublicData, MeasuredCurvesCoverTheirTraces) {
     ASSERT_TRUE(workload.ok());
     EXPECT_EQ(workload->warnings, std::vector<std::string>{}) << file;
     for (const auto& job : workload->jobs) EXPECT_FALSE(job.speed->measured().empty());
+  }
+}
+
+// The figures of docs/results.md, judged by real completion: what is admitted is kept.
+TEST_F(PublicData, ElasticFlowKeepsWhatItAdmits) {
+  struct Case {
+    std::string gpu, cluster;
+    double interval_s;
+    std::size_t at_least, feasible;
+  };
+  for (const auto& each : std::vector<Case>{{"t4", "16x4", 60, 142, 180},
+                                            {"t4", "16x4", 0, 178, 180},
+                                            {"a100", "16x8", 60, 178, 184},
+                                            {"a100", "16x8", 0, 178, 184},
+                                            {"t4", "4x4", 0, 88, 179},
+                                            {"a100", "4x8", 0, 130, 184}}) {
+    WorkloadOptions options;
+    options.curves = read_curves(kData + "/elasticflow/curves-" + each.gpu).value();
+    options.restart_cost_s = 2;
+    const auto workload = make_workload(read("elasticflow/195job-" + each.gpu + ".csv"), options);
+    ASSERT_TRUE(workload.ok());
+    for (const Placement placement : {Placement::count, Placement::buddy}) {
+      SimulationOptions settings;
+      settings.interval = from_seconds(each.interval_s);
+      settings.placement = placement;
+      const auto result = simulate(*workload, parse_cluster(each.cluster).value(),
+                                   *testing::make_policy("elasticflow"), settings);
+      ASSERT_TRUE(result.ok()) << result.error().message;
+      const Metrics& m = result->metrics;
+      EXPECT_EQ(m.deadlines_met + m.rejected, 195U) << each.gpu << " " << each.cluster;
+      EXPECT_EQ(m.deadlines_feasible, each.feasible) << each.gpu << " " << each.cluster;
+      if (placement == Placement::count) {
+        EXPECT_GE(m.deadlines_met, each.at_least) << each.gpu << " " << each.cluster;
+      }
+    }
   }
 }
 

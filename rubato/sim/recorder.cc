@@ -219,6 +219,33 @@ double Recorder::fairness(JobId id) const {
   return alone > 0 ? shared / alone : 1;
 }
 
+// Whether the deadline could be kept at all: started at once, at its fastest, never disturbed.
+bool Recorder::feasible_alone(const SimJob& job) const {
+  const GpuLimits& limits = job.spec->limits;
+  const int most = cluster_.largest_type();
+  WorkRate fastest = 0;
+  const auto consider = [&](int gpus) {
+    if (gpus > most) return;
+    for (int t = 0; t < cluster_.types(); ++t)
+      fastest = std::max(fastest, job.speed->on(GpuType(static_cast<std::uint8_t>(t)), gpus));
+  };
+  consider(job.spec->requested);
+  if (!job.speed->measured().empty()) {
+    for (const int gpus : limits.allowed) consider(gpus);
+    if (limits.allowed.empty()) {
+      // Between two measured counts the curve is straight: no count there is faster than both.
+      for (const int gpus : job.speed->measured()) {
+        if (limits.legal(gpus)) consider(gpus);
+      }
+      consider(limits.min);
+      consider(std::min(limits.max, most));
+    }
+  }
+  if (!(fastest > 0)) return false;
+  return job.submit + job.spec->restart_cost + from_seconds(job.work / fastest) <=
+         *job.spec->deadline;
+}
+
 Metrics Recorder::metrics() const {
   Metrics m;
   std::vector<double> jct, queued, fairness_of;
@@ -230,6 +257,7 @@ Metrics Recorder::metrics() const {
     if (record.start) queued.push_back(seconds(*record.start - job.submit));
     if (job.spec->deadline) {
       ++m.deadlines_total;
+      m.deadlines_feasible += feasible_alone(job) ? 1 : 0;
       m.deadlines_met += record.end && *record.end <= *job.spec->deadline ? 1 : 0;
     }
     if (!record.end) continue;

@@ -33,8 +33,10 @@ struct Metrics {
   double cluster_efficiency = 0;
   std::optional<double> utility, advised_nodes;  // of policies that advise
   std::size_t deadlines_total = 0, deadlines_met = 0;
+  std::size_t deadlines_feasible = 0;                   // by a job alone on the whole cluster
   std::optional<double> ftf_mean, ftf_max, ftf_unfair;  // unfair: share of jobs above 1.05
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
+  std::optional<double> bound_ratio;  // average JCT / proven lower bound, if one was asked for
   std::size_t events = 0, decisions = 0;
   double decide_ms_p50 = 0, decide_ms_p99 = 0, wall_s = 0;
   std::vector<TypeUse> types;
@@ -101,6 +103,7 @@ class Recorder {
   [[nodiscard]] WorkRate mean_rate(const SimJob& job, int gpus) const;
   void draw(JobId job, const Held& held, Time until);
   [[nodiscard]] double fairness(JobId job) const;
+  [[nodiscard]] bool feasible_alone(const SimJob& job) const;
 
   const Workload& workload_;
   const Cluster& cluster_;

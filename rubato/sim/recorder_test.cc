@@ -119,6 +119,24 @@ TEST_F(RecorderTest, TheSeriesAreTheStepsThatHappened) {
   }
 }
 
+TEST(Recorder, KnowsWhichDeadlinesAJobAloneWouldKeep) {
+  const auto due = [](SimJob job, double deadline_s) {
+    return with(std::move(job), [&](JobSpec& spec) { spec.deadline = time_at(deadline_s); });
+  };
+  const std::vector<CurvePoint> curve = {{1, 1}, {2, 2}, {4, 1.5}, {16, 8}};
+  const Workload workload = workload_of({
+      due(rigid_job(0, 2, 10, 1), 11),                                 // with its restart
+      due(rigid_job(0, 2, 10, 1), 10.9),                               // just not
+      due(rigid_job(0, 9, 10), 100),                                   // never fits
+      due(elastic_job(5, 20, curve), 5 + 20.0 / (1.5 + 6.5 / 3)),      // on 8, between 4 and 16
+      due(elastic_job(5, 20, curve), 5 + 20.0 / (1.5 + 6.5 / 3) - 1),  // 16 are not there
+  });
+  const Cluster cluster = cluster_of("2x4");
+  const Metrics m = Recorder(workload, cluster, {}).metrics();
+  EXPECT_EQ(m.deadlines_total, 5U);
+  EXPECT_EQ(m.deadlines_feasible, 2U);
+}
+
 TEST(Percentile, IsLinearBetweenRanks) {
   std::vector<double> none;
   EXPECT_EQ(percentile(none, 0.5), std::nullopt);

@@ -27,6 +27,8 @@ std::vector<Column> columns(const std::vector<Run>& runs) {
   const auto ratio = [](double v) { return fmt::format("{:.2f}", v); };
   std::vector<Column> all = {
       {"avg JCT", [](const Metrics& m) { return m.avg_jct_s; }, human_duration, Best::lowest},
+      {"/ bound", [](const Metrics& m) { return m.bound_ratio; },
+       [](double v) { return fmt::format("{:.3f}", v); }, Best::lowest, true},
       {"p50 JCT", [](const Metrics& m) { return m.p50_jct_s; }, human_duration, Best::lowest},
       {"p90 JCT", [](const Metrics& m) { return m.p90_jct_s; }, human_duration, Best::lowest},
       {"p99 JCT", [](const Metrics& m) { return m.p99_jct_s; }, human_duration, Best::lowest},
@@ -39,6 +41,8 @@ std::vector<Column> columns(const std::vector<Run>& runs) {
        [](double v) { return fmt::format("{:.1f}", v); }, Best::none, true},
       {"deadlines met", [](const Metrics& m) { return static_cast<double>(m.deadlines_met); },
        whole, Best::highest, true},
+      {"feasible", [](const Metrics& m) { return static_cast<double>(m.deadlines_feasible); },
+       whole, Best::none, true},
       {"max FTF", [](const Metrics& m) { return m.ftf_max; }, ratio, Best::lowest},
       {"unfair", [](const Metrics& m) { return m.ftf_unfair; }, share, Best::lowest},
       {"completed", [](const Metrics& m) { return static_cast<double>(m.completed); }, whole,
@@ -250,6 +254,7 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"advised_nodes", or_null(m.advised_nodes)},
           {"deadlines_total", m.deadlines_total},
           {"deadlines_met", m.deadlines_met},
+          {"deadlines_feasible", m.deadlines_feasible},
           {"ftf_mean", or_null(m.ftf_mean)},
           {"ftf_max", or_null(m.ftf_max)},
           {"ftf_unfair", or_null(m.ftf_unfair)},
@@ -257,6 +262,7 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"resizes", m.resizes},
           {"migrations", m.migrations},
           {"failures", m.failures},
+          {"bound_ratio", or_null(m.bound_ratio)},
           {"events", m.events},
           {"decisions", m.decisions},
           {"decide_ms_p50", m.decide_ms_p50},

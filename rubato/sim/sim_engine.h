@@ -44,6 +44,7 @@ class SimEngine final : public Engine {
 
   // How fast the job trains now, once it has restarted.
   [[nodiscard]] WorkRate rate(JobId job) const { return runs_[job.index()].progress.rate; }
+  [[nodiscard]] int gpus(JobId job) const { return runs_[job.index()].gpus.gpus(); }
 
   // What policies may know of a job's speed now.
   [[nodiscard]] std::shared_ptr<const SpeedModel> estimate(JobId job);

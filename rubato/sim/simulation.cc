@@ -34,8 +34,9 @@ class Simulation {
         policy_(policy),
         options_(options),
         done_(done),
-        scheduler_(cluster, options.placement),
+        scheduler_(cluster, options.placement, options.interval),
         engine_(workload, cluster, options.placement != Placement::count, options.interference),
+        knowledge_(workload, options.knowledge, policy.learns()),
         recorder_(workload, cluster, options.record) {}
 
   Result<SimulationResult> run() {
@@ -70,6 +71,7 @@ class Simulation {
     if (next_job_ < workload_.jobs.size()) consider(workload_.jobs[next_job_].submit);
     if (const auto fact = engine_.next_fact()) consider(*fact);
     if (!work_remains()) return next;
+    if (const auto news = knowledge_.next_fact()) consider(*news);
     if (next_node_event_ < options_.node_events.size())
       consider(options_.node_events[next_node_event_].at);
     if (scheduler_.decision_due()) consider(boundary(now_));
@@ -97,6 +99,7 @@ class Simulation {
       engine_.change_node(now, event.node, event.state);
     }
     absorb_facts();
+    absorb_news();
     while (next_job_ < workload_.jobs.size() && workload_.jobs[next_job_].submit <= now)
       submit_next();
     if (boundary(now) != now) return {};
@@ -131,7 +134,9 @@ class Simulation {
   void submit_next() {
     const SimJob& job = workload_.jobs[next_job_];
     const JobId id(static_cast<JobId::rep>(next_job_));
-    Submitted event{id, job.spec, engine_.estimate(id), job.work};
+    // A job with a profile has an agent that measures for it.
+    const auto estimate = job.application ? engine_.estimate(id) : knowledge_.first_estimate(id);
+    Submitted event{id, job.spec, estimate, job.work};
     ++next_job_;
     if (const auto reject = never_fits(event, policy_, cluster_)) {
       recorder_.rejected(now_, *reject, false);
@@ -157,9 +162,29 @@ class Simulation {
         } else if (const auto* running = std::get_if<Running>(&fact)) {
           recorder_.speed(now_, running->job, running->progress.rate);
         }
+        observe(fact);
         post(std::move(fact));
       }
     }
+  }
+
+  // What the machines do is what can be measured.
+  void observe(const Event& fact) {
+    if (const auto* running = std::get_if<Running>(&fact)) {
+      knowledge_.runs(running->job, engine_.gpus(running->job), running->progress);
+    } else if (const auto* finished = std::get_if<Finished>(&fact)) {
+      knowledge_.rests(finished->job);
+    } else if (const auto* failed = std::get_if<Failed>(&fact)) {
+      knowledge_.rests(failed->job);
+    } else if (const auto* released = std::get_if<Released>(&fact); released && released->stopped) {
+      knowledge_.rests(released->job);
+    }
+  }
+
+  void absorb_news() {
+    facts_.clear();
+    knowledge_.collect(now_, facts_);
+    for (auto& fact : facts_) post(std::move(fact));
   }
 
   void post(Event event) {
@@ -206,6 +231,7 @@ class Simulation {
   std::atomic<std::size_t>* done_;
   Scheduler scheduler_;
   SimEngine engine_;
+  Knowledge knowledge_;
   Recorder recorder_;
 
   Time now_ = kStart;

@@ -9,6 +9,7 @@
 #include "rubato/place/placement.h"
 #include "rubato/policy/policy.h"
 #include "rubato/sim/failures.h"
+#include "rubato/sim/knowledge.h"
 #include "rubato/sim/recorder.h"
 #include "rubato/sim/workload.h"
 
@@ -19,6 +20,7 @@ struct SimulationOptions {
   Duration interval{0};  // decide only at first submission + k x interval; 0 = at every event
   std::vector<NodeEvent> node_events;  // by time
   double interference = 0;  // share of its speed a multi-node job loses to another on its nodes
+  KnowledgeOptions knowledge;
   RecordingOptions record;
 };
 

@@ -18,6 +18,11 @@
 namespace rubato {
 namespace {
 
+// A power law goes on for ever; numbers do not.
+constexpr int kMostPowerGpus = 1 << 20;
+// The stream of the seed that deadlines are drawn from; curves take it as it is.
+constexpr std::uint64_t kDeadlines = 0xDEAD11;
+
 // What one job really is.
 struct Truth {
   std::shared_ptr<const SpeedModel> speed;
@@ -91,7 +96,14 @@ class WorkloadMaker {
     spec->limits = std::move(truth.limits);
     spec->weight = job.weight;
     spec->batch = job.batch;
-    if (job.deadline_s) spec->deadline = time_at(*job.deadline_s - origin_s);
+    if (job.deadline_s) {
+      spec->deadline = time_at(*job.deadline_s - origin_s);
+    } else if (options_.tightness) {
+      const auto& [low, high] = *options_.tightness;
+      const double at_requested = truth.work / truth.speed->on(GpuType(), job.gpus);
+      const double tightness = seed_.split(kDeadlines).split(index).uniform(low, high);
+      spec->deadline = time_at(job.submit_s - origin_s + tightness * at_requested);
+    }
     const double usual_restart_s = truth.application ? kProfiledRestartSeconds : 0;
     spec->restart_cost =
         from_seconds(options_.restart_cost_s.value_or(job.restart_s.value_or(usual_restart_s)));
@@ -188,12 +200,23 @@ class WorkloadMaker {
   // long each one takes at the count it asks for.
   Truth assigned(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
+    if (const auto q = power_exponent(job.model)) return power_law(index, *q);
     auto curve = curves_.curve(profile(index), job.gpus);
     const bool steps_only = job.steps && !job.duration_s;
     if (steps_only) ++from_steps_;
     const Work work = steps_only ? *job.steps : duration(index) * curve->on(GpuType(), job.gpus);
     const int most = curve->measured().back();
     return {std::move(curve), work, limits(job, 1, most)};
+  }
+
+  Truth power_law(std::size_t index, double q) {
+    const TraceJob& job = trace_.jobs[index];
+    auto& speed = power_speeds_[q];
+    if (!speed) speed = std::make_shared<PowerSpeed>(q, kMostPowerGpus);
+    const Work work = job.steps && !job.duration_s
+                          ? *job.steps
+                          : duration(index) * speed->on(GpuType(), job.gpus);
+    return {speed, work, limits(job, 1, kMostPowerGpus)};
   }
 
   Truth rigid(std::size_t index) {
@@ -279,6 +302,7 @@ class WorkloadMaker {
   const WorkloadOptions& options_;
   Random seed_;
   CatalogueCurves curves_;
+  std::map<double, std::shared_ptr<const SpeedModel>> power_speeds_;  // by exponent
   std::shared_ptr<const SpeedModel> second_per_second_ = std::make_shared<ConstantSpeed>(1);
   std::map<std::string, const Profile*> known_;  // nullptr: not a name the catalogue knows
 

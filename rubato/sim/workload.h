@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rubato/base/result.h"
@@ -39,6 +40,9 @@ struct WorkloadOptions {
   std::optional<ProfileBook> profiles = std::nullopt;        // --profiles: by model
   std::optional<ThroughputBook> throughputs = std::nullopt;  // --throughputs: by GPU type as well
   std::optional<double> restart_cost_s = std::nullopt;       // overrides the trace's own
+  // Jobs without a deadline get one by seed: submission + this, drawn uniformly, x duration at the
+  // requested count.
+  std::optional<std::pair<double, double>> tightness = std::nullopt;
   bool assign_curves = false;  // give jobs without a curve one of the catalogue, by seed
   std::uint64_t seed = 1;
 };

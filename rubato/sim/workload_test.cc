@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rubato/model/curve.h"
@@ -224,6 +226,28 @@ TEST(Workload, MissingDurationsAreEstimatedWithOneWarning) {
   }
   const auto pollux = make(trace_of({nothing}, TraceFormat::pollux));
   EXPECT_NE(pollux.warnings[0].find("--profiles DIR"), std::string::npos);
+}
+
+TEST(Workload, DeadlinesAreDrawnBySeedForJobsWithoutOne) {
+  std::vector<TraceJob> jobs;
+  for (int i = 0; i < 50; ++i) jobs.push_back(job_of("a", 100 + i, 2, 1000));
+  jobs[7].deadline_s = 200;
+  WorkloadOptions options;
+  options.tightness = std::pair(0.5, 1.5);
+  const auto workload = make(trace_of(jobs), options);
+  EXPECT_EQ(workload.jobs[7].spec->deadline, time_at(100)) << "its own";
+  std::set<Time> different;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (i == 7) continue;
+    const double after = seconds(*workload.jobs[i].spec->deadline - workload.jobs[i].submit);
+    EXPECT_GE(after, 500);
+    EXPECT_LE(after, 1500);
+    different.insert(*workload.jobs[i].spec->deadline);
+  }
+  EXPECT_EQ(different.size(), 49U);
+  EXPECT_EQ(make(trace_of(jobs), options).jobs[3].spec->deadline, workload.jobs[3].spec->deadline);
+  options.seed = 2;
+  EXPECT_NE(make(trace_of(jobs), options).jobs[3].spec->deadline, workload.jobs[3].spec->deadline);
 }
 
 TEST(Workload, NeedsJobs) {

@@ -243,6 +243,7 @@ function summarise(run, gpus) {
     cluster_efficiency: average(run.series.efficiency),
     deadlines_total: deadlines.length,
     deadlines_met: deadlines.filter((job) => job.end !== null && job.end <= job.deadline).length,
+    deadlines_feasible: deadlines.length,
     ftf_mean: average(fairness),
     ftf_max: fairness.length > 0 ? Math.max(...fairness) : null,
     ...run.counts,

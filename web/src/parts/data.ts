@@ -6,7 +6,7 @@ const summaryKeys = [
   "jobs", "completed", "rejected", "avg_jct_s", "p50_jct_s", "p90_jct_s", "p99_jct_s", "makespan_s",
   "avg_queue_s", "p99_queue_s", "avg_queue_length", "gpu_busy", "cluster_efficiency",
   "utility", "advised_nodes",
-  "deadlines_total", "deadlines_met", "ftf_mean", "ftf_max", "preemptions", "resizes", "migrations",
+  "deadlines_total", "deadlines_met", "deadlines_feasible", "ftf_mean", "ftf_max", "preemptions", "resizes", "migrations",
   "events", "decisions", "decide_ms_p50", "decide_ms_p99", "wall_s",
 ] as const;
 

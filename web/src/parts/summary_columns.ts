@@ -40,7 +40,9 @@ const deadlines: Column = {
   better: "high",
   value: ({ deadlines_met: met, deadlines_total: total }) => (met !== null && total ? met / total : null),
   text: formatPercent,
-  exact: (_, { deadlines_met: met, deadlines_total: total }) => `${formatCount(met)} of ${formatCount(total)} deadlines met`,
+  exact: (_, { deadlines_met: met, deadlines_total: total, deadlines_feasible: feasible }) =>
+    `${formatCount(met)} of ${formatCount(total)} deadlines met` +
+    (feasible === null ? "" : `; ${formatCount(feasible)} could be met by a job alone on the cluster`),
 };
 
 const unfinished: Column = {

@@ -1,0 +1,48 @@
+#include "rubato/policy/equal.h"
+
+#include <queue>
+#include <tuple>
+#include <vector>
+
+namespace rubato {
+namespace {
+
+struct Share {
+  const JobView* job = nullptr;
+  int gpus = 0;
+};
+
+}  // namespace
+
+Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
+  int room = snapshot.cluster.usable();
+  std::vector<Share> shares;
+  shares.reserve(snapshot.jobs.size());
+  for (const JobView& job : snapshot.jobs) shares.push_back({&job, 0});
+
+  // The job with the fewest GPUs takes the next step; of several the one submitted first.
+  using Turn = std::pair<int, std::size_t>;
+  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
+  for (std::size_t i = 0; i < shares.size(); ++i) turns.emplace(0, i);
+  while (room > 0 && !turns.empty()) {
+    const std::size_t i = turns.top().second;
+    turns.pop();
+    Share& share = shares[i];
+    const auto next = share.job->spec->limits.above(share.gpus);
+    if (!next || *next - share.gpus > room) continue;
+    const SpeedModel& speed = *share.job->speed;
+    const WorkRate now = share.gpus == 0 ? 0 : speed.on(GpuType(), share.gpus);
+    if (!(speed.on(GpuType(), *next) > now)) continue;
+    room -= *next - share.gpus;
+    share.gpus = *next;
+    turns.emplace(share.gpus, i);
+  }
+
+  Decision decision;
+  for (const Share& share : shares) {
+    if (share.gpus > 0) decision.run.push_back({share.job->id, Count{GpuType(), share.gpus}});
+  }
+  return decision;
+}
+
+}  // namespace rubato

@@ -1,0 +1,177 @@
+// An admitted deadline is kept, judged by real completion in the simulator: over thousands of
+// random workloads with any curves, deadlines, restart costs, cluster sizes and moments of
+// decision.
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/random.h"
+#include "rubato/policy/testing.h"
+#include "rubato/sim/simulation.h"
+
+namespace rubato {
+namespace {
+
+struct Scene {
+  Cluster cluster;
+  Workload workload;
+  SimulationOptions options;
+};
+
+int draw(Random& random, int bound) {
+  return static_cast<int>(random.below(static_cast<std::uint64_t>(bound)));
+}
+
+std::vector<CurvePoint> draw_curve(Random& random) {
+  std::vector<CurvePoint> curve;
+  double rate = random.uniform(0.2, 3);
+  const int largest = 1 << draw(random, 7);
+  for (int gpus = 1; gpus <= largest; gpus *= 2) {
+    if (gpus < largest && draw(random, 8) == 0) continue;  // not measured
+    curve.push_back({gpus, rate});
+    rate *= draw(random, 6) == 0 ? random.uniform(0.5, 1) : random.uniform(1, 2.1);
+  }
+  return curve;
+}
+
+Scene draw_scene(std::uint64_t seed) {
+  Random random(seed);
+  Scene scene;
+  scene.cluster = Cluster({{1 + draw(random, 5), 1 << draw(random, 4), GpuType()}}, {"gpu"});
+  const double restart_s = draw(random, 3) == 0 ? 0 : random.uniform(0, 8);
+  const double scale = random.log_uniform(5, 5000);
+  const double gap = scale * random.log_uniform(0.02, 1);
+  const double tightest = random.uniform(0.1, 1.2);
+  const bool whole = draw(random, 3) == 0;  // many equal times
+  double submit_s = 0;
+  const int jobs = 3 + draw(random, 28);
+  for (int i = 0; i < jobs; ++i) {
+    testing::Draft draft;
+    draft.submit_s = whole ? std::floor(submit_s) : submit_s;
+    draft.restart_s = restart_s;
+    const double length = scale * random.log_uniform(0.05, 2);
+    if (draw(random, 6) != 0) {
+      draft.curve = draw_curve(random);
+      draft.network = random.uniform(0, 1);
+      draft.work = length * draft.curve.front().rate;
+    } else {
+      draft.gpus = 1 + draw(random, 6);
+      draft.work = length;
+    }
+    if (draw(random, 5) != 0) {
+      const double time = restart_s + length * random.uniform(tightest, 3);
+      draft.deadline_s = draft.submit_s + (whole ? std::floor(time) : time);
+    }
+    scene.workload.jobs.push_back(
+        {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
+    submit_s += draw(random, 3) == 0 ? 0 : random.exponential(gap);
+  }
+  // Where the placement moves jobs about, that must not break a promise either.
+  if (draw(random, 4) == 0)
+    scene.options.placement = draw(random, 2) == 0 ? Placement::buddy : Placement::netpack;
+  if (draw(random, 3) == 0)
+    scene.options.interval = from_seconds(std::vector<double>{1, 60, 2.5, 7.3}[random.below(4)]);
+  return scene;
+}
+
+// Passes decisions on and remembers the last promise to each job.
+class Notary final : public Policy {
+ public:
+  Notary() : policy_(testing::make_policy("elasticflow")) {}
+
+  Result<Decision> decide(const Snapshot& snapshot) override {
+    auto decision = policy_->decide(snapshot);
+    std::set<JobId> promised;
+    for (const auto& promise : decision->promise) {
+      promised.insert(promise.job);
+      last[promise.job] = promise.finish;
+      EXPECT_LE(promise.finish, *snapshot.jobs.find(promise.job)->spec->deadline);
+    }
+    for (const auto& reject : decision->reject) {
+      promised.insert(reject.job);
+      EXPECT_TRUE(snapshot.jobs.find(reject.job)->spec->deadline.has_value());
+    }
+    for (const auto& job : snapshot.jobs) {
+      EXPECT_EQ(promised.contains(job.id), job.spec->deadline.has_value())
+          << "job " << job.id.value() << " at " << seconds(snapshot.now);
+    }
+    return decision;
+  }
+  [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const override {
+    return policy_->least_gpus(spec, speed);
+  }
+  [[nodiscard]] Json save() const override { return policy_->save(); }
+  Result<void> load(const Json& state) override { return policy_->load(state); }
+
+  std::map<JobId, Time> last;
+
+ private:
+  std::unique_ptr<Policy> policy_;
+};
+
+TEST(ElasticFlowProperty, EveryPromiseIsKeptToTheMicrosecond) {
+  std::size_t kept = 0, refused = 0, migrations = 0;
+  for (std::uint64_t seed = 0; seed < 6000 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("scene " + std::to_string(seed));
+    const Scene scene = draw_scene(seed);
+    Notary policy;
+    const auto result = simulate(scene.workload, scene.cluster, policy, scene.options);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    migrations += result->metrics.migrations;
+    for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
+      const SimJob& job = scene.workload.jobs[i];
+      const JobRecord& record = result->recorder.jobs()[i];
+      if (!record.rejected.empty()) {
+        ++refused;
+        EXPECT_FALSE(record.start.has_value());
+        continue;
+      }
+      ASSERT_TRUE(record.end.has_value()) << "job " << i;
+      if (!job.spec->deadline) continue;
+      ++kept;
+      EXPECT_LE(*record.end, *job.spec->deadline) << "job " << i;
+      if (scene.options.placement != Placement::count) continue;
+      EXPECT_EQ(*record.end, policy.last[JobId(static_cast<JobId::rep>(i))]) << "job " << i;
+    }
+  }
+  EXPECT_GT(kept, 30'000U);
+  EXPECT_GT(refused, 5000U);
+  EXPECT_GT(migrations, 500U);
+}
+
+// Had it asked for the deadline that the refusal names, it would have been admitted.
+TEST(ElasticFlowProperty, ARefusalNamesADeadlineThatIsAdmitted) {
+  int asked_again = 0;
+  for (std::uint64_t seed = 0; seed < 600 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("scene " + std::to_string(seed));
+    Scene scene = draw_scene(seed);
+    const auto first = simulate(scene.workload, scene.cluster, *testing::make_policy("elasticflow"),
+                                scene.options);
+    ASSERT_TRUE(first.ok());
+    for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
+      const auto& earliest = first->recorder.jobs()[i].earliest;
+      if (!earliest) continue;
+      SimJob& job = scene.workload.jobs[i];
+      EXPECT_GT(*earliest, *job.spec->deadline);
+      auto spec = std::make_shared<JobSpec>(*job.spec);
+      spec->deadline = *earliest;
+      job.spec = std::move(spec);
+      const auto second = simulate(scene.workload, scene.cluster,
+                                   *testing::make_policy("elasticflow"), scene.options);
+      ASSERT_TRUE(second.ok());
+      const JobRecord& record = second->recorder.jobs()[i];
+      ASSERT_TRUE(record.end.has_value()) << "job " << i << ": " << record.rejected;
+      EXPECT_LE(*record.end, *earliest) << "job " << i;
+      ++asked_again;
+      break;
+    }
+  }
+  EXPECT_GT(asked_again, 300);
+}
+
+}  // namespace
+}  // namespace rubato

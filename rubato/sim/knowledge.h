@@ -1,0 +1,100 @@
+// What policies are told of the simulated jobs, and when.
+//
+//   oracle    the truth about a job's speed at every count, from its submission on
+//   measured  CoDDL (Hwang et al., NSDI'21): overestimate first, re-adjust later. A submitted job
+//             carries its owner's word alone, the speed at the count asked for, and is taken to
+//             scale perfectly from there. When it has run on some count for a measuring time after
+//             its restart, the true speed there is known and Estimated goes to the loop. Known
+//             counts are interpolated; above the largest, perfect scaling is assumed again.
+//             Policies that should also try smaller counts are wrapped (policy/measuring.h).
+//
+// Policies that learn (Policy::learns, for example Optimus) are told as in `measured`, and also the
+// losses a job has shown. The traces have none, so each job gets a curve of the form that Optimus
+// fits,
+//   l(x) = 1/(b0 x + b1) + b2  after the share x of its work, l(0) = 1,
+// with b2 in 0.05..0.4, b0/b1 in 5..50 (log-uniform) and 20 to 200 epochs, drawn by seed, and noise
+// of up to 1% on every point. The threshold of its owner is what the last epoch gains without the
+// noise, so the work of the trace is where the owner would stop. Losses are reported after the
+// measuring time and then whenever the time on the same GPUs has grown by half.
+//
+// A job with a profile (sim/profiles.h) is not of its concern: its own agent measures.
+//
+// Deterministic; part of the simulator's truth, so policies cannot include it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "rubato/base/indexed_heap.h"
+#include "rubato/base/result.h"
+#include "rubato/core/event.h"
+#include "rubato/sim/workload.h"
+
+namespace rubato {
+
+enum class Knowing { oracle, measured };
+
+[[nodiscard]] Result<Knowing> parse_knowing(std::string_view name);
+
+struct KnowledgeOptions {
+  Knowing knowing = Knowing::oracle;
+  Duration measuring_time = from_seconds(20);
+  std::uint64_t seed = 1;  // of the loss curves
+};
+
+class Knowledge {
+ public:
+  Knowledge(const Workload& workload, const KnowledgeOptions& options, bool losses);
+
+  // What is known of a job's speed when it is submitted.
+  [[nodiscard]] std::shared_ptr<const SpeedModel> first_estimate(JobId job) const;
+
+  // The job runs, or will after its restart, on so many GPUs; or on none any more.
+  void runs(JobId job, int gpus, const Progress& progress);
+  void rests(JobId job);
+
+  // When something new will be known if all goes on as it is, and what is known by now.
+  [[nodiscard]] std::optional<Time> next_fact() const;
+  void collect(Time now, std::vector<Event>& facts);
+
+ private:
+  struct Seen {
+    std::map<int, WorkRate> rates;  // by GPUs
+    std::shared_ptr<const SpeedModel> estimate;
+    Progress progress;  // now
+    int gpus = 0;
+  };
+
+  [[nodiscard]] bool estimates() const { return options_.knowing == Knowing::measured || losses_; }
+  [[nodiscard]] std::shared_ptr<const SpeedModel> estimate(
+      JobId job, const std::map<int, WorkRate>& rates) const;
+  [[nodiscard]] std::shared_ptr<const ShownLosses> shown(JobId job, Work done) const;
+  [[nodiscard]] bool rigid(JobId job) const;
+
+  const Workload& workload_;
+  KnowledgeOptions options_;
+  bool losses_;
+  std::map<JobId, Seen> seen_;
+  IndexedHeap<Time> reports_;  // by job
+};
+
+// The estimate made of some known counts: interpolated, and perfect scaling beyond them.
+class MeasuredSpeed final : public SpeedModel {
+ public:
+  // At least one rate above 0; `most` is the largest count the job can use.
+  MeasuredSpeed(const std::map<int, WorkRate>& rates, int most);
+
+  [[nodiscard]] WorkRate rate(const Shape& shape) const override;
+  [[nodiscard]] std::span<const int> measured() const override { return counts_; }
+
+ private:
+  std::vector<int> counts_;
+  std::vector<WorkRate> rates_;
+  int most_;
+};
+
+}  // namespace rubato
