@@ -201,8 +201,7 @@ Decision ElasticTiresias::decide(const Snapshot& snapshot, State& state) const {
     runs.insert(runner.job->id);
   }
   // Inside a queue pending jobs stably move behind running ones, and the next demotion is an event.
-  for (std::size_t q = 0; q < state.queues.size(); ++q) {
-    auto& queue = state.queues[q];
+  for (auto& queue : state.queues) {
     std::stable_partition(queue.begin(), queue.end(), [&](JobId id) { return runs.contains(id); });
   }
   for (const Runner& runner : plan.runners()) {

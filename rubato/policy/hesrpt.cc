@@ -109,6 +109,7 @@ Decision Hesrpt::decide(const Snapshot& snapshot, State& /*state*/) const {
     room -= sharer.gpus;
   }
   std::vector<Sharer*> order;
+  order.reserve(sharers.size());
   for (Sharer& sharer : sharers) order.push_back(&sharer);
   const auto offer_in_order = [&] {
     for (Sharer* sharer : order) {
