@@ -298,8 +298,8 @@ class Trainer {
 
   void on(Session::Completed& completed) {
     settle();
-    if (completed.role == Role::leaving) return;
     if (completed.plan.finish) return finished(completed);
+    if (completed.role == Role::leaving) return;
     if (!completed.finite) return not_finite(completed);
     for (const elastic::ReceivedChunk& chunk : completed.chunks) {
       const Result<void> loaded = replica_->load_chunk(chunk.index, chunk.head, chunk.body);
@@ -607,8 +607,8 @@ class Trainer {
 
   void finished(const Session::Completed& completed) {
     const bool leads = completed.record.leader() == uid_;
-    if (completed.role == Role::joining) {
-      exit_code_ = wire::kLeft;
+    if (completed.role != Role::working) {
+      exit_code_ = wire::kLeft;  // the others have all that is to be kept
       return;
     }
     if (leads) {
