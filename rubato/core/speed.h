@@ -2,6 +2,7 @@
 // kind; the simulator's truth is one too, but in a type that policy/ cannot include.
 #pragma once
 
+#include <limits>
 #include <span>
 
 #include "rubato/base/units.h"
@@ -29,6 +30,13 @@ class SpeedModel {
   // The rate while another job shares these GPUs; 0 where the two cannot, or nobody measured it.
   [[nodiscard]] virtual WorkRate beside(const Shape& /*shape*/, const SpeedModel& /*other*/) const {
     return 0;
+  }
+
+  // Seconds that the last `left` of the job's work takes; infinite where it cannot run. More than a
+  // division for who knows that the rate will change.
+  [[nodiscard]] virtual double seconds_left(const Shape& shape, Work left) const {
+    const WorkRate now = rate(shape);
+    return now > 0 ? left / now : std::numeric_limits<double>::infinity();
   }
 
   // GPU counts that were measured, ascending; empty if the job knows only one count (rigid).

@@ -43,6 +43,7 @@ class Measuring final : public Policy {
     return policy_->least_gpus(spec, speed);
   }
   [[nodiscard]] bool learns() const override { return policy_->learns(); }
+  [[nodiscard]] bool knows_truth() const override { return policy_->knows_truth(); }
   [[nodiscard]] Json save() const override { return policy_->save(); }
   Result<void> load(const Json& state) override { return policy_->load(state); }
 

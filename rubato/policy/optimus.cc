@@ -18,8 +18,8 @@ struct Worker {
   int gpus = 0;
 
   [[nodiscard]] double time_left(int count) const {
-    const WorkRate rate =
-        scaling != nullptr ? scaling->rate(count) : job->speed->on(GpuType(), count);
+    if (scaling == nullptr) return job->speed->seconds_left({GpuType(), count, 0, 0}, left);
+    const WorkRate rate = scaling->rate(count);
     return rate > 0 ? left / rate : INFINITY;
   }
 };

@@ -9,8 +9,8 @@
 //   placement    fewest nodes, evenly spread: the placement `even` (place/), not decided here
 //
 // Knows: what jobs have shown so far, counts they have run on and losses at the ends of their
-// epochs, and of the future nothing (learns()). `oracle=on` knows the true work left and the speed
-// estimates of the snapshot instead, as in the comparison of Pollux (Qiao et al., OSDI'21).
+// epochs, and of the future nothing (learns()). `oracle=on` knows the true work left and the true
+// speeds instead (knows_truth()), as in the comparison of Pollux (Qiao et al., OSDI'21).
 // Deviates: workers only, no parameter servers (all-reduce). The paper does not say who gets the
 // first GPU when there are fewer than jobs: the earlier submission. If only some counts are legal,
 // a step goes to the next legal one and gains are per GPU. A job with too few losses for a fit is
@@ -53,6 +53,7 @@ struct Optimus {
     return spec.limits.smallest();
   }
   [[nodiscard]] bool learns() const { return !config.oracle; }
+  [[nodiscard]] bool knows_truth() const { return config.oracle; }
 
  private:
   [[nodiscard]] const Fitted& fit(const JobView& job, State& state) const;

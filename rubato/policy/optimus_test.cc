@@ -58,6 +58,8 @@ TEST(Optimus, DoesNotLookAtTheWorkLeft) {
   }
   EXPECT_TRUE(make_policy("optimus")->learns());
   EXPECT_FALSE(make_policy("optimus:oracle=on")->learns());
+  EXPECT_FALSE(make_policy("optimus")->knows_truth());
+  EXPECT_TRUE(make_policy("optimus:oracle=on")->knows_truth());
 }
 
 TEST(Optimus, BelievesTheLossesShown) {

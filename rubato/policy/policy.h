@@ -36,6 +36,9 @@ class Policy {
   // more, whatever others are told.
   [[nodiscard]] virtual bool learns() const { return false; }
 
+  // Whether it is an oracle, told the truth where others see what the jobs' agents have fitted.
+  [[nodiscard]] virtual bool knows_truth() const { return false; }
+
   [[nodiscard]] virtual Json save() const = 0;
   [[nodiscard]] virtual Result<void> load(const Json& state) = 0;
 };
@@ -56,6 +59,13 @@ class ErasedPolicy final : public Policy {
   [[nodiscard]] bool learns() const override {
     if constexpr (requires { policy_.learns(); }) {
       return policy_.learns();
+    } else {
+      return false;
+    }
+  }
+  [[nodiscard]] bool knows_truth() const override {
+    if constexpr (requires { policy_.knows_truth(); }) {
+      return policy_.knows_truth();
     } else {
       return false;
     }

@@ -286,6 +286,17 @@ StepSeconds Application::step_seconds(int nodes, int gpus, int per_gpu) const {
               across_gpus(near.above->second, per_node * near.above->first, per_gpu), near.share);
 }
 
+StepSeconds Application::packed_step_seconds(int gpus, int per_gpu) const {
+  const int full = gpus / kMostGpusPerNode;
+  const int rest = gpus % kMostGpusPerNode;
+  // The smallest rotation has the node that is not full first.
+  std::string digits = rest > 0 ? std::to_string(rest) : "";
+  digits.append(static_cast<std::size_t>(full), '0' + kMostGpusPerNode);
+  const auto measured = placements_.find(digits);
+  if (measured != placements_.end()) return measured->second.at(per_gpu);
+  return step_seconds(1, gpus, per_gpu);
+}
+
 WorkRate Application::rate(const StepSeconds& seconds, int gpus, const Batch& batch,
                            int epoch) const {
   const double size = batch.global(gpus);
@@ -297,14 +308,44 @@ WorkRate Application::rate(const StepSeconds& seconds, int gpus, const Batch& ba
 ApplicationSpeed::ApplicationSpeed(std::shared_ptr<const Application> application, int batch)
     : application_(std::move(application)), batch_(batch) {
   for (int gpus = 1; gpus <= application_->most_gpus(); ++gpus) counts_.push_back(gpus);
+  steps_after_.resize(static_cast<std::size_t>(application_->epochs()), 0);
+  for (int epoch = application_->epochs() - 1; epoch > 0; --epoch) {
+    const Work of_epoch =
+        application_->progress_after(epoch) - application_->progress_after(epoch - 1);
+    const auto at = static_cast<std::size_t>(epoch);
+    steps_after_[at - 1] = steps_after_[at] + of_epoch / step_worth(epoch);
+  }
+}
+
+double ApplicationSpeed::step_worth(int epoch) const {
+  return application_->noise(batch_, epoch).gain(1.0 * batch_ / application_->limits().initial);
+}
+
+double ApplicationSpeed::steps_left(Work left) const {
+  const Work done = application_->work() - left;
+  int epoch = 0;
+  while (epoch + 1 < application_->epochs() && application_->progress_after(epoch) <= done) ++epoch;
+  const Work of_epoch = std::max(application_->progress_after(epoch) - done, 0.0);
+  return of_epoch / step_worth(epoch) + steps_after_[static_cast<std::size_t>(epoch)];
+}
+
+StepSeconds ApplicationSpeed::step_seconds(const Shape& shape, const Batch& batch) const {
+  return shape.nodes == 0 ? application_->packed_step_seconds(shape.gpus, batch.per_gpu)
+                          : application_->step_seconds(shape.nodes, shape.gpus, batch.per_gpu);
+}
+
+double ApplicationSpeed::seconds_left(const Shape& shape, Work left) const {
+  const auto batch = spread_batch(application_->limits(), shape.gpus, batch_);
+  if (!batch) return std::numeric_limits<double>::infinity();
+  const auto seconds = step_seconds(shape, *batch);
+  return steps_left(left) * (seconds.step + batch->accumulation * seconds.grad());
 }
 
 WorkRate ApplicationSpeed::rate(const Shape& shape) const {
   const auto batch = spread_batch(application_->limits(), shape.gpus, batch_);
   if (!batch) return 0;
-  const auto seconds =
-      application_->step_seconds(std::max(shape.nodes, 1), shape.gpus, batch->per_gpu);
-  return application_->rate(seconds, shape.gpus, *batch, application_->epochs() / 2);
+  return application_->rate(step_seconds(shape, *batch), shape.gpus, *batch,
+                            application_->epochs() / 2);
 }
 
 std::shared_ptr<const Application> ProfileBook::find(std::string_view name) const {

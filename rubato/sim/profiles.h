@@ -88,6 +88,8 @@ class Application {
 
   [[nodiscard]] StepSeconds step_seconds(const Allocation& gpus, int per_gpu) const;
   [[nodiscard]] StepSeconds step_seconds(int nodes, int gpus, int per_gpu) const;
+  // On the fewest nodes, all but one of them full.
+  [[nodiscard]] StepSeconds packed_step_seconds(int gpus, int per_gpu) const;
 
   // Progress a second during an epoch.
   [[nodiscard]] WorkRate rate(const StepSeconds& seconds, int gpus, const Batch& batch,
@@ -119,17 +121,25 @@ class Application {
 };
 
 // An application as a SpeedModel, for those who judge and for oracles: trained with the owner's
-// batch in its middle epoch.
+// batch. Its rate is that of the middle epoch; what is left of the work takes as many steps as the
+// gradients of each epoch ahead ask for. Where the nodes are not given, GPUs are packed.
 class ApplicationSpeed final : public SpeedModel {
  public:
   ApplicationSpeed(std::shared_ptr<const Application> application, int batch);
   [[nodiscard]] WorkRate rate(const Shape& shape) const override;
+  [[nodiscard]] double seconds_left(const Shape& shape, Work left) const override;
   [[nodiscard]] std::span<const int> measured() const override { return counts_; }
 
  private:
+  // Work that a step of the owner's batch does.
+  [[nodiscard]] double step_worth(int epoch) const;
+  [[nodiscard]] double steps_left(Work left) const;
+  [[nodiscard]] StepSeconds step_seconds(const Shape& shape, const Batch& batch) const;
+
   std::shared_ptr<const Application> application_;
   int batch_;
   std::vector<int> counts_;
+  std::vector<double> steps_after_;  // by epoch: steps left when it ends
 };
 
 struct ProfileBook {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <limits>
 #include <string>
 
 #include "rubato/core/testing.h"
@@ -65,6 +66,22 @@ TEST(Profiles, ProgressIsStepsTimesWhatTheyAreWorth) {
   EXPECT_DOUBLE_EQ(app->rate(seconds, 2, {10, 1}, 0), 4 / 1.75 / 0.7);
 }
 
+TEST(Profiles, AnOracleKnowsTheStepsOfEveryEpochAhead) {
+  const ApplicationSpeed speed(small_application(), 25);
+  // A step at batch 25 is worth 3/1.8 in the first epoch of 90 and 5/2.9 in the second of 110; on
+  // two GPUs of a node, 13 samples each, it takes .36 s.
+  const Shape packed{GpuType(), 2, 0, 0};
+  EXPECT_NEAR(speed.seconds_left(packed, 200), (54 + 63.8) * 0.36, 1e-9);
+  EXPECT_NEAR(speed.seconds_left(packed, 155), (27 + 63.8) * 0.36, 1e-9);
+  EXPECT_NEAR(speed.seconds_left(packed, 55), 31.9 * 0.36, 1e-9);
+  EXPECT_EQ(speed.seconds_left(packed, 0), 0);
+  EXPECT_NEAR(speed.seconds_left({GpuType(), 2, 2, 1}, 110), 63.8 * 0.46, 1e-9) << "on two nodes";
+  EXPECT_EQ(speed.seconds_left({GpuType(), 3, 0, 0}, 110), std::numeric_limits<double>::infinity())
+      << "9 samples a GPU are too few";
+  // The rate is that of the 26 samples it really trains with: sqr 23/15, var 11/3.
+  EXPECT_NEAR(speed.rate(packed), 5.2 / (11.0 / 3 / 2.6 + 23.0 / 15) / 0.36, 1e-9);
+}
+
 TEST(Profiles, EveryErrorIsOneSentence) {
   const auto refused = [](const char* what, auto change) {
     ApplicationTexts texts = small_application_texts();
@@ -112,6 +129,8 @@ TEST(Profiles, ThePublishedOnes) {
   EXPECT_EQ(cifar->limits().per_gpu_max, 1024);
   EXPECT_EQ(cifar->epochs(), 100);
   EXPECT_EQ(cifar->most_gpus(), 64);
+  EXPECT_EQ(cifar->packed_step_seconds(6, 128).step,
+            cifar->step_seconds(gpus_on({{0, 0b1111}, {1, 0b11}}), 128).step);
   EXPECT_EQ(book->find("yolov3")->limits().per_gpu_max, 8);
   EXPECT_EQ(book->find("ncf")->most_gpus(), 1);
   EXPECT_FALSE(book->find("ncf")->adaptive());

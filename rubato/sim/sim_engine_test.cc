@@ -112,19 +112,6 @@ TEST_F(SimEngineTest, EndsAtOneInstantComeInTheOrderOfTheJobs) {
 
 // ---- jobs with a profile: 200 steps at batch 10 in two epochs ----
 
-SimJob profiled_job(std::optional<int> owners_batch, double restart_s = 30) {
-  SimJob job;
-  job.application = small_application();
-  auto spec = elastic_spec(1, 4);
-  spec->batch = owners_batch.value_or(10);
-  spec->adaptive_batch = !owners_batch;
-  spec->restart_cost = from_seconds(restart_s);
-  job.spec = spec;
-  job.work = job.application->work();
-  job.speed = std::make_shared<ApplicationSpeed>(job.application, spec->batch);
-  return job;
-}
-
 class TrainingTest : public ::testing::Test {
  protected:
   std::vector<Event> tell(double s, const Command& command) {

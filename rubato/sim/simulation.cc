@@ -131,12 +131,17 @@ class Simulation {
     return {};
   }
 
+  // A job with a profile has an agent that measures for it; an oracle need not ask it.
+  [[nodiscard]] std::shared_ptr<const SpeedModel> first_estimate(JobId id) {
+    const SimJob& job = workload_.jobs[id.index()];
+    if (!job.application) return knowledge_.first_estimate(id);
+    return policy_.knows_truth() ? job.speed : engine_.estimate(id);
+  }
+
   void submit_next() {
     const SimJob& job = workload_.jobs[next_job_];
     const JobId id(static_cast<JobId::rep>(next_job_));
-    // A job with a profile has an agent that measures for it.
-    const auto estimate = job.application ? engine_.estimate(id) : knowledge_.first_estimate(id);
-    Submitted event{id, job.spec, estimate, job.work};
+    Submitted event{id, job.spec, first_estimate(id), job.work};
     ++next_job_;
     if (const auto reject = never_fits(event, policy_, cluster_)) {
       recorder_.rejected(now_, *reject, false);
@@ -154,6 +159,7 @@ class Simulation {
       engine_.collect(now_, facts_);
       if (facts_.empty()) return;
       for (auto& fact : facts_) {
+        if (policy_.knows_truth() && std::holds_alternative<Estimated>(fact)) continue;
         if (const auto* finished = std::get_if<Finished>(&fact)) {
           recorder_.finished(now_, finished->job);
           count_done();

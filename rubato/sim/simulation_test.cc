@@ -3,15 +3,19 @@
 #include <atomic>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <map>
 #include <memory>
 #include <optional>
+#include <rapidcheck/gtest.h>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/policy/pollux.h"
 #include "rubato/sim/report.h"
 #include "rubato/sim/testing.h"
+#include "rubato/sim/testing_profiles.h"
 
 namespace rubato {
 namespace {
@@ -496,6 +500,65 @@ TEST(Simulation, APairSharesOneGpuToTheEnd) {
   EXPECT_DOUBLE_EQ(result->metrics.gpu_busy, 1) << "a GPU that two share is busy once";
   EXPECT_NEAR(result->metrics.cluster_efficiency, (12.5 * (0.8 + 0.75) + 5.625) / 18.125, 1e-9);
   EXPECT_EQ(result->metrics.preemptions + result->metrics.migrations, 0U);
+}
+
+// Others see what its agent fits, which is new at each epoch.
+TEST(Simulation, AnOracleSeesTheTruthOfAJobWithAProfile) {
+  for (const bool oracle : {false, true}) {
+    const Workload workload = workload_of({profiled_job(10)});
+    int seen = 0;
+    FunctionPolicy policy([&](const Snapshot& snapshot) {
+      Decision decision;
+      for (const JobView& job : snapshot.jobs) {
+        EXPECT_EQ(job.speed == workload.jobs[0].speed, oracle);
+        ++seen;
+        decision.run.push_back({job.id, Count{GpuType(), 1}});
+      }
+      decision.again_at = snapshot.now + from_seconds(20);
+      return decision;
+    });
+    policy.oracle = oracle;
+    const auto result = simulate(workload, cluster_of("1x4"), policy, {});
+    ASSERT_TRUE(result.ok());
+    EXPECT_DOUBLE_EQ(*result->metrics.avg_jct_s, 30 + 200 * 0.2);
+    EXPECT_GE(seen, 4) << "through both epochs";
+  }
+}
+
+// From the first submission to the last end, with what the jobs' agents fit on the way.
+RC_GTEST_PROP(PolluxOnProfiles, NoNodeHasTooManyJobsNorTwoThatSpanSeveral, ()) {
+  const auto seed = *rc::gen::arbitrary<std::uint64_t>();
+  Random random(seed);
+  std::vector<SimJob> jobs;
+  double submit_s = 0;
+  for (std::uint64_t left = 1 + random.below(10); left > 0; --left) {
+    const bool tuned = random.below(3) > 0;
+    jobs.push_back(profiled_job(tuned ? std::nullopt : std::optional(20), 5));
+    jobs.back().submit = time_at(submit_s);
+    submit_s += static_cast<double>(random.below(40));
+  }
+  const Workload workload = workload_of(std::move(jobs));
+  Pollux pollux;
+  pollux.config.interval = from_seconds(10);
+  pollux.config.population = 8;
+  pollux.config.generations = 8;
+  pollux.config.seed = seed;
+  const auto inner = erase(std::move(pollux));
+  FunctionPolicy policy([&](const Snapshot& snapshot) {
+    auto decision = inner->decide(snapshot);
+    RC_ASSERT(validate(*decision, snapshot).ok());
+    std::map<NodeId, int> wide;
+    for (const auto& grant : decision->run) {
+      const auto* spread = std::get_if<Spread>(&grant.want);
+      if (spread == nullptr || spread->gpus.size() < 2) continue;
+      for (const auto& [node, gpus] : spread->gpus) RC_ASSERT(++wide[node] == 1);
+    }
+    return decision;
+  });
+  const auto cluster = cluster_of(std::vector{"1x1", "2x2", "3x1", "4x2"}[random.below(4)]);
+  const auto result = simulate(workload, cluster, policy, every(10));
+  RC_ASSERT(result.ok());
+  for (const auto& job : result->recorder.jobs()) RC_ASSERT(job.end.has_value());
 }
 
 }  // namespace

@@ -79,7 +79,10 @@ class FunctionPolicy final : public Policy {
   [[nodiscard]] Json save() const override { return {}; }
   Result<void> load(const Json& /*state*/) override { return {}; }
 
+  [[nodiscard]] bool knows_truth() const override { return oracle; }
+
   std::vector<double> asked_at;
+  bool oracle = false;
 
  private:
   Function function_;

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "rubato/core/testing.h"
 #include "rubato/sim/profiles.h"
+#include "rubato/sim/workload.h"
 
 namespace rubato {
 
@@ -27,6 +30,21 @@ inline ApplicationTexts small_application_texts() {
 
 inline std::shared_ptr<const Application> small_application() {
   return Application::parse(small_application_texts()).value();
+}
+
+// Trains it: 200 steps at batch 10 in two epochs. Its batch may be tuned unless its owner chose
+// one.
+inline SimJob profiled_job(std::optional<int> owners_batch, double restart_s = 30) {
+  SimJob job;
+  job.application = small_application();
+  auto spec = elastic_spec(1, 4);
+  spec->batch = owners_batch.value_or(10);
+  spec->adaptive_batch = !owners_batch;
+  spec->restart_cost = from_seconds(restart_s);
+  job.spec = spec;
+  job.work = job.application->work();
+  job.speed = std::make_shared<ApplicationSpeed>(job.application, spec->batch);
+  return job;
 }
 
 }  // namespace rubato
