@@ -216,6 +216,7 @@ Snapshot random_snapshot(Random& random) {
     auto spec = elastic_spec(least, least + static_cast<int>(random.below(20)));
     spec->restart_cost = from_seconds(30);
     spec->adaptive_batch = random.below(2) == 0;
+    spec->preemptible = random.below(5) != 0;
     spec->batch = 128;
     JobView job = job_view(job_id(i), spec);
     job.speed = random_speed(random);
@@ -229,6 +230,12 @@ Snapshot random_snapshot(Random& random) {
 void apply(const Decision& decision, Snapshot& snapshot) {
   std::vector<std::uint64_t> used(snapshot.cluster.nodes().size(), 0);
   std::map<JobId, Allocation> target;
+  for (const auto& grant : decision.run) {
+    const auto* exact = std::get_if<Exact>(&grant.want);
+    if (exact == nullptr) continue;
+    target[grant.job] = exact->gpus;
+    for (const auto& slice : exact->gpus.slices()) used[slice.node.index()] |= slice.mask;
+  }
   for (const auto& grant : decision.run) {
     const auto* spread = std::get_if<Spread>(&grant.want);
     if (spread == nullptr) continue;
@@ -249,6 +256,16 @@ void apply(const Decision& decision, Snapshot& snapshot) {
   }
 }
 
+std::vector<NodeId> nodes_of(const Want& want) {
+  std::vector<NodeId> nodes;
+  if (const auto* exact = std::get_if<Exact>(&want)) {
+    for (const auto& slice : exact->gpus.slices()) nodes.push_back(slice.node);
+  } else {
+    for (const auto& [node, gpus] : std::get<Spread>(want).gpus) nodes.push_back(node);
+  }
+  return nodes;
+}
+
 RC_GTEST_PROP(PolluxDecisions, KeepCapacityAvoidInterferenceAndDoNotGrowTooFast, ()) {
   Random random(*rc::gen::arbitrary<std::uint64_t>());
   Snapshot snapshot = random_snapshot(random);
@@ -264,9 +281,9 @@ RC_GTEST_PROP(PolluxDecisions, KeepCapacityAvoidInterferenceAndDoNotGrowTooFast,
     RC_ASSERT(valid.ok());
     std::map<NodeId, int> wide;
     for (const auto& grant : decision.run) {
-      const auto& spread = std::get<Spread>(grant.want).gpus;
-      if (spread.size() > 1) {
-        for (const auto& [node, gpus] : spread) RC_ASSERT(++wide[node] == 1);
+      const auto nodes = nodes_of(grant.want);
+      if (nodes.size() > 1) {
+        for (const NodeId node : nodes) RC_ASSERT(++wide[node] == 1);
       }
       const JobView& job = *snapshot.jobs.find(grant.job);
       const auto* estimate = dynamic_cast<const GoodputEstimate*>(job.speed.get());
