@@ -8,6 +8,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/random.h"
+#include "rubato/math/assignment_climb.h"
 
 namespace rubato {
 namespace {
@@ -111,6 +112,8 @@ class Search {
       survive();
       compact_if_large();
     }
+    climb_from(population_.front(), Climb::thoroughly);
+    keep_best(population_);
     AssignmentSearchResult result;
     result.rows_evaluated = evaluated_;
     for (const auto& solution : population_) result.population.push_back(exported(solution));
@@ -440,19 +443,32 @@ class Search {
     child_.rows = present_;
     count_room();
     keep_child();
-    for (const auto& assignment : start) {
-      CHECK(assignment.rows.size() == rows());
-      child_.rows = present_;
-      count_room();
-      for (std::size_t row = 0; row < rows(); ++row) {
-        give_room(shares(row));
-        edit(row) = assignment.rows[row];
-        take_room(shares(row));
-      }
-      keep_child();
+    for (const auto& assignment : start) enter(assignment);
+    for (const bool by_taking : {false, true}) {
+      begin_with_all_served(by_taking);
+      climb_from(population_.back(), by_taking ? Climb::pairs_first : Climb::rows_first);
     }
-    for (const bool by_taking : {false, true}) begin_with_all_served(by_taking);
     keep_best(population_);
+    climb_from(population_.front(), Climb::rows_first);
+    keep_best(population_);
+  }
+
+  void enter(const Assignment& assignment) {
+    CHECK(assignment.rows.size() == rows());
+    child_.rows = present_;
+    count_room();
+    for (std::size_t row = 0; row < rows(); ++row) {
+      give_room(shares(row));
+      edit(row) = assignment.rows[row];
+      take_room(shares(row));
+    }
+    keep_child();
+  }
+
+  void climb_from(const Solution& solution, Climb how) {
+    Assignment found = exported(solution);
+    evaluated_ += climb(problem_, found, how);
+    enter(found);
   }
 
   // The present state, and each row that has nothing gets the least it can use: where there is room

@@ -15,6 +15,9 @@
 //     taken up and put down elsewhere, on the fewest bins, with another number of units; and a row
 //     hands units over to another on the same bin;
 //   - it begins, besides, with the present state in which every row without units gets some;
+//   - from these and the best of those it was given it climbs to solutions that no small change
+//     improves (math/assignment_climb.h), and again from the best after the last generation: what
+//     few generations leave undone;
 //   - one objective. The published search keeps solutions of high utility beside those of high
 //     worth, but in the end takes the worthiest;
 //   - the best of old and new survive, equal ones once.

@@ -94,7 +94,7 @@ RC_GTEST_PROP(AssignmentSearch, GoesOnFromWhatItWasGivenAndNeverLosesIt, ()) {
   const auto again = search_assignment(e.problem, {8, 3, seed + 1}, first.population);
   RC_ASSERT(again.population.front().worth >= first.population.front().worth);
   const auto idle = search_assignment(e.problem, {8, 0, seed + 1}, first.population);
-  RC_ASSERT(idle.population.front().rows == first.population.front().rows);
+  RC_ASSERT(idle.population.front().worth >= first.population.front().worth);
 }
 
 // Solutions to start from may come from a world that was larger.
