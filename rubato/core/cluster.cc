@@ -1,6 +1,7 @@
 #include "rubato/core/cluster.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 #include <numeric>
 
@@ -71,12 +72,25 @@ int Cluster::largest_type() const {
   return installed_.empty() ? 0 : *std::max_element(installed_.begin(), installed_.end());
 }
 
+std::uint64_t Node::usable() const {
+  if (state != NodeState::up) return 0;
+  const std::uint64_t all =
+      gpus == kMaxGpusPerNode ? ~std::uint64_t{0} : (std::uint64_t{1} << gpus) - 1;
+  return all & ~reserved;
+}
+
 void Cluster::set_state(NodeId id, NodeState state) {
   Node& node = nodes_[id.index()];
-  const int before = node.state == NodeState::up ? node.gpus : 0;
-  const int after = state == NodeState::up ? node.gpus : 0;
-  usable_[node.type.index()] += after - before;
+  usable_[node.type.index()] -= std::popcount(node.usable());
   node.state = state;
+  usable_[node.type.index()] += std::popcount(node.usable());
+}
+
+void Cluster::reserve(NodeId id, std::uint64_t gpus) {
+  Node& node = nodes_[id.index()];
+  usable_[node.type.index()] -= std::popcount(node.usable());
+  node.reserved |= gpus;
+  usable_[node.type.index()] += std::popcount(node.usable());
 }
 
 Result<Cluster> parse_cluster(std::string_view text) {

@@ -20,6 +20,10 @@ struct Node {
   GpuType type;
   int gpus = 0;
   NodeState state = NodeState::up;
+  std::uint64_t reserved = 0;  // GPUs that are not to be given out
+
+  // Those that may be given out: none unless it is up.
+  [[nodiscard]] std::uint64_t usable() const;
 };
 
 // Equal nodes that were described together: "16x8:v100".
@@ -53,6 +57,8 @@ class Cluster {
   [[nodiscard]] int node_size(GpuType type) const { return node_size_[type.index()]; }
 
   void set_state(NodeId id, NodeState state);
+  // Takes GPUs of a node out of those that are usable; they stay installed.
+  void reserve(NodeId id, std::uint64_t gpus);
 
  private:
   std::vector<NodeGroup> groups_;

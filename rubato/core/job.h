@@ -86,6 +86,10 @@ struct JobView {
   std::optional<Batch> batch_told;  // the one in its last command
 
   [[nodiscard]] bool has_run() const { return first_start.has_value(); }
+  // It may not be preempted and has begun: it keeps its GPUs until it ends or a fault takes them.
+  [[nodiscard]] bool stays() const {
+    return !spec->preemptible && !held.empty() && !target.empty();
+  }
   [[nodiscard]] GpuTime attained(Time now) const {
     return attained_before + GpuTime::of(held.gpus(), now - counted_from);
   }

@@ -3,9 +3,15 @@
 #include <utility>
 
 namespace rubato {
+namespace {
+
+bool must_stay(const JobView& job) { return job.spec != nullptr && !job.spec->preemptible; }
+
+}  // namespace
 
 JobView& JobTable::insert(JobView view) {
   CHECK(view.id.index() >= row_of_.size());
+  unpreemptible_ += must_stay(view) ? 1 : 0;
   row_of_.resize(view.id.index() + 1, kGone);
   row_of_[view.id.index()] = static_cast<std::uint32_t>(rows_.size());
   rows_.push_back(std::move(view));
@@ -19,6 +25,7 @@ void JobTable::erase(JobId id) {
   CHECK(row != kGone);
   row_of_[id.index()] = kGone;
   alive_[row] = false;
+  unpreemptible_ -= must_stay(rows_[row]) ? 1 : 0;
   rows_[row] = JobView();
   --size_;
   if (rows_.size() >= 32 && size_ * 2 < rows_.size()) squeeze();

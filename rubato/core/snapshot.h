@@ -47,6 +47,8 @@ class JobTable {
 
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
+  // How many of them may not be preempted.
+  [[nodiscard]] std::size_t unpreemptible() const { return unpreemptible_; }
   [[nodiscard]] Iterator begin() const { return {this, 0}; }
   [[nodiscard]] Iterator end() const { return {this, rows_.size()}; }
 
@@ -73,6 +75,7 @@ class JobTable {
   std::vector<bool> alive_;
   std::vector<std::uint32_t> row_of_;  // by job id
   std::size_t size_ = 0;
+  std::size_t unpreemptible_ = 0;
 };
 
 struct Snapshot {

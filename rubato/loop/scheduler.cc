@@ -82,7 +82,7 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
     decision.again_at.reset();
     state_.decision_due = true;
   }
-  if (state_.unpreemptible > 0) keep_unpreemptible(decision);
+  if (jobs.unpreemptible() > 0) keep_unpreemptible(decision);
   auto changes = retarget(decision);
   if (!changes) {
     reaction.refused = changes.error().message;
@@ -100,7 +100,6 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   }
   for (const auto& grant : decision.run) issue_batch(*jobs.find(grant.job), reaction);
   for (auto& reject : decision.reject) {  // last: it may have had a target to take back
-    state_.unpreemptible -= jobs.find(reject.job)->spec->preemptible ? 0 : 1;
     jobs.erase(reject.job);
     state_.snapshot.changed.push_back(reject.job);
     reaction.rejected.push_back(std::move(reject));
@@ -140,12 +139,10 @@ void Scheduler::keep_unpreemptible(Decision& decision) {
   for (const auto& grant : decision.run) named_.mark(grant.job.index());
   for (const JobId id : state_.targeted) {
     const JobView* job = state_.snapshot.jobs.find(id);
-    if (job == nullptr || job->spec->preemptible) continue;
-    if (job->held.empty() || job->target.empty()) continue;
-    if (named_.marked(id.index())) continue;
+    if (job == nullptr || !job->stays() || named_.marked(id.index())) continue;
     const bool pair_stays = job->shares_with && stays(decision, *job->shares_with, job->target);
     decision.run.push_back(
-        {id, pair_stays ? Want(Beside{*job->shares_with}) : Want(Exact{job->target})});
+        {id, pair_stays ? Want(Beside{*job->shares_with}) : Want(Exact{job->target}), job->batch});
   }
 }
 

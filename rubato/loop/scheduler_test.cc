@@ -288,7 +288,7 @@ TEST(Scheduler, ARunningJobThatIsNotPreemptibleKeepsItsGpus) {
   EXPECT_EQ(loop.decide(2, {}), Lines{"stop 1 gen 2"});
   EXPECT_EQ(loop.job(0).target, gpus_on({{0, 0b11}})) << "also the next time";
   loop.finished(3, 0);
-  EXPECT_EQ(loop.scheduler.state().unpreemptible, 0);
+  EXPECT_EQ(loop.scheduler.snapshot().jobs.unpreemptible(), 0);
 }
 
 TEST(Scheduler, AnUnpreemptibleJobOnALeavingNodeDoesNotStopTheWorld) {
@@ -367,7 +367,7 @@ TEST(Scheduler, AJobMayBeRejectedWhileItWaitsForItsGpus) {
   loop.on(2, Decided{decision});
   EXPECT_EQ(loop.reaction.refused, "");
   EXPECT_TRUE(loop.gone(1));
-  EXPECT_EQ(loop.scheduler.state().unpreemptible, 0);
+  EXPECT_EQ(loop.scheduler.snapshot().jobs.unpreemptible(), 0);
   EXPECT_EQ(loop.released(3, 0, gpus_on({{0, 0b11}}), true), Lines{"start 0 gen 3 on 0:11"});
 }
 

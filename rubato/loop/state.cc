@@ -37,7 +37,6 @@ struct Folder {
     job.last_ran = now;
     job.work = e.work;
     job.progress = {e.work, now, 0};
-    state.unpreemptible += e.spec->preemptible ? 0 : 1;
     state.snapshot.jobs.insert(std::move(job));
     note_change(state, e.job);
   }
@@ -66,7 +65,6 @@ struct Folder {
     if (job == nullptr) return;
     set_held(state, *job, Allocation());
     drop_target(state, *job);
-    state.unpreemptible -= job->spec->preemptible ? 0 : 1;
     state.snapshot.jobs.erase(e.job);
     note_change(state, e.job);
   }

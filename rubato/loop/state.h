@@ -23,7 +23,6 @@ struct State {
   // By node: jobs whose target waits for others to release GPUs there. A job is listed at one node
   // it misses; entries may be out of date, so who reads one asks the job again.
   std::vector<std::vector<JobId>> waiting_on;
-  int unpreemptible = 0;         // active jobs that must keep their GPUs once they have them
   std::optional<Time> again_at;  // when the policy wants to be asked again at the latest
   bool decision_due = false;     // something a policy should look at has happened
 };

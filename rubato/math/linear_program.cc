@@ -8,6 +8,12 @@
 namespace rubato {
 namespace {
 
+// What a row may be missed by. Where jobs differ by factors of a thousand, what one is short of is
+// a thousand times that for another.
+constexpr double kTolerance = 1e-9;
+
+constexpr int kScaling = 3;  // as CLP has it by default
+
 double bound(double value) {
   return value == LinearProgram::kUnbounded    ? COIN_DBL_MAX
          : value == -LinearProgram::kUnbounded ? -COIN_DBL_MAX
@@ -33,6 +39,8 @@ struct LinearProgram::Model {
     clp.setLogLevel(0);
     clp.setPerturbation(50);  // these programs are degenerate: many jobs are equally good
     clp.setOptimizationDirection(-1);
+    clp.setPrimalTolerance(kTolerance);
+    clp.setDualTolerance(kTolerance);
     const std::vector<double> zeros(upper.size(), 0);
     const std::vector<CoinBigIndex> begins(starts.begin(), starts.end());
     clp.loadProblem(static_cast<int>(upper.size()), static_cast<int>(row_lower.size()),
@@ -121,6 +129,11 @@ bool LinearProgram::maximise() {
   if (!model_->basis.empty()) model_->apply_basis();
   model_->basis.clear();
   model_->clp.primal();
+  if (model_->clp.secondaryStatus() != 0) {  // only the scaled program is solved
+    model_->clp.scaling(0);
+    model_->clp.primal();
+    model_->clp.scaling(kScaling);
+  }
   model_->iterations = model_->clp.numberIterations();
   return model_->clp.isProvenOptimal();
 }

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "rubato/math/assignment.h"
+#include "rubato/policy/staying.h"
 
 namespace rubato {
 namespace {
@@ -162,8 +163,12 @@ Decision Allox::decide(const Snapshot& snapshot, State& state) const {
     idle.push_back(snapshot.cluster.usable(GpuType(static_cast<GpuType::rep>(t))));
   for (const JobView& job : snapshot.jobs) {
     if (job.target.empty()) continue;
-    idle[job.target.type().index()] -= job.spec->requested;
-    decision.run.push_back({job.id, Count{job.target.type(), job.spec->requested}});
+    const int usable = usable_part(job.target, snapshot.cluster);
+    const bool leaves = usable < job.target.gpus();  // its node does; it may end there
+    idle[job.target.type().index()] -= leaves ? usable : job.spec->requested;
+    const Count count{job.target.type(), job.spec->requested};
+    const bool as_it_is = leaves || job.stays();
+    decision.run.push_back({job.id, as_it_is ? Want(Exact{job.target}) : Want(count)});
   }
   // Who was matched but is too large for what is idle holds up nobody: the others are matched again
   // without it.

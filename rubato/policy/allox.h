@@ -48,6 +48,7 @@ struct Allox {
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& /*speed*/) const {
     return spec.requested;
   }
+  [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 
   // Equal GPUs, which are free in so many seconds.
   struct Queue {

@@ -160,7 +160,7 @@ Decision Edf::decide(const Snapshot& snapshot, State& state) const {
   GangQueue& queue = state.queue;
   queue.rerank_running(snapshot, [](Gang& /*gang*/, const JobView& /*job*/) {});
   queue.sync(snapshot, [&](const JobView& job) -> std::optional<std::pair<Rank, int>> {
-    if (config.admission) {
+    if (config.admission && !job.has_run()) {  // who has run was admitted then
       if (auto reject = judge(job, snapshot, state)) {
         decision.reject.push_back(std::move(*reject));
         return std::nullopt;

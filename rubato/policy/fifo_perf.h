@@ -32,6 +32,7 @@ struct FifoPerf {
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& /*speed*/) const {
     return spec.requested;
   }
+  [[nodiscard]] bool keeps_unpreemptible() const { return config.in_rounds; }
 };
 
 }  // namespace rubato

@@ -28,11 +28,6 @@ bool fit_together(const JobView& a, const JobView& b, GpuType type) {
   return a.speed->beside(shape, *b.speed) > 0 && b.speed->beside(shape, *a.speed) > 0;
 }
 
-std::uint64_t all_gpus(const Node& node) {
-  if (node.state != NodeState::up) return 0;
-  return node.gpus == kMaxGpusPerNode ? ~std::uint64_t{0} : (std::uint64_t{1} << node.gpus) - 1;
-}
-
 std::uint64_t lowest_bits(std::uint64_t mask, int count) {
   std::uint64_t taken = 0;
   for (; count > 0; --count) {
@@ -233,7 +228,7 @@ class Gandiva::Round {
   // To fewer nodes, onto GPUs that nobody has after this decision.
   void consolidate() {
     std::vector<std::uint64_t> idle;
-    for (const Node& node : snapshot_.cluster.nodes()) idle.push_back(all_gpus(node));
+    for (const Node& node : snapshot_.cluster.nodes()) idle.push_back(node.usable());
     for (const auto& [id, count] : granted_) {
       for (const auto& slice : view(id).target.slices()) idle[slice.node.index()] &= ~slice.mask;
     }
@@ -334,12 +329,14 @@ class Gandiva::Round {
     }
   }
 
+  // Who may not be preempted could not be parted from the other again: it is not tried.
   [[nodiscard]] std::optional<JobId> host_for(const JobView& job) const {
+    if (!job.spec->preemptible) return std::nullopt;
     for (const JobId id : state_.order) {
       const auto at = granted_.find(id);
       if (at == granted_.end() || state_.guest_of.contains(id)) continue;
       const JobView& host = view(id);
-      if (host.spec->requested != job.spec->requested) continue;
+      if (host.spec->requested != job.spec->requested || !host.spec->preemptible) continue;
       if (state_.tried.contains(pair_of(id, job.id, at->second.type))) continue;
       if (fit_together(host, job, at->second.type)) return id;
     }
@@ -376,7 +373,7 @@ class Gandiva::Round {
     const int least = (gpus + size - 1) / size;
     const auto usable = [&](std::size_t node) {
       const NodeId id(static_cast<NodeId::rep>(node));
-      return idle[node] | (all_gpus(snapshot_.cluster.node(id)) & job.target.mask_on(id));
+      return idle[node] | (snapshot_.cluster.node(id).usable() & job.target.mask_on(id));
     };
     std::vector<std::size_t> nodes;
     for (std::size_t node = 0; node < idle.size(); ++node) {

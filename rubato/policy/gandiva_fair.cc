@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 namespace rubato {
 namespace {
@@ -101,6 +102,15 @@ class Servers {
     return spread;
   }
 
+  // Where the job is now, whatever its servers do.
+  void stay_in_any_case(const JobView& job, double tickets) {
+    for (const auto& slice : job.target.slices()) {
+      Server& server = servers_[slice.node.index()];
+      server.free = std::max(0, server.free - slice.gpus());
+      server.tickets += tickets / job.target.nodes();
+    }
+  }
+
   std::optional<Spread> place(const JobView& job, GpuType type, double tickets) {
     if (!job.target.empty() && job.target.type() == type) {
       if (auto spread = stay(job, tickets)) return spread;
@@ -181,14 +191,19 @@ class Quantum {
   }
   [[nodiscard]] const auto& tickets() const { return tickets_; }
 
-  // Within a quantum who runs goes on.
-  void keep_running() {
+  // Within a quantum who runs goes on; who may not be preempted, after it too.
+  void keep_running(bool quantum_over) {
     for (auto& [name, house] : houses_) {
       for (const JobView* job : house.jobs) {
         if (job->target.empty()) continue;
         const GpuType type = job->target.type();
-        if (const auto spread = servers_.stay(*job, job_tickets(*job, house.user, type)))
-          run(*job, type, *spread);
+        const double tickets = job_tickets(*job, house.user, type);
+        if (job->stays()) {
+          servers_.stay_in_any_case(*job, tickets);
+          run(*job, type, Exact{job->target});
+        } else if (!quantum_over) {
+          if (const auto spread = servers_.stay(*job, tickets)) run(*job, type, *spread);
+        }
       }
     }
   }
@@ -226,7 +241,7 @@ class Quantum {
   [[nodiscard]] std::map<JobId, GandivaFair::Charge> charges() const { return charges_; }
   [[nodiscard]] std::vector<Grant> grants() const {
     std::vector<Grant> grants;
-    for (const auto& [job, spread] : granted_) grants.push_back({job, spread});
+    for (const auto& [job, want] : granted_) grants.push_back({job, want});
     return grants;
   }
 
@@ -266,8 +281,8 @@ class Quantum {
     return jobs;
   }
 
-  void run(const JobView& job, GpuType type, const Spread& spread) {
-    granted_.emplace(job.id, spread);
+  void run(const JobView& job, GpuType type, Want want) {
+    granted_.emplace(job.id, std::move(want));
     charges_[job.id] = {owner(job), type, job.spec->requested};
   }
 
@@ -276,7 +291,7 @@ class Quantum {
   std::map<std::string, Household> houses_;
   std::map<std::string, std::vector<double>> tickets_;
   Servers servers_;
-  std::map<JobId, Spread> granted_;
+  std::map<JobId, Want> granted_;
   std::map<JobId, GandivaFair::Charge> charges_;
 };
 
@@ -442,7 +457,7 @@ Decision GandivaFair::decide(const Snapshot& snapshot, State& state) const {
   if (config.trade && types > 1) trade(users, shares);
   quantum.set_tickets(shares);
 
-  if (snapshot.now < state.quantum_end) quantum.keep_running();
+  quantum.keep_running(snapshot.now >= state.quantum_end);
   for (const std::size_t type : by_speed(users, types)) quantum.fill(type);
 
   const bool waiting = limit_credit(quantum, state);

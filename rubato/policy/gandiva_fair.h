@@ -77,6 +77,7 @@ struct GandivaFair {
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& /*speed*/) const {
     return spec.requested;
   }
+  [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 
   // The same fraction of every type for a user, in proportion to tickets, never more GPUs than his
   // demand; what one cannot use goes to the others.

@@ -83,12 +83,13 @@ Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const J
     problem.capacity = {all};
     for (const double gpus : capacity) part.split.push_back(all > 0 ? gpus / all : 0);
   }
-  std::map<std::tuple<const SpeedModel*, int, double>, std::size_t> known;
+  std::map<std::tuple<const SpeedModel*, int, double, bool>, std::size_t> known;
   for (const JobView* job : jobs) {
     const int gpus = job->spec->requested;
     if (groups_jobs()) {
-      const auto [at, fresh] =
-          known.emplace(std::tuple(job->speed.get(), gpus, job->spec->weight), part.members.size());
+      const auto [at, fresh] = known.emplace(std::tuple(job->speed.get(), gpus, job->spec->weight,
+                                                        config.packing && job->spec->preemptible),
+                                             part.members.size());
       if (!fresh) {
         part.members[at->second].jobs.push_back(job);
         ++problem.groups[at->second].jobs;
@@ -115,7 +116,8 @@ Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const J
   return part;
 }
 
-// A pair is worth its place only where it does more than slicing time between the two.
+// A pair is worth its place only where it does more than slicing time between the two. Who may not
+// be preempted could not leave the other again, and stays alone.
 void Gavel::add_pairs(const Snapshot& snapshot, Part& part, ShareProblem& problem) const {
   const std::vector<GpuType> types = all_types(snapshot.cluster);
   for (std::size_t a = 0; a < part.members.size(); ++a) {
@@ -123,6 +125,7 @@ void Gavel::add_pairs(const Snapshot& snapshot, Part& part, ShareProblem& proble
       const JobView& first = part.first(a);
       const JobView& second = part.first(b);
       const int gpus = first.spec->requested;
+      if (!first.spec->preemptible || !second.spec->preemptible) continue;
       if (gpus != second.spec->requested || (a == b && part.members[a].jobs.size() < 2)) continue;
       ShareProblem::Pair pair{a, b, {}, {}};
       bool any = false;

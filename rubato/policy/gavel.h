@@ -82,6 +82,7 @@ struct Gavel {
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& /*speed*/) const {
     return spec.requested;
   }
+  [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 
   // The shares of the jobs at this moment, without the rounds.
   [[nodiscard]] std::vector<TimeShare> shares(const Snapshot& snapshot, State& state) const;

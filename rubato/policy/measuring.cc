@@ -51,6 +51,7 @@ class Measuring final : public Policy {
   [[nodiscard]] int to_measure(const JobView& job, const Count& wanted, Time now) const {
     const SpeedModel& speed = *job.speed;
     if (speed.measured().empty()) return wanted.gpus;
+    if (!job.spec->preemptible) return wanted.gpus;  // it could not leave the count again
     const double left_s = job.progress.left(now) / speed.on(wanted.type, wanted.gpus);
     const double costs_s = seconds(job.spec->restart_cost + measuring_time_);
     if (left_s < kWorth * costs_s) return wanted.gpus;

@@ -2,7 +2,8 @@
 //     Decision decide(const Snapshot&, State&) const;
 // a small adapter erases it. decide() is pure: what it remembers between calls is State, which
 // save() writes as JSON and load() reads back. Indexes that can be rebuilt from the snapshot are
-// not saved.
+// not saved. Jobs that may not be preempted are kept away from a policy once they run (staying.h),
+// unless it has a keeps_unpreemptible() that says true.
 #pragma once
 
 #include <functional>
@@ -16,6 +17,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
 #include "rubato/policy/keys.h"
+#include "rubato/policy/staying.h"
 
 namespace rubato {
 
@@ -49,9 +51,10 @@ class ErasedPolicy final : public Policy {
   explicit ErasedPolicy(P policy) : policy_(std::move(policy)) {}
 
   Result<Decision> decide(const Snapshot& snapshot) override {
-    Decision decision = policy_.decide(snapshot, state_);
-    decision.as_of = snapshot.as_of;
-    return decision;
+    if (keeps_unpreemptible()) return stamped(policy_.decide(snapshot, state_), snapshot);
+    Decision decision = policy_.decide(staying_.rest_of(snapshot), state_);
+    staying_.add_to(decision);
+    return stamped(std::move(decision), snapshot);
   }
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const override {
     return policy_.least_gpus(spec, speed);
@@ -79,8 +82,21 @@ class ErasedPolicy final : public Policy {
   }
 
  private:
+  [[nodiscard]] bool keeps_unpreemptible() const {
+    if constexpr (requires { policy_.keeps_unpreemptible(); }) {
+      return policy_.keeps_unpreemptible();
+    } else {
+      return false;
+    }
+  }
+  [[nodiscard]] static Decision stamped(Decision decision, const Snapshot& snapshot) {
+    decision.as_of = snapshot.as_of;
+    return decision;
+  }
+
   P policy_;
   typename P::State state_;
+  Staying staying_;
 };
 
 template <class P>

@@ -76,6 +76,7 @@ struct Pollux {
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& /*speed*/) const {
     return spec.limits.smallest();
   }
+  [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 };
 
 }  // namespace rubato

@@ -8,6 +8,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/random.h"
+#include "rubato/policy/staying.h"
 
 namespace rubato {
 std::vector<GpuType> all_types(const Cluster& cluster) {
@@ -155,12 +156,27 @@ std::vector<GpuType> Rounds::order(const Snapshot& snapshot, const Settings& set
 void Rounds::begin(const Snapshot& snapshot, const Settings& settings) {
   usable_ = usable_gpus(snapshot.cluster);
   std::vector<JobId> taken;  // ascending
-  for (const GpuType type : order(snapshot, settings)) fill(snapshot, type, settings.spare, taken);
+  std::vector<int> room = usable_;
+  if (snapshot.jobs.unpreemptible() > 0) go_on_with_staying(snapshot, room, taken);
+  for (const GpuType type : order(snapshot, settings))
+    fill(snapshot, type, room[type.index()], settings.spare, taken);
   end_ = snapshot.now + settings.length;
   ++count_;
 }
 
-void Rounds::fill(const Snapshot& snapshot, GpuType type, bool spare, std::vector<JobId>& taken) {
+void Rounds::go_on_with_staying(const Snapshot& snapshot, std::vector<int>& room,
+                                std::vector<JobId>& taken) {
+  for (const JobView& job : snapshot.jobs) {
+    if (!job.stays()) continue;
+    const GpuType type = job.target.type();
+    room[type.index()] -= usable_part(job.target, snapshot.cluster);
+    taken.push_back(job.id);
+    running_.push_back({job.id, std::nullopt, type, job.target.gpus(), snapshot.now});
+  }
+}
+
+void Rounds::fill(const Snapshot& snapshot, GpuType type, int room, bool spare,
+                  std::vector<JobId>& taken) {
   const std::size_t t = type.index();
   struct Candidate {
     double priority, owed, share;
@@ -187,9 +203,8 @@ void Rounds::fill(const Snapshot& snapshot, GpuType type, bool spare, std::vecto
     const auto at = place_of(id);
     return at != taken.end() && *at == id;
   };
-  int room = snapshot.cluster.usable(type);
   for (const auto& candidate : queue) {
-    if (room == 0) return;
+    if (room <= 0) return;
     const Entry& entry = entries_[candidate.entry];
     const int gpus = snapshot.jobs.find(entry.job)->spec->requested;
     if (gpus > room || is_taken(entry.job) || (entry.beside && is_taken(*entry.beside))) continue;
@@ -204,7 +219,9 @@ void Rounds::fill(const Snapshot& snapshot, GpuType type, bool spare, std::vecto
 Decision Rounds::present(const Snapshot& snapshot, const Settings& settings) const {
   Decision decision;
   for (const auto& running : running_) {
-    decision.run.push_back({running.job, Count{running.type, running.gpus}});
+    const JobView& job = *snapshot.jobs.find(running.job);
+    const Count count{running.type, running.gpus};
+    decision.run.push_back({running.job, job.stays() ? Want(Exact{job.target}) : Want(count)});
     if (running.beside) decision.run.push_back({*running.beside, Beside{running.job}});
   }
   if (!running_.empty()) {

@@ -5,7 +5,8 @@
 // that share GPUs) by priority = share / (part of the type's time received since the shares were
 // made); equal priorities go by the time still owed from before, then by share, then by id. What
 // does not fit is skipped; GPUs that nobody with a share wants go to the others, so that none idles
-// in vain. Who continues keeps its GPUs (diff sees to that).
+// in vain. Who continues keeps its GPUs (diff sees to that); who may not be preempted goes on in
+// any case, before all others.
 //
 // As in the published code: shares are made anew only when jobs came or went and `resolve` has
 // passed; who comes in between waits; each job starts with half a round on each type to its
@@ -77,7 +78,10 @@ class Rounds {
   [[nodiscard]] bool shares_due(const Snapshot& snapshot, const Settings& settings) const;
   void make_shares(const Snapshot& snapshot, const Settings& settings, const Solve& solve);
   void begin(const Snapshot& snapshot, const Settings& settings);
-  void fill(const Snapshot& snapshot, GpuType type, bool spare, std::vector<JobId>& taken);
+  void go_on_with_staying(const Snapshot& snapshot, std::vector<int>& room,
+                          std::vector<JobId>& taken);
+  void fill(const Snapshot& snapshot, GpuType type, int room, bool spare,
+            std::vector<JobId>& taken);
   [[nodiscard]] std::vector<GpuType> order(const Snapshot& snapshot,
                                            const Settings& settings) const;
   [[nodiscard]] bool is_known(JobId job) const {

@@ -17,6 +17,15 @@ constexpr double kNoPrice = 1e-9;
 // A held value may give way by so little that rounding makes no program infeasible.
 constexpr double kHeld = 1 - 1e-9;
 
+constexpr double kJustHeld = 1 - 1e-12;
+constexpr double kLoosely = 1 - 1e-7;
+
+// A level is reached if all but rounding is.
+constexpr double kReached = 1 - 1e-11;
+
+// Ends what rounding might keep alive; a handful is usual.
+constexpr int kMostPrograms = 100;
+
 // Further levels say nothing any more: the rest is worth less than rounding.
 constexpr int kMostLevels = 200;
 
@@ -86,19 +95,7 @@ bool ShareProgram::solve() {
   return program_.maximise();
 }
 
-bool ShareProgram::water_fill(const std::vector<double>& scale, bool fill) {
-  return water_fill(
-      scale,
-      [](const std::vector<bool>& held) {
-        std::vector<double> rise;
-        rise.reserve(held.size());
-        for (const bool h : held) rise.push_back(h ? 0 : 1);
-        return rise;
-      },
-      fill);
-}
-
-bool ShareProgram::water_fill(const std::vector<double>& scale, const Rise& rise, bool fill) {
+void ShareProgram::prepare_levels(const std::vector<double>& scale) {
   set_scale(scale);
   for (const auto& column : columns_) program_.set_objective(column.column, 0);
   for (const int column : shortfall_) {
@@ -107,6 +104,185 @@ bool ShareProgram::water_fill(const std::vector<double>& scale, const Rise& rise
   }
   program_.set_column_upper(level_column_, kNone);
   program_.set_objective(level_column_, 1);
+}
+
+std::vector<double> ShareProgram::ceilings(const std::vector<double>& scale) const {
+  std::vector<double> ceiling(problem_.groups.size(), 0);
+  for (const auto& column : columns_) {
+    if (problem_.capacity[column.type] <= 0) continue;
+    // Two jobs of one group use twice the group's time.
+    const double time = column.pair && column.parts.size() == 1 ? 2 : 1;
+    for (const auto& part : column.parts) {
+      const double value = scale[part.group] * part.rate * problem_.groups[part.group].jobs / time;
+      ceiling[part.group] = std::max(ceiling[part.group], value);
+    }
+  }
+  return ceiling;
+}
+
+void ShareProgram::hold(std::size_t group, double part_of_ceiling) {
+  program_.set_coefficient(value_row_[group], level_column_, 0);
+  program_.set_row_lower(value_row_[group], part_of_ceiling * kJustHeld);
+}
+
+void ShareProgram::lower(Level& found, const Filling& filling, const std::vector<double>& price,
+                         double bound) {
+  double below = 0, rest = 0, all = 0;
+  for (std::size_t i = 0; i < filling.rising.size(); ++i) {
+    rest += price[i];
+    all += price[i] * std::min(found.level, filling.ceiling_of(i));
+  }
+  double level = 0;
+  std::size_t at = 0;
+  for (; at < filling.rising.size() && rest > 0; ++at) {
+    level = std::max(0.0, bound - below) / rest;
+    if (level <= filling.ceiling_of(at)) break;
+    below += price[at] * filling.ceiling_of(at);
+    rest -= price[at];
+  }
+  if (at == filling.rising.size() || !(rest > 0) || !(level < found.level)) return;
+  for (std::size_t i = 0; i < filling.rising.size(); ++i) {
+    const double part = price[i] * std::min(found.level, filling.ceiling_of(i));
+    found.stuck[i] = i >= at && (!std::isfinite(all) || part > kNoPrice * all);
+  }
+  found.level = level;
+}
+
+// No more value than all GPUs give, each used at its best. Of two that share a GPU each has half.
+ShareProgram::Level ShareProgram::most_that_gpus_give(const Filling& filling) const {
+  const auto price = [&](std::size_t g) {
+    const double time = problem_.groups[g].gpus * (problem_.pairs.empty() ? 1.0 : 0.5);
+    return time * problem_.groups[g].jobs / filling.ceiling[g];
+  };
+  double bound = 0;
+  for (const double gpus : problem_.capacity) bound += gpus;
+  for (std::size_t g = 0; g < filling.ceiling.size(); ++g) {
+    if (filling.ceiling[g] > 0) bound -= price(g) * filling.held[g];
+  }
+  std::vector<double> prices;
+  prices.reserve(filling.rising.size());
+  for (const std::size_t g : filling.rising) prices.push_back(price(g));
+  Level most;
+  most.stuck.assign(filling.rising.size(), false);
+  lower(most, filling, prices, bound);
+  return most;
+}
+
+std::optional<ShareProgram::Level> ShareProgram::highest_level(const Filling& filling,
+                                                               std::optional<double> guess) {
+  Level found = most_that_gpus_give(filling);
+  // A guess that turns out to be reachable is raised until one is not.
+  const Level most = found;
+  bool guessed = guess && *guess < most.level;
+  if (guessed) found.level = *guess;
+  double step = 1 + 1e-3;
+  const double little = kNoPrice * filling.ceiling_of(filling.rising.size() - 1);
+  for (int programs = 0; programs < kMostPrograms; ++programs) {
+    if (found.level <= little) {  // there is nothing for those who are stuck
+      found.level = 0;
+      found.reached = 1;
+      return found;
+    }
+    for (const std::size_t g : filling.rising) {
+      const double part = std::min(1.0, found.level / filling.ceiling[g]);
+      program_.set_coefficient(value_row_[g], level_column_, -part);
+      program_.set_row_lower(value_row_[g], 0);
+    }
+    if (!solve()) return std::nullopt;
+    found.reached = std::min(1.0, program_.value(level_column_));
+    if (found.reached >= kReached) {
+      if (!guessed) return found;
+      found.level *= step;
+      step *= step;
+      if (found.level < most.level) continue;
+      found = most;
+      guessed = false;
+      continue;
+    }
+    guessed = false;
+    // Whatever is feasible keeps: sum of price x value <= sum of price x what was reached. So does
+    // the highest level, where the values are the lesser of level and ceiling.
+    std::vector<double> price;
+    price.reserve(filling.rising.size());
+    double bound = 0;
+    for (const std::size_t g : filling.rising) {
+      price.push_back(std::abs(program_.dual(value_row_[g])) / filling.ceiling[g]);
+      bound += price.back() * std::min(found.level, filling.ceiling[g]) * found.reached;
+    }
+    const double before = found.level;
+    lower(found, filling, price, bound);
+    if (!(found.level < before)) return found;  // rounding is all that is left
+  }
+  return found;
+}
+
+bool ShareProgram::water_fill(const std::vector<double>& scale, bool fill) {
+  if (!fill) {
+    const auto all_alike = [](const std::vector<bool>& held) {
+      std::vector<double> rise;
+      rise.reserve(held.size());
+      for (const bool h : held) rise.push_back(h ? 0 : 1);
+      return rise;
+    };
+    return water_fill(scale, all_alike, false);
+  }
+  // Rows are in parts of the ceiling, so that their numbers lie between 0 and 1.
+  Filling filling{ceilings(scale), std::vector<double>(scale.size(), 0), {}};
+  std::vector<double> part_of_ceiling;
+  part_of_ceiling.reserve(scale.size());
+  for (std::size_t g = 0; g < scale.size(); ++g) {
+    const double ceiling = filling.ceiling[g];
+    part_of_ceiling.push_back(ceiling > 0 ? scale[g] / ceiling : 0);
+    if (ceiling > 0) filling.rising.push_back(g);
+  }
+  prepare_levels(part_of_ceiling);
+  for (std::size_t g = 0; g < scale.size(); ++g) hold(g, 0);
+  std::stable_sort(filling.rising.begin(), filling.rising.end(), [&](std::size_t a, std::size_t b) {
+    return filling.ceiling[a] < filling.ceiling[b];
+  });
+  if (filling.rising.empty()) {  // there are no GPUs on which any could run
+    program_.set_column_upper(level_column_, 0);
+    level_ = first_level_ = 0;
+    return solve();
+  }
+  bool nothing_for_some = false;  // those who run only on types without GPUs
+  for (const auto& column : columns_) {
+    for (const auto& part : column.parts)
+      nothing_for_some = nothing_for_some || filling.ceiling[part.group] <= 0;
+  }
+  for (bool first = true; !filling.rising.empty(); first = false) {
+    auto found = highest_level(filling, first ? guess_ : std::nullopt);
+    if (!found && !first) {  // rounding stands in the way of what was reached before
+      for (std::size_t g = 0; g < scale.size(); ++g) {
+        if (filling.held[g] > 0) hold(g, filling.held[g] / filling.ceiling[g] * kLoosely);
+      }
+      found = highest_level(filling, std::nullopt);
+    }
+    if (!found) return false;
+    if (first) {
+      first_level_ = found->level;
+      level_ = nothing_for_some ? 0 : std::min(found->level, filling.ceiling_of(0));
+    }
+    // Nobody is held above what the solution at hand gives, so that it is one of the next program.
+    const std::vector<double> reached = throughputs();
+    std::vector<std::size_t> rest;
+    for (std::size_t i = 0; i < filling.rising.size(); ++i) {
+      const std::size_t g = filling.rising[i];
+      if (filling.ceiling[g] <= found->level || found->stuck[i]) {
+        filling.held[g] = std::min({filling.ceiling[g], found->level, scale[g] * reached[g]});
+        hold(g, filling.held[g] / filling.ceiling[g]);
+      } else {
+        rest.push_back(g);
+      }
+    }
+    if (rest.size() == filling.rising.size()) return true;
+    filling.rising = std::move(rest);
+  }
+  return true;
+}
+
+bool ShareProgram::water_fill(const std::vector<double>& scale, const Rise& rise, bool fill) {
+  prepare_levels(scale);
   std::vector<bool> held(problem_.groups.size(), true);  // who runs on no type cannot rise
   for (const auto& column : columns_) {
     for (const auto& part : column.parts) held[part.group] = false;

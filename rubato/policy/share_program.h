@@ -8,11 +8,16 @@
 // solve starts where the last one ended.
 //
 // Max-min alone fixes only the worst job. The tie-break is water filling: jobs that cannot be
-// raised any more (their row has a price) are held where they are, and the others rise on.
+// raised any more (their row has a price) are held where they are, and the others rise on. Where
+// all rise alike, most are stopped by their own ceiling (all of their time on their best type), and
+// there are as many ceilings as kinds of jobs: no program is spent on these. A level is reachable
+// if all jobs reach it or their ceiling; from a level that is not, the prices of the program that
+// failed say how far down the next one must be, and a few programs find the highest.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,7 +72,12 @@ class ShareProgram {
   // GPU-time used, of each type.
   [[nodiscard]] std::vector<double> used() const;
 
+  // Where to start: what basis() and, after water filling, first_level() of a similar program say.
+  // It changes the way to the optimum, and which one is taken of several.
   void set_basis(const std::string& basis) { program_.set_basis(basis); }
+  void set_guess(double first_level) { guess_ = first_level; }
+  // The level at which jobs were first stuck for want of GPUs.
+  [[nodiscard]] double first_level() const { return first_level_; }
   [[nodiscard]] std::string basis() const { return program_.basis(); }
   [[nodiscard]] int solves() const { return solves_; }
 
@@ -88,6 +98,27 @@ class ShareProgram {
   void add(std::size_t of, bool pair, std::size_t type, int gpus, const std::vector<Part>& parts,
            const std::vector<double>& time);
   void set_scale(const std::vector<double>& scale);
+  void prepare_levels(const std::vector<double>& scale);
+  // The value of each group if its jobs run all the time where they are fastest.
+  [[nodiscard]] std::vector<double> ceilings(const std::vector<double>& scale) const;
+  void hold(std::size_t group, double part_of_ceiling);
+  struct Filling {
+    std::vector<double> ceiling, held;  // by group; held: 0 of those that still rise
+    std::vector<std::size_t> rising;    // groups by ascending ceiling
+    [[nodiscard]] double ceiling_of(std::size_t place) const { return ceiling[rising[place]]; }
+  };
+  struct Level {
+    double level = LinearProgram::kUnbounded;  // all are at their ceilings
+    double reached = 1;                        // share of it that the program's solution has
+    std::vector<bool> stuck;                   // by place in `rising`: cannot be above the level
+  };
+  // Lowers the level to where sum of price x the lesser of level and ceiling is the bound.
+  static void lower(Level& found, const Filling& filling, const std::vector<double>& price,
+                    double bound);
+  [[nodiscard]] Level most_that_gpus_give(const Filling& filling) const;
+  // The highest level that all who rise reach or end below at their ceiling.
+  [[nodiscard]] std::optional<Level> highest_level(const Filling& filling,
+                                                   std::optional<double> guess);
   [[nodiscard]] bool solve();
 
   ShareProblem problem_;
@@ -95,7 +126,8 @@ class ShareProgram {
   std::vector<int> time_row_, value_row_, capacity_row_, shortfall_;
   std::vector<Column> columns_;
   int level_column_ = 0;
-  double level_ = 0;
+  double level_ = 0, first_level_ = 0;
+  std::optional<double> guess_;
   int solves_ = 0;
 };
 

@@ -107,9 +107,14 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
   queue.rerank_running(
       snapshot, [&](Gang& gang, const JobView& job) { demote(gang, job, snapshot.now, state); });
   queue.sync(snapshot, [&](const JobView& job) {
-    const Rank rank = config.gittins
-                          ? Rank{level_of(0, false), -config.table.rank(0), job.id.value()}
-                          : Rank{level_of(0, true), 0, queue.next_stamp()};
+    // One that has run elsewhere comes with its service.
+    const GpuTime attained = job.attained(snapshot.now);
+    std::size_t to = 0;
+    while (to < config.limits.size() && attained >= config.limits[to]) ++to;
+    const Rank rank =
+        config.gittins
+            ? Rank{level_of(to, false), -config.table.rank(attained.gpu_seconds()), job.id.value()}
+            : Rank{level_of(to, true), 0, queue.next_stamp()};
     return std::pair(rank, job.spec->requested);
   });
   if (config.promote > 0) {

@@ -41,7 +41,8 @@ struct Scope {
   bool intervals = true;
   bool placements = true;
   bool restart_costs = true;
-  bool pairs = false;  // some jobs have speeds by type and may share GPUs
+  bool pairs = false;          // some jobs have speeds by type and may share GPUs
+  bool unpreemptible = false;  // some jobs keep their GPUs once they have them
 };
 
 bool promotes(std::string_view policy) { return policy.find("promote") != std::string::npos; }
@@ -106,7 +107,7 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
   scene.cluster = testing::cluster_of(clusters[random.below(scope.several_types ? 6 : 4)]);
   const double restart_s =
       random.below(2) == 0 || !scope.restart_costs ? 0 : static_cast<double>(random.below(4));
-  Random typed = random.split(7);
+  Random typed = random.split(7), bound = random.split(8);
   const auto table = draw_pairs(typed.split(1), static_cast<std::size_t>(scene.cluster.types()));
   const auto jobs = random.below(30) + 3;
   double submit_s = 0;
@@ -117,6 +118,11 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
         {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
     if (scope.pairs && draft.curve.empty() && typed.below(3) != 0)
       scene.workload.jobs.back().speed = std::make_shared<TypedSpeed>(table, typed.below(3));
+    if (scope.unpreemptible && bound.below(3) == 0) {
+      auto spec = std::make_shared<JobSpec>(*scene.workload.jobs.back().spec);
+      spec->preemptible = false;
+      scene.workload.jobs.back().spec = std::move(spec);
+    }
     submit_s += static_cast<double>(random.below(2) * random.below(8));
   }
   if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(5));
@@ -264,6 +270,30 @@ class Triplets final : public Watched {
   std::unique_ptr<Policy> reloaded_, rebuilt_;
 };
 
+// Who may not be preempted has the same GPUs from its first decision to its end.
+class Undisturbed final : public Watched {
+ public:
+  using Watched::Watched;
+  [[nodiscard]] int kept() const { return kept_; }
+
+ private:
+  void watch(const Snapshot& snapshot, const Decision& /*decision*/) override {
+    for (const JobView& job : snapshot.jobs) {
+      if (job.spec->preemptible) continue;
+      const auto known = gpus_of_.find(job.id);
+      if (known != gpus_of_.end()) {
+        EXPECT_EQ(job.target, known->second) << "job " << job.id.value();
+        EXPECT_EQ(job.held, known->second) << "job " << job.id.value();
+        ++kept_;
+      } else if (!job.held.empty()) {
+        gpus_of_.emplace(job.id, job.held);
+      }
+    }
+  }
+  std::map<JobId, Allocation> gpus_of_;
+  int kept_ = 0;
+};
+
 // Each policy of the table as it is, and those with settings that matter at this scale.
 std::vector<std::string> policies() {
   std::vector<std::string> names;
@@ -374,6 +404,33 @@ TEST_P(EveryPolicy, DecidesTheSameSavedAndLoadedOrRebuilt) {
     Triplets policy(GetParam());
     must_simulate(scene, policy);
   });
+}
+
+// The loop names those that a decision left out; a policy that had not left them room would be
+// refused then.
+TEST_P(EveryPolicy, LeavesWhoMayNotBePreemptedWhereItIs) {
+  int kept = 0;
+  for (std::uint64_t seed = 0; seed < 120 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("scene " + std::to_string(seed));
+    Scope scope = scope_of(GetParam());
+    scope.unpreemptible = true;
+    scope.pairs = scope.pairs || GetParam().starts_with("gandiva");
+    scope.failures = seed % 2 == 1;
+    const Scene scene = draw_scene(seed, scope);
+    Undisturbed undisturbed(make());
+    Triplets triplets(GetParam());
+    Policy& policy = scene.failures ? static_cast<Policy&>(triplets) : undisturbed;
+    const auto result = must_simulate(scene, policy);
+    if (HasFailure()) return;
+    kept += undisturbed.kept();
+    EXPECT_EQ(result.metrics.completed + result.metrics.rejected, scene.workload.jobs.size());
+    for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
+      if (!scene.workload.jobs[i].spec->preemptible) {
+        EXPECT_EQ(result.recorder.jobs()[i].preemptions, 0) << "job " << i;
+      }
+    }
+  }
+  EXPECT_GT(kept, 200);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryPolicy, ::testing::ValuesIn(policies()), test_name);

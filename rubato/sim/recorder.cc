@@ -42,6 +42,30 @@ Recorder::Recorder(const Workload& workload, const Cluster& cluster, RecordingOp
     first_lane_.push_back(lane);
     lane += node.gpus;
   }
+  count_users();
+}
+
+void Recorder::count_users() {
+  std::map<std::string, std::size_t> place;
+  for (const auto& job : workload_.jobs) place.emplace(job.spec->user, 0);
+  for (auto& [name, at] : place) {
+    at = users_.size();
+    users_.push_back({name, 0, 0, 0, 0});
+  }
+  waiting_of_.assign(users_.size(), 0);
+  for (const auto& job : workload_.jobs) {
+    user_of_.push_back(place.at(job.spec->user));
+    UserUse& user = users_[user_of_.back()];
+    ++user.jobs;
+    user.weight = std::max(user.weight, job.spec->weight);
+  }
+}
+
+void Recorder::count_waiting(JobId job, int change) {
+  int& waiting = waiting_of_[user_of_[job.index()]];
+  users_waiting_ -= waiting > 0 ? 1 : 0;
+  waiting += change;
+  users_waiting_ += waiting > 0 ? 1 : 0;
 }
 
 void Recorder::advance(Time now) {
@@ -50,6 +74,7 @@ void Recorder::advance(Time now) {
   const int waiting = active_ - running_;
   active_seconds_ += passed * active_;
   sums_.queue += passed * waiting;
+  if (users_waiting_ == users_.size()) contended_seconds_ += passed;
   int busy = 0;
   for (std::size_t type = 0; type < use_.size(); ++type) {
     sums_.busy[type] += passed * use_[type].gpus();
@@ -73,12 +98,16 @@ void Recorder::advance(Time now) {
 void Recorder::submitted(Time now, JobId job) {
   advance(now);
   ++active_;
+  count_waiting(job, 1);
   active_integral_[job.index()].first = active_seconds_;
 }
 
 void Recorder::rejected(Time now, const Reject& reject, bool was_active) {
   advance(now);
-  if (was_active) --active_;
+  if (was_active) {
+    --active_;
+    count_waiting(reject.job, -1);
+  }
   jobs_[reject.job.index()].rejected = reject.reason.empty() ? "no reason given" : reject.reason;
   jobs_[reject.job.index()].earliest = reject.earliest;
 }
@@ -127,6 +156,7 @@ void Recorder::changed(const Change& change) {
 void Recorder::finished(Time now, JobId job) {
   change_held(now, job, Allocation(), 0);
   --active_;
+  count_waiting(job, -1);
   active_integral_[job.index()].second = active_seconds_;
   jobs_[job.index()].end = now;
   last_end_ = now;
@@ -143,10 +173,16 @@ void Recorder::change_held(Time now, JobId job, Allocation gpus, WorkRate rate) 
   const double speedup = this->speedup(job, gpus, rate);
   Held& held = held_[job.index()];
   if (!held.gpus.empty()) {
-    jobs_[job.index()].attained += GpuTime::of(held.gpus.gpus(), now - held.since);
+    const GpuTime used = GpuTime::of(held.gpus.gpus(), now - held.since);
+    jobs_[job.index()].attained += used;
+    UserUse& user = users_[user_of_[job.index()]];
+    user.gpu_s += used.gpu_seconds();
+    user.contended_gpu_s += held.gpus.gpus() * (contended_seconds_ - held.contended);
     if (options_.timeline) draw(job, held, now);
   }
-  running_ += (gpus.empty() ? 0 : 1) - (held.gpus.empty() ? 0 : 1);
+  const int more = (gpus.empty() ? 0 : 1) - (held.gpus.empty() ? 0 : 1);
+  running_ += more;
+  if (more != 0) count_waiting(job, -more);
   if (!held.gpus.empty()) use_[held.gpus.type().index()].give(held.gpus);
   if (!gpus.empty()) use_[gpus.type().index()].take(gpus);
   // Sums of doubles drift: an idle cluster is exactly idle.
@@ -157,7 +193,7 @@ void Recorder::change_held(Time now, JobId job, Allocation gpus, WorkRate rate) 
     if (history.empty() || history.back().second != gpus.gpus())
       history.emplace_back(now, gpus.gpus());
   }
-  held = {std::move(gpus), now, rate, speedup};
+  held = {std::move(gpus), now, rate, speedup, contended_seconds_};
 }
 
 void Recorder::draw(JobId job, const Held& held, Time until) {
@@ -297,6 +333,9 @@ Metrics Recorder::metrics() const {
     m.utility = until_last_end_.utility / until_last_end_.advised;
     m.advised_nodes = until_last_end_.advised_nodes / until_last_end_.advised;
   }
+  const auto named = std::count_if(users_.begin(), users_.end(),
+                                   [](const UserUse& user) { return !user.name.empty(); });
+  if (named > 1) m.users = users_;
   m.preemptions = preemptions_;
   m.resizes = resizes_;
   m.migrations = migrations_;

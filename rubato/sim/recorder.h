@@ -24,6 +24,15 @@ struct TypeUse {
   double busy = 0;  // share of GPU-seconds held
 };
 
+// What one user of several got.
+struct UserUse {
+  std::string name;  // empty: jobs that name none
+  std::size_t jobs = 0;
+  double weight = 0;  // the largest among the jobs
+  double gpu_s = 0;
+  double contended_gpu_s = 0;  // while every user had a job that waited
+};
+
 struct Metrics {
   std::size_t jobs = 0, completed = 0, rejected = 0;
   std::optional<double> avg_jct_s, p50_jct_s, p90_jct_s, p99_jct_s, makespan_s;
@@ -40,6 +49,7 @@ struct Metrics {
   std::size_t events = 0, decisions = 0;
   double decide_ms_p50 = 0, decide_ms_p99 = 0, wall_s = 0;
   std::vector<TypeUse> types;
+  std::vector<UserUse> users;  // by name; empty if the trace names fewer than two
 };
 
 struct JobRecord {
@@ -94,10 +104,13 @@ class Recorder {
     Allocation gpus;
     Time since = kStart;
     WorkRate rate = 0;
-    double speedup = 0;  // p(k) / p(1)
+    double speedup = 0;    // p(k) / p(1)
+    double contended = 0;  // contended_seconds_ then
   };
 
   void advance(Time now);
+  void count_users();
+  void count_waiting(JobId job, int change);
   void change_held(Time now, JobId job, Allocation gpus, WorkRate rate);
   [[nodiscard]] double speedup(JobId job, const Allocation& gpus, WorkRate rate) const;
   [[nodiscard]] WorkRate mean_rate(const SimJob& job, int gpus) const;
@@ -120,7 +133,12 @@ class Recorder {
   double speedups_ = 0;
   std::optional<Advice> advice_;
   double active_seconds_ = 0;
-  struct Sums {  // over time
+  std::vector<UserUse> users_;        // by name
+  std::vector<std::size_t> user_of_;  // by job
+  std::vector<int> waiting_of_;       // by user: jobs without GPUs
+  std::size_t users_waiting_ = 0;
+  double contended_seconds_ = 0;  // with a waiting job of every user
+  struct Sums {                   // over time
     double queue = 0, efficiency = 0;
     std::vector<double> busy;                            // by type
     double utility = 0, advised_nodes = 0, advised = 0;  // while there were jobs and advice

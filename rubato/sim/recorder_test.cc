@@ -137,6 +137,37 @@ TEST(Recorder, KnowsWhichDeadlinesAJobAloneWouldKeep) {
   EXPECT_EQ(m.deadlines_feasible, 2U);
 }
 
+TEST(Recorder, CountsTheGpuTimeOfUsersAndThatForWhichAllOfThemWaited) {
+  const auto of = [](SimJob job, const char* user, double weight) {
+    return with(std::move(job), [&](JobSpec& spec) {
+      spec.user = user;
+      spec.weight = weight;
+    });
+  };
+  const Workload workload =
+      workload_of({of(rigid_job(0, 2, 10), "bob", 1), of(rigid_job(0, 1, 10), "ann", 3),
+                   of(rigid_job(0, 1, 10), "bob", 2), of(rigid_job(0, 1, 10), "ann", 1)});
+  const Cluster cluster = cluster_of("1x3");
+  Recorder recorder(workload, cluster, {});
+  for (unsigned job = 0; job < 4; ++job) recorder.submitted(time_at(0), job_id(job));
+  recorder.allocation(time_at(1), job_id(0), gpus_on({{0, 0b011}}), 1);  // 2 and 1, 3 wait
+  recorder.allocation(time_at(4), job_id(1), gpus_on({{0, 0b100}}), 1);  // 2 and 3 wait
+  recorder.finished(time_at(6), job_id(0));
+  recorder.allocation(time_at(6), job_id(3), gpus_on({{0, 0b001}}), 1);  // only bob waits
+  recorder.finished(time_at(9), job_id(1));
+  recorder.finished(time_at(10), job_id(3));
+  const auto users = recorder.metrics().users;
+  ASSERT_EQ(users.size(), 2U);
+  EXPECT_EQ(users[0].name, "ann");
+  EXPECT_EQ(users[0].jobs, 2U);
+  EXPECT_EQ(users[0].weight, 3);
+  EXPECT_DOUBLE_EQ(users[0].gpu_s, 5 + 4);
+  EXPECT_DOUBLE_EQ(users[0].contended_gpu_s, 2);
+  EXPECT_EQ(users[1].weight, 2);
+  EXPECT_DOUBLE_EQ(users[1].gpu_s, 2 * 5);
+  EXPECT_DOUBLE_EQ(users[1].contended_gpu_s, 2 * 5);
+}
+
 TEST(Percentile, IsLinearBetweenRanks) {
   std::vector<double> none;
   EXPECT_EQ(percentile(none, 0.5), std::nullopt);

@@ -91,6 +91,52 @@ std::vector<std::string> column_texts(const Column& column, const std::vector<Ru
   return texts;
 }
 
+// The first column to the left, the others to the right.
+std::string in_columns(const std::vector<std::vector<std::string>>& cells) {
+  std::string out;
+  for (std::size_t row = 0; row < cells[0].size(); ++row) {
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+      std::size_t width = 0;
+      for (const auto& cell : cells[c]) width = std::max(width, cell.size());
+      out += c == 0 ? fmt::format("{:<{}}", cells[c][row], width)
+                    : fmt::format("  {:>{}}", cells[c][row], width);
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  }
+  return out;
+}
+
+// More users than this are left to the JSON.
+constexpr std::size_t kMostUsersShown = 10;
+
+// Shares of the GPU-time that was used while all users had a job waiting, beside those of the
+// weights.
+std::string users_table(const std::vector<Run>& runs) {
+  if (runs.empty()) return "";
+  const auto& users = runs.front().metrics.users;
+  if (users.size() < 2 || users.size() > kMostUsersShown) return "";
+  const auto share = [](double part, double all) {
+    return all > 0 ? fmt::format("{:.1f}%", 100 * part / all) : std::string("-");
+  };
+  double weights = 0;
+  for (const auto& user : users) weights += user.weight;
+  std::vector<std::vector<std::string>> cells = {{"user"}, {"jobs"}, {"weight"}};
+  for (const auto& user : users) {
+    cells[0].push_back(user.name.empty() ? "(none)" : user.name);
+    cells[1].push_back(fmt::format("{}", user.jobs));
+    cells[2].push_back(share(user.weight, weights));
+  }
+  for (const auto& run : runs) {
+    double all = 0;
+    for (const auto& user : run.metrics.users) all += user.contended_gpu_s;
+    cells.push_back({run.policy});
+    for (const auto& user : run.metrics.users)
+      cells.back().push_back(share(user.contended_gpu_s, all));
+  }
+  return "\nGPU-time of users while all of them had a job waiting:\n" + in_columns(cells);
+}
+
 // ---- times on the trace's clock, exact ----
 
 class TraceClock {
@@ -236,6 +282,14 @@ Json to_json(const std::string& policy, const Metrics& m) {
   Json types = Json::array();
   for (const auto& type : m.types)
     types.push_back({{"type", type.name}, {"gpus", type.gpus}, {"busy", type.busy}});
+  Json users = Json::array();
+  for (const auto& user : m.users) {
+    users.push_back({{"user", user.name},
+                     {"jobs", user.jobs},
+                     {"weight", user.weight},
+                     {"gpu_s", user.gpu_s},
+                     {"contended_gpu_s", user.contended_gpu_s}});
+  }
   return {{"policy", policy},
           {"jobs", m.jobs},
           {"completed", m.completed},
@@ -268,7 +322,8 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"decide_ms_p50", m.decide_ms_p50},
           {"decide_ms_p99", m.decide_ms_p99},
           {"wall_s", m.wall_s},
-          {"types", types}};
+          {"types", types},
+          {"users", users}};
 }
 
 std::string to_table(const std::vector<Run>& runs) {
@@ -283,18 +338,7 @@ std::string to_table(const std::vector<Run>& runs) {
     cells.push_back({column.title});
     for (auto& text : column_texts(column, runs)) cells.back().push_back(std::move(text));
   }
-  std::string out;
-  for (std::size_t row = 0; row <= runs.size(); ++row) {
-    for (std::size_t c = 0; c < cells.size(); ++c) {
-      std::size_t width = 0;
-      for (const auto& cell : cells[c]) width = std::max(width, cell.size());
-      out += c == 0 ? fmt::format("{:<{}}", cells[c][row], width)
-                    : fmt::format("  {:>{}}", cells[c][row], width);
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    out += '\n';
-  }
-  return out;
+  return in_columns(cells) + users_table(runs);
 }
 
 std::string jobs_csv(const Workload& workload, const std::vector<Run>& runs) {
