@@ -37,6 +37,7 @@ class Climber {
         there_(problem.capacity.size()) {
     for (std::size_t bin = 0; bin < problem.spanned.size(); ++bin)
       spanning_[bin] = problem.spanned[bin] ? 1 : 0;
+    worth_.reserve(rows.size());
     for (std::size_t row = 0; row < rows.size(); ++row) {
       worth_.push_back(worth(row, rows[row]));
       enter(row);
@@ -312,9 +313,9 @@ class Climber {
   // The number of units that gains most; both keep what they have elsewhere.
   bool transfer(std::size_t giver, std::size_t taker, int bin) {
     const int has = units_on(rows_[giver], bin);
+    const double before = worth_[giver] + worth_[taker];
+    double best = before;
     Place given, taken;
-    double best = worth_[giver] + worth_[taker];
-    const double before = best;
     for (int units = 1; units <= has; ++units) {
       Place less{rows_[giver], 0};
       Place more{rows_[taker], 0};
@@ -323,20 +324,31 @@ class Climber {
       if (!usable(giver, units_of(less.shares)) || !usable(taker, units_of(more.shares))) continue;
       less.worth = worth(giver, less.shares);
       more.worth = worth(taker, more.shares);
-      if (!(less.worth + more.worth > best)) continue;
-      best = less.worth + more.worth;
+      const double after = less.worth + more.worth;
+      if (!(after > best) || !fits_beside(taker, more, giver, less)) continue;
+      best = after;
       given = std::move(less);
       taken = std::move(more);
     }
     if (!is_gain(before, best)) return false;
-    Place giver_before = take_up(giver);
-    Place taker_before = take_up(taker);
+    take_up(giver);
+    take_up(taker);
     put_down(giver, std::move(given));
-    const bool allowed = fits(taken.shares);
-    if (!allowed) take_up(giver);
-    if (!allowed) put_down(giver, std::move(giver_before));
-    put_down(taker, std::move(allowed ? taken : taker_before));
-    return allowed;
+    put_down(taker, std::move(taken));
+    return true;
+  }
+
+  // Whether the taker may have this once the giver has no more than that: with all of its units on
+  // a bin a giver that spans several leaves it to the taker, with some of them it does not.
+  bool fits_beside(std::size_t taker, const Place& more, std::size_t giver, const Place& less) {
+    Place taker_before = take_up(taker);
+    Place giver_before = take_up(giver);
+    put_down(giver, less);
+    const bool fitting = fits(more.shares);
+    take_up(giver);
+    put_down(giver, std::move(giver_before));
+    put_down(taker, std::move(taker_before));
+    return fitting;
   }
 
   [[nodiscard]] static int units_on(const Shares& shares, int bin) {

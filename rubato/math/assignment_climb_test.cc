@@ -12,7 +12,7 @@
 namespace rubato {
 namespace {
 
-// Rows gain from units with falling returns, lose half by spanning bins and a tenth by a change.
+// Rows gain from units with falling returns, lose a fifth by spanning bins and a tenth by a change.
 AssignmentProblem problem_with(std::vector<int> capacity, std::vector<double> weights) {
   AssignmentProblem problem;
   problem.capacity = std::move(capacity);
