@@ -41,8 +41,11 @@ class Contender {
   [[nodiscard]] const GoodputEstimate* estimate() const { return estimate_; }
 
   void set_fair_share(int gpus) {
-    fair_ = 1;
-    fair_ = rate(1, std::min(gpus, std::max(job_->spec->limits.max, 1)));
+    // A batch that is not tuned cannot be spread over any number of GPUs. If a share on which the
+    // job cannot run counted, no allocation would be worth anything, and the job would starve.
+    fair_ = 0;
+    for (int fair = std::min(gpus, std::max(job_->spec->limits.max, 1)); fair > 0 && fair_ == 0;)
+      fair_ = rate(1, fair--);
   }
 
   [[nodiscard]] double speedup(int nodes, int gpus) {

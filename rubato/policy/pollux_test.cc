@@ -102,6 +102,13 @@ TEST_F(PolluxTest, WithFixedBatchesThereIsNoneInTheGrant) {
   EXPECT_EQ(decide(6000).run.at(0).batch, std::nullopt);
 }
 
+// Its fair share of 16 GPUs is more than its batch of 128 can be spread over, 32 a GPU at least.
+TEST_F(PolluxTest, AFixedBatchTooSmallForTheFairShareStillRuns) {
+  pollux_.config.tune_batch = false;
+  add_seen(4);
+  EXPECT_EQ(gpus_for(decide(6000), 0), 4);
+}
+
 TEST_F(PolluxTest, NoJobStaysWithoutGpusWhereThereAreEnough) {
   for (int i = 0; i < 12; ++i) i % 2 == 0 ? add_seen(16) : add_unknown();
   const Decision decision = decide(6000);
