@@ -17,6 +17,9 @@ constexpr double kNoPrice = 1e-9;
 // A held value may give way by so little that rounding makes no program infeasible.
 constexpr double kHeld = 1 - 1e-9;
 
+// Of its ceiling: who needs no more to be at the level needs nothing.
+constexpr double kNoPart = 1e-13;
+
 constexpr double kJustHeld = 1 - 1e-12;
 constexpr double kLoosely = 1 - 1e-7;
 
@@ -173,19 +176,20 @@ std::optional<ShareProgram::Level> ShareProgram::highest_level(const Filling& fi
   Level found = most_that_gpus_give(filling);
   // A guess that turns out to be reachable is raised until one is not.
   const Level most = found;
-  bool guessed = guess && *guess < most.level;
+  const double little = kNoPrice * filling.ceiling_of(0);  // for all of them
+  bool guessed = guess && *guess > little && *guess < most.level;
   if (guessed) found.level = *guess;
   double step = 1 + 1e-3;
-  const double little = kNoPrice * filling.ceiling_of(filling.rising.size() - 1);
   for (int programs = 0; programs < kMostPrograms; ++programs) {
-    if (found.level <= little) {  // there is nothing for those who are stuck
+    if (solves_ == 0) found.level = std::max(found.level, little);  // some solution there must be
+    if (found.level <= little && solves_ > 0) {  // there is nothing for those who are stuck
       found.level = 0;
       found.reached = 1;
       return found;
     }
     for (const std::size_t g : filling.rising) {
       const double part = std::min(1.0, found.level / filling.ceiling[g]);
-      program_.set_coefficient(value_row_[g], level_column_, -part);
+      program_.set_coefficient(value_row_[g], level_column_, part > kNoPart ? -part : 0);
       program_.set_row_lower(value_row_[g], 0);
     }
     if (!solve()) return std::nullopt;

@@ -187,6 +187,22 @@ TEST(ShareProgram, AGuessChangesTheWayOnly) {
   }
 }
 
+// Where one could gain a billion times as much as another, what is left for it is rounding.
+TEST(ShareProgram, JobsOfAnySpeedComeToAnEnd) {
+  for (const double fast : {1e6, 1e10, 1e14}) {
+    ShareProblem problem;
+    problem.capacity = {1};
+    problem.groups = {{1, 1, {1}}, {1, 1, {1}}, {1, 1, {fast}}};
+    ShareProgram program(problem);
+    ASSERT_TRUE(program.water_fill({1, 1, 1}));
+    const auto values = program.throughputs();
+    EXPECT_NEAR(values[0], 0.5, 1e-3) << fast;
+    EXPECT_NEAR(values[1], 0.5, 1e-3) << fast;
+    const auto used = program.used();
+    EXPECT_LE(used[0], 1 + 1e-6);
+  }
+}
+
 // The same levels from the loop that looks at every level, as it does for other ways to rise.
 TEST(ShareProgram, CeilingsArePassedAsIfEachWereALevel) {
   for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
