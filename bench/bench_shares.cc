@@ -71,7 +71,7 @@ void max_min(benchmark::State& state, bool fill) {
   };
   ShareProgram before(problem);
   CHECK(before.water_fill(fair_scale(problem), fill));
-  const std::string basis = before.basis();
+  const auto basis = before.basis();
   for (std::size_t i = 0; i < jobs; i += 64) problem.groups[i].rate = draw_rates(random);
   int solves = 0;
   for (auto _ : state) {
@@ -195,13 +195,14 @@ BENCHMARK(finish_time_fairness_in_8_parts)
 struct DistinctScene {
   Snapshot snapshot;
 
-  explicit DistinctScene(std::size_t jobs) {
+  // Of the jobs, those from `first` on: so many others have ended.
+  explicit DistinctScene(std::size_t jobs, std::size_t first = 0) {
     Random random(3);
     const auto nodes = static_cast<int>(jobs / 32);
     snapshot.cluster = Cluster(
         {{nodes, 8, GpuType(0)}, {nodes, 8, GpuType(1)}, {nodes, 8, GpuType(2)}}, {"a", "b", "c"});
     snapshot.now = time_at(1000);
-    for (std::size_t i = 0; i < jobs; ++i) {
+    for (std::size_t i = 0; i < first + jobs; ++i) {
       auto spec = std::make_shared<JobSpec>();
       spec->requested = draw_size(random);
       spec->limits = {spec->requested, spec->requested, {}};
@@ -211,6 +212,7 @@ struct DistinctScene {
         table->set_alone(0, GpuType(static_cast<GpuType::rep>(t)), spec->requested,
                          rates[t] * spec->requested);
       }
+      if (i < first) continue;
       JobView job;
       job.id = JobId(static_cast<JobId::rep>(i));
       job.spec = std::move(spec);
@@ -241,11 +243,14 @@ struct DistinctScene {
 void las_in_parts(benchmark::State& state) {
   const DistinctScene scene(static_cast<std::size_t>(state.range(0)));
   Gavel policy;
-  Gavel::State fresh;
-  const std::vector<double> whole = scene.values(policy.shares(scene.snapshot, fresh));
+  Gavel::State once;
+  const std::vector<double> whole = scene.values(policy.shares(scene.snapshot, once));
   policy.config.parts = static_cast<std::size_t>(state.range(1));
   std::vector<double> values;
-  for (auto _ : state) values = scene.values(policy.shares(scene.snapshot, fresh));
+  for (auto _ : state) {
+    Gavel::State fresh;
+    values = scene.values(policy.shares(scene.snapshot, fresh));
+  }
   double sum = 0, below = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     sum += values[i];
@@ -255,6 +260,30 @@ void las_in_parts(benchmark::State& state) {
   state.counters["mean"] = sum / static_cast<double>(values.size());
   state.counters["below"] = below / static_cast<double>(values.size());
 }
+// What a solve costs between rounds: one of 64 jobs has ended since the last, as many are new.
+void between_rounds(benchmark::State& state, Gavel::Objective objective) {
+  const auto jobs = static_cast<std::size_t>(state.range(0));
+  const DistinctScene scene(jobs), later(jobs, jobs / 64);
+  Gavel policy;
+  policy.config.objective = objective;
+  Gavel::State before;
+  benchmark::DoNotOptimize(policy.shares(scene.snapshot, before).data());
+  for (auto _ : state) {
+    Gavel::State now = before;
+    auto shares = policy.shares(later.snapshot, now);
+    benchmark::DoNotOptimize(shares.data());
+  }
+}
+void las_between_rounds(benchmark::State& state) { between_rounds(state, Gavel::Objective::las); }
+void finish_time_fairness_between_rounds(benchmark::State& state) {
+  between_rounds(state, Gavel::Objective::finish_time_fairness);
+}
+BENCHMARK(las_between_rounds)->ArgName("jobs")->Arg(2048)->Unit(benchmark::kMillisecond);
+BENCHMARK(finish_time_fairness_between_rounds)
+    ->ArgName("jobs")
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
+
 BENCHMARK(las_in_parts)
     ->ArgNames({"jobs", "parts"})
     ->ArgsProduct({{512, 2048}, {1, 2, 4, 8}})

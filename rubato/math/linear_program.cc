@@ -14,6 +14,9 @@ constexpr double kTolerance = 1e-9;
 
 constexpr int kScaling = 3;  // as CLP has it by default
 
+static_assert(LinearProgram::kColumnAtZero == 'a' + ClpSimplex::atLowerBound);
+static_assert(LinearProgram::kRowWithSlack == 'a' + ClpSimplex::basic);
+
 double bound(double value) {
   return value == LinearProgram::kUnbounded    ? COIN_DBL_MAX
          : value == -LinearProgram::kUnbounded ? -COIN_DBL_MAX
@@ -126,9 +129,14 @@ std::string LinearProgram::basis() const {
 
 bool LinearProgram::maximise() {
   model_->load();
-  if (!model_->basis.empty()) model_->apply_basis();
+  const bool given = !model_->basis.empty();
+  if (given) model_->apply_basis();
   model_->basis.clear();
   model_->clp.primal();
+  if (given && !model_->clp.isProvenOptimal()) {  // a bad start must not decide
+    model_->clp.allSlackBasis(true);
+    model_->clp.primal();
+  }
   if (model_->clp.secondaryStatus() != 0) {  // only the scaled program is solved
     model_->clp.scaling(0);
     model_->clp.primal();

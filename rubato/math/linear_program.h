@@ -34,7 +34,9 @@ class LinearProgram {
   void set_objective(int column, double value);
 
   // A start for the next solve, as basis() wrote it: one letter a column, then one a row. What does
-  // not fit is ignored.
+  // not fit is ignored. A start put together from pieces of others need not be a basis: the solver
+  // makes it one.
+  static constexpr char kColumnAtZero = 'd', kRowWithSlack = 'b';  // where nothing is known
   void set_basis(const std::string& basis);
   [[nodiscard]] std::string basis() const;
 

@@ -60,13 +60,57 @@ std::vector<TimeShare> Gavel::shares(const Snapshot& snapshot, State& state) con
   std::size_t next = 0;
   for (const JobView& job : snapshot.jobs) jobs_of[next++ % parts].push_back(&job);
   std::vector<TimeShare> shares;
-  for (const auto& jobs : jobs_of) {
-    Part part = make_part(snapshot, jobs, parts);
+  Ended ended;
+  for (std::size_t i = 0; i < parts; ++i) {
+    Part part = make_part(snapshot, jobs_of[i], parts);
+    start(part, i, state.ended);
     const bool solved = sum(gpus_of(snapshot.cluster)) > 0 && solve(snapshot, part, state);
     if (!solved) part.program.reset();  // everybody waits for GPUs that nobody else wants
+    note_end(part, ended);
     expand(part, shares);
   }
+  state.ended = std::move(ended);
   return shares;
+}
+
+void Gavel::start(Part& part, std::size_t index, const Ended& before) {
+  if (index >= before.parts.size() || before.parts[index].types.empty()) return;
+  ShareProgram& program = *part.program;
+  ShareProgram::Basis basis;
+  basis.types = before.parts[index].types;
+  for (const auto& member : part.members) {
+    std::string& piece = basis.groups.emplace_back();
+    for (const JobView* job : member.jobs) {
+      const auto at = before.jobs.find(job->id);
+      if (at == before.jobs.end()) continue;
+      piece = at->second;
+      break;
+    }
+  }
+  for (const auto& pair : program.problem().pairs) {
+    const auto at = before.pairs.find({part.first(pair.first).id, part.first(pair.second).id});
+    basis.pairs.push_back(at == before.pairs.end() ? std::string() : at->second);
+  }
+  program.set_basis(basis);
+  if (before.parts[index].level > 0) program.set_guess(before.parts[index].level);
+}
+
+void Gavel::note_end(const Part& part, Ended& ended) {
+  auto& [types, level] = ended.parts.emplace_back();
+  if (!part.program) return;
+  const ShareProgram::Basis basis = part.program->basis();
+  types = basis.types;
+  if (std::isfinite(part.program->first_level())) level = part.program->first_level();
+  for (std::size_t g = 0; g < part.members.size(); ++g) {
+    for (const JobView* job : part.members[g].jobs) ended.jobs.emplace(job->id, basis.groups[g]);
+  }
+  const auto& pairs = part.program->problem().pairs;
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    const std::string& piece = basis.pairs[p];
+    if (piece.find_first_not_of(LinearProgram::kColumnAtZero) == std::string::npos) continue;
+    ended.pairs.emplace(std::pair(part.first(pairs[p].first).id, part.first(pairs[p].second).id),
+                        piece);
+  }
 }
 
 Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const JobView*>& jobs,
@@ -385,6 +429,12 @@ Json Gavel::State::save() const {
   Json json = {{"rounds", rounds.save()}, {"isolated", Json::array()}};
   for (const auto& [job, entry] : isolated)
     json["isolated"].push_back({job.value(), entry.so_far_s, entry.left, entry.rate});
+  Json jobs = Json::array(), pairs = Json::array(), parts = Json::array();
+  for (const auto& [job, piece] : ended.jobs) jobs.push_back({job.value(), piece});
+  for (const auto& [pair, piece] : ended.pairs)
+    pairs.push_back({pair.first.value(), pair.second.value(), piece});
+  for (const auto& part : ended.parts) parts.push_back({part.types, part.level});
+  json["ended"] = {{"jobs", jobs}, {"pairs", pairs}, {"parts", parts}};
   return json;
 }
 
@@ -392,11 +442,19 @@ Result<Gavel::State> Gavel::State::load(const Json& json) {
   try {
     auto rounds = Rounds::load(json.at("rounds"));
     if (!rounds) return rounds.error();
-    State state{std::move(*rounds), {}};
+    State state{std::move(*rounds), {}, {}};
     for (const auto& row : json.at("isolated")) {
       state.isolated[JobId(row.at(0).get<JobId::rep>())] = {
           row.at(1).get<double>(), row.at(2).get<Work>(), row.at(3).get<WorkRate>()};
     }
+    const Json& ended = json.at("ended");
+    const auto id = [](const Json& value) { return JobId(value.get<JobId::rep>()); };
+    for (const auto& row : ended.at("jobs"))
+      state.ended.jobs[id(row.at(0))] = row.at(1).get<std::string>();
+    for (const auto& row : ended.at("pairs"))
+      state.ended.pairs[{id(row.at(0)), id(row.at(1))}] = row.at(2).get<std::string>();
+    for (const auto& row : ended.at("parts"))
+      state.ended.parts.push_back({row.at(0).get<std::string>(), row.at(1).get<double>()});
     return state;
   } catch (const nlohmann::json::exception& problem) {
     return Error{fmt::format("saved Gavel state: {}", problem.what())};

@@ -24,8 +24,10 @@
 // job runs on, and time is split over types in proportion to their GPUs. `packing=on` also
 // considers pairs of jobs with equal GPU counts on the same GPUs, with their measured speeds; pairs
 // that are no better than time slicing are left out. `parts=k` splits jobs and GPUs into k equal
-// problems (POP, Narayanan et al., SOSP'21), which is faster and worse; by how much is not measured
-// yet.
+// problems (POP, Narayanan et al., SOSP'21), which is faster and a little worse (results.md).
+//
+// A solve starts where the last one ended: that is part of the state and saved with it, so that who
+// goes on from a saved state takes the same decisions to the bit.
 //
 // Knows: GPUs asked for, speed on each type and in pairs; ftf, makespan and min-jct also the work
 // left, hierarchical the user.
@@ -34,6 +36,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rubato/policy/policy.h"
@@ -69,9 +72,21 @@ struct Gavel {
     Work left = 0;
     WorkRate rate = 0;
   };
+  // Where the programs ended the last time: the next ones start there. A group's place is known by
+  // all of its jobs, that of two groups by their oldest ones.
+  struct Ended {
+    std::map<JobId, std::string> jobs;
+    std::map<std::pair<JobId, JobId>, std::string> pairs;  // those that had time
+    struct Part {
+      std::string types;
+      double level = 0;
+    };
+    std::vector<Part> parts;
+  };
   struct State {
     Rounds rounds;
     std::map<JobId, Isolated> isolated;  // ftf
+    Ended ended;
     [[nodiscard]] Json save() const;
     [[nodiscard]] static Result<State> load(const Json& json);
   };
@@ -94,6 +109,8 @@ struct Gavel {
   [[nodiscard]] Part make_part(const Snapshot& snapshot, const std::vector<const JobView*>& jobs,
                                std::size_t parts) const;
   void add_pairs(const Snapshot& snapshot, Part& part, ShareProblem& problem) const;
+  static void start(Part& part, std::size_t index, const Ended& before);
+  static void note_end(const Part& part, Ended& ended);
   [[nodiscard]] bool solve(const Snapshot& snapshot, Part& part, State& state) const;
   [[nodiscard]] bool solve_finish_time(const Snapshot& snapshot, Part& part, State& state) const;
   [[nodiscard]] bool solve_sum(const Snapshot& snapshot, Part& part) const;

@@ -10,6 +10,7 @@ namespace rubato {
 namespace {
 
 constexpr double kNone = LinearProgram::kUnbounded;
+constexpr char kColumnAtZero = LinearProgram::kColumnAtZero;
 
 // Prices below this are rounding.
 constexpr double kNoPrice = 1e-9;
@@ -91,6 +92,47 @@ void ShareProgram::set_scale(const std::vector<double>& scale) {
       program_.set_coefficient(value_row_[part.group], column.column,
                                part.rate * scale[part.group]);
   }
+}
+
+template <class BasisType, class Visit>
+void ShareProgram::for_letters(BasisType& basis, const Visit& visit) const {
+  const std::size_t types = problem_.capacity.size();
+  const auto row = [&](int r) { return static_cast<std::size_t>(program_.columns() + r); };
+  for (const auto& column : columns_) {
+    visit((column.pair ? basis.pairs : basis.groups)[column.of], column.type,
+          static_cast<std::size_t>(column.column));
+  }
+  for (std::size_t g = 0; g < problem_.groups.size(); ++g) {
+    visit(basis.groups[g], types, static_cast<std::size_t>(shortfall_[g]));
+    visit(basis.groups[g], types + 1, row(time_row_[g]));
+    visit(basis.groups[g], types + 2, row(value_row_[g]));
+  }
+  for (std::size_t t = 0; t < types; ++t) visit(basis.types, t, row(capacity_row_[t]));
+  visit(basis.types, types, static_cast<std::size_t>(level_column_));
+}
+
+ShareProgram::Basis ShareProgram::basis() const {
+  const std::size_t types = problem_.capacity.size();
+  // Where there is no column, the letter is never read.
+  Basis basis{std::vector(problem_.groups.size(), std::string(types + 3, kColumnAtZero)),
+              std::vector(problem_.pairs.size(), std::string(types, kColumnAtZero)),
+              std::string(types + 1, kColumnAtZero)};
+  const std::string letters = program_.basis();
+  for_letters(basis, [&](std::string& piece, std::size_t at, std::size_t place) {
+    piece[at] = letters[place];
+  });
+  return basis;
+}
+
+void ShareProgram::set_basis(const Basis& basis) {
+  if (basis.groups.size() != problem_.groups.size() || basis.pairs.size() != problem_.pairs.size())
+    return;
+  std::string letters(static_cast<std::size_t>(program_.columns()), kColumnAtZero);
+  letters.append(static_cast<std::size_t>(program_.rows()), LinearProgram::kRowWithSlack);
+  for_letters(basis, [&](const std::string& piece, std::size_t at, std::size_t place) {
+    if (at < piece.size()) letters[place] = piece[at];
+  });
+  program_.set_basis(letters);
 }
 
 bool ShareProgram::solve() {

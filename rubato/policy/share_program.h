@@ -72,13 +72,20 @@ class ShareProgram {
   // GPU-time used, of each type.
   [[nodiscard]] std::vector<double> used() const;
 
+  // Where a solve ended, piece by piece, so that a program with other groups among the same ones
+  // can start there. An empty piece is that of a newcomer.
+  struct Basis {
+    std::vector<std::string> groups, pairs;  // each on every type, then its rows
+    std::string types;                       // and the level
+  };
   // Where to start: what basis() and, after water filling, first_level() of a similar program say.
   // It changes the way to the optimum, and which one is taken of several.
-  void set_basis(const std::string& basis) { program_.set_basis(basis); }
+  void set_basis(const Basis& basis);
   void set_guess(double first_level) { guess_ = first_level; }
-  // The level at which jobs were first stuck for want of GPUs.
+  // The level at which jobs were first stuck for want of GPUs; 0 if none was looked for.
   [[nodiscard]] double first_level() const { return first_level_; }
-  [[nodiscard]] std::string basis() const { return program_.basis(); }
+  // Of the last solve.
+  [[nodiscard]] Basis basis() const;
   [[nodiscard]] int solves() const { return solves_; }
 
  private:
@@ -120,6 +127,9 @@ class ShareProgram {
   [[nodiscard]] std::optional<Level> highest_level(const Filling& filling,
                                                    std::optional<double> guess);
   [[nodiscard]] bool solve();
+  // Calls visit(piece, place in it, place in the letters of a LinearProgram) for all letters.
+  template <class BasisType, class Visit>
+  void for_letters(BasisType& basis, const Visit& visit) const;
 
   ShareProblem problem_;
   LinearProgram program_;

@@ -203,6 +203,52 @@ TEST(ShareProgram, JobsOfAnySpeedComeToAnEnd) {
   }
 }
 
+// Some groups have gone, others are new or have changed since.
+TEST(ShareProgram, StartsWhereAnotherEnded) {
+  for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const Instance before = draw(seed + 30'000);
+    Instance now = draw(seed + 40'000);
+    const std::size_t types = before.problem.capacity.size();
+    now.problem.capacity = before.problem.capacity;
+    for (auto& group : now.problem.groups) group.rate.resize(types, 1);
+    for (auto& pair : now.problem.pairs) {
+      pair.first_rate.resize(types, 0.6);
+      pair.second_rate.resize(types, 0.6);
+    }
+    ShareProgram earlier(before.problem);
+    ASSERT_TRUE(earlier.water_fill(before.scale));
+    const auto ended = earlier.basis();
+    ShareProgram::Basis start{std::vector<std::string>(now.problem.groups.size()),
+                              std::vector<std::string>(now.problem.pairs.size()), ended.types};
+    for (auto& piece : start.groups) {
+      const auto known = random.below(2 * ended.groups.size());
+      if (known >= ended.groups.size()) continue;
+      piece = ended.groups[known];
+      now.problem.groups[static_cast<std::size_t>(&piece - start.groups.data())] =
+          before.problem.groups[known];
+    }
+    std::erase_if(now.problem.pairs, [&](const ShareProblem::Pair& pair) {
+      const auto& first = now.problem.groups[pair.first];
+      const auto& second = now.problem.groups[pair.second];
+      return first.gpus != second.gpus || (pair.first == pair.second && first.jobs < 2);
+    });
+    start.pairs.resize(now.problem.pairs.size());
+    for (auto& piece : start.pairs) {
+      if (!ended.pairs.empty()) piece = ended.pairs[random.below(ended.pairs.size())];
+    }
+    ShareProgram cold(now.problem), warm(now.problem);
+    warm.set_basis(start);
+    warm.set_guess(earlier.first_level());
+    ASSERT_TRUE(cold.water_fill(now.scale));
+    ASSERT_TRUE(warm.water_fill(now.scale));
+    const auto expected = values(cold, now.scale), found = values(warm, now.scale);
+    for (std::size_t g = 0; g < found.size(); ++g)
+      EXPECT_NEAR(found[g], expected[g], 1e-6 * std::max(1.0, expected[g])) << "group " << g;
+  }
+}
+
 // The same levels from the loop that looks at every level, as it does for other ways to rise.
 TEST(ShareProgram, CeilingsArePassedAsIfEachWereALevel) {
   for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
