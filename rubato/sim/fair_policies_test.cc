@@ -219,18 +219,27 @@ struct PublicCase {
   std::string trace, throughputs, cluster;
 };
 
+const PublicCase kGavel{"gavel/96jobs.trace", "gavel/throughputs.json",
+                        "8x1:v100,16x1:p100,24x1:k80"};
+const PublicCase kShockwave{"shockwave/220jobs.trace", "shockwave/throughputs-tacc.json",
+                            "8x4:v100"};
+
+bool public_data_is_here() { return !kData.empty() && std::filesystem::is_directory(kData); }
+
+Workload public_workload(const PublicCase& data, bool single_gpu_jobs = false) {
+  WorkloadOptions options;
+  options.throughputs =
+      read_throughputs(kData + "/" + data.throughputs, cluster_of(data.cluster)).value();
+  options.restart_cost_s = 0;
+  Trace trace = read_trace(kData + "/" + data.trace, std::nullopt).value();
+  if (single_gpu_jobs) std::erase_if(trace.jobs, [](const auto& job) { return job.gpus != 1; });
+  return make_workload(trace, options).value();
+}
+
 TEST(Themis, WorstRhoIsBelowThoseOfLasAndSrtfOnPublicTraces) {
-  if (kData.empty() || !std::filesystem::is_directory(kData))
-    GTEST_SKIP() << "the public traces are not here: " << kData;
-  for (const PublicCase& data :
-       {PublicCase{"gavel/96jobs.trace", "gavel/throughputs.json", "8x1:v100,16x1:p100,24x1:k80"},
-        PublicCase{"shockwave/220jobs.trace", "shockwave/throughputs-tacc.json", "8x4:v100"}}) {
-    WorkloadOptions options;
-    options.throughputs =
-        read_throughputs(kData + "/" + data.throughputs, cluster_of(data.cluster)).value();
-    options.restart_cost_s = 0;
-    const Trace trace = read_trace(kData + "/" + data.trace, std::nullopt).value();
-    const Workload workload = make_workload(trace, options).value();
+  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kData;
+  for (const PublicCase& data : {kGavel, kShockwave}) {
+    const Workload workload = public_workload(data);
     const auto worst = [&](const std::string& policy) {
       return *run(workload, data.cluster, policy).metrics.ftf_max;
     };
@@ -238,6 +247,32 @@ TEST(Themis, WorstRhoIsBelowThoseOfLasAndSrtfOnPublicTraces) {
     EXPECT_LT(themis, worst("tiresias-las")) << data.trace;
     EXPECT_LT(themis, worst("srtf")) << data.trace;
   }
+}
+
+double average_jct_h(const Workload& workload, const std::string& policy) {
+  SimulationOptions options;
+  options.placement = Placement::count;
+  return *run(workload, kGavel.cluster, policy, options).metrics.avg_jct_s / 3600;
+}
+
+TEST(Gavel, AverageJctIsThatOfThePublishedCode) {
+  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kData;
+  const Workload workload = public_workload(kGavel);
+  for (const auto& [policy, published_h] : {std::pair("gavel-las", 4.1),
+                                            {"gavel-las:aware=off", 5.5},
+                                            {"fifo-perf", 5.42},
+                                            {"isolated", 5.52}}) {
+    EXPECT_NEAR(average_jct_h(workload, policy) / published_h, 1, 0.05) << policy;
+  }
+}
+
+TEST(Allox, AverageJctOfJobsOnOneGpuIsNotAboveThoseOfFifoPerfAndSrtf) {
+  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kData;
+  const Workload workload = public_workload(kGavel, true);
+  ASSERT_EQ(workload.jobs.size(), 59U);
+  const double allox = average_jct_h(workload, "allox");
+  EXPECT_LE(allox, average_jct_h(workload, "fifo-perf"));
+  EXPECT_LE(allox, average_jct_h(workload, "srtf"));
 }
 
 }  // namespace
