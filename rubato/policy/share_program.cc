@@ -97,7 +97,8 @@ void ShareProgram::set_scale(const std::vector<double>& scale) {
 template <class BasisType, class Visit>
 void ShareProgram::for_letters(BasisType& basis, const Visit& visit) const {
   const std::size_t types = problem_.capacity.size();
-  const auto row = [&](int r) { return static_cast<std::size_t>(program_.columns() + r); };
+  const auto columns = static_cast<std::size_t>(program_.columns());
+  const auto row = [&](int r) { return columns + static_cast<std::size_t>(r); };
   for (const auto& column : columns_) {
     visit((column.pair ? basis.pairs : basis.groups)[column.of], column.type,
           static_cast<std::size_t>(column.column));
