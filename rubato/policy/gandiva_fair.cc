@@ -1,6 +1,7 @@
 #include "rubato/policy/gandiva_fair.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -85,7 +86,7 @@ class Servers {
       : cluster_(cluster), by_type_(static_cast<std::size_t>(cluster.types())) {
     for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
       const Node& node = cluster.nodes()[i];
-      servers_.push_back({node.state == NodeState::up ? node.gpus : 0, 0});
+      servers_.push_back({std::popcount(node.usable()), 0});
       if (node.state == NodeState::up) by_type_[node.type.index()].push_back(i);
     }
   }

@@ -1,6 +1,7 @@
 #include "rubato/policy/pollux.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -116,9 +117,9 @@ class Round {
     for (std::size_t i = 0; i < problem_.capacity.size(); ++i) {
       const Node& node = snapshot.cluster.nodes()[i];
       if (node.state != NodeState::up) continue;
-      problem_.capacity[i] = node.gpus;
+      problem_.capacity[i] = std::popcount(node.usable());
       ++nodes_;
-      gpus_ += node.gpus;
+      gpus_ += problem_.capacity[i];
     }
     exclude_pinned();
     describe(problem_);
@@ -146,7 +147,11 @@ class Round {
       return std::tuple(a->attained(snapshot_.now), a->submitted, a->id) <
              std::tuple(b->attained(snapshot_.now), b->submitted, b->id);
     });
-    const int most = snapshot_.cluster.usable();
+    int most = snapshot_.cluster.usable();
+    if (config_.autoscale)  // jobs are asked what they would do with more
+      most =
+          std::max(most, kMostAdvisedGrowth * static_cast<int>(snapshot_.cluster.nodes().size()) *
+                             snapshot_.cluster.node_size(GpuType()));
     for (const JobView* job : jobs) {
       if (pinned(*job)) {
         pinned_.push_back(job);

@@ -178,6 +178,16 @@ TEST_F(PolluxTest, AdvisesFewerNodesWhereTheyAreOfLittleUse) {
   EXPECT_GT(full->nodes, 4);
 }
 
+TEST_F(PolluxTest, AdvisesMoreNodesToAJobThatCouldUseMoreThanThereAre) {
+  snapshot_.cluster = cluster_of("1x4");
+  pollux_.config.autoscale = true;
+  pollux_.config.low_utility = pollux_.config.high_utility = 0.1;
+  add_seen(16);
+  const auto advice = decide(6000).advice;
+  ASSERT_GT(advice->utility, 0.1);
+  EXPECT_EQ(advice->nodes, 2) << "as many as may be advised";
+}
+
 TEST_F(PolluxTest, StateSurvivesBeingSavedAndRubbishIsRefused) {
   for (int i = 0; i < 5; ++i) add_seen(4);
   decide(6000);
