@@ -1,8 +1,10 @@
 #include "rubato/policy/gavel.h"
 
+#include <array>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <map>
+#include <optional>
 
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
@@ -315,6 +317,28 @@ TEST(Gavel, UsersShareByWeightAndJobsInsideFairlyOrInOrder) {
   EXPECT_NEAR(shares[2].of_type[0], 0.25, 1e-6);
 }
 
+TEST(Gavel, UsersShareByWeightHoweverManyJobsTheyHave) {
+  constexpr std::array<std::size_t, 4> kJobs = {158, 60, 39, 43};
+  Instance instance;
+  instance.cluster = "4x8:a";
+  for (std::size_t u = 0; u < kJobs.size(); ++u) {
+    for (std::size_t i = 0; i < kJobs[u]; ++i) {
+      const int gpus = 1 << (i % 4);
+      instance.rates.push_back({1.0 * gpus});
+      instance.gpus.push_back(gpus);
+      instance.weights.push_back(static_cast<double>(u + 1));
+      instance.users.push_back("user" + std::to_string(u));
+    }
+  }
+  std::map<std::string, double> gpu_time;
+  for (const auto& share : solve(gavel(Gavel::Objective::hierarchical), instance.snapshot()))
+    gpu_time[instance.users[share.job.index()]] +=
+        instance.gpus[share.job.index()] * share.of_type[0];
+  for (std::size_t u = 0; u < kJobs.size(); ++u) {
+    EXPECT_NEAR(gpu_time["user" + std::to_string(u)] / 32, static_cast<double>(u + 1) / 10, 1e-6);
+  }
+}
+
 TEST(Gavel, RoundsRealiseTheShares) {
   // Two types, three jobs, for a day: the time received is as the shares say.
   const Snapshot start = kKnown.snapshot();
@@ -339,6 +363,61 @@ TEST(Gavel, RoundsRealiseTheShares) {
     for (std::size_t t = 0; t < 3; ++t)
       EXPECT_NEAR(received[i][t], shares[i].of_type[t], 0.03) << i << " on " << t;
   }
+}
+
+// Rounds of 360 s on one GPU for jobs of one GPU each; who ran is told the rounds as the loop
+// would.
+class OneGpu {
+ public:
+  // Who has a share and who runs, with so many jobs there.
+  std::optional<JobId> next_round(std::size_t jobs, const std::vector<double>& shares) {
+    const Instance instance{Rows(jobs, {1}), std::vector<int>(jobs, 1), {}, {}, "1x1:a"};
+    Snapshot snapshot = instance.snapshot();
+    snapshot.now = now_;
+    now_ += from_seconds(360);
+    if (JobView* last = ran_ ? snapshot.jobs.find(*ran_) : nullptr)
+      last->target = gpus_on({{0, 1}}, gpu_type(0));
+    Rounds::Settings settings;
+    settings.resolve = from_seconds(0);  // whenever somebody came or went
+    const Decision decision = rounds_.decide(snapshot, settings, [&](const Snapshot&) {
+      std::vector<TimeShare> made;
+      for (std::size_t i = 0; i < jobs; ++i) made.push_back({job_id(i), std::nullopt, {shares[i]}});
+      return made;
+    });
+    ran_ = decision.run.empty() ? std::nullopt : std::optional(decision.run[0].job);
+    return ran_;
+  }
+
+ private:
+  Rounds rounds_;
+  Time now_ = kStart;
+  std::optional<JobId> ran_;
+};
+
+TEST(Rounds, SmallSharesAreRealisedHoweverOftenSharesAreMade) {
+  // One job with half of the GPU, ten with a twentieth; somebody without a share comes or goes
+  // every five rounds, before a twentieth is a whole round.
+  std::vector<double> shares(12, 0.05);
+  shares[0] = 0.5;
+  shares[11] = 0;
+  constexpr int kRounds = 400;
+  std::vector<double> received(12, 0);
+  OneGpu gpu;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto ran = gpu.next_round(round / 5 % 2 == 0 ? 11 : 12, shares);
+    ASSERT_TRUE(ran);
+    received[ran->index()] += 1.0 / kRounds;
+  }
+  for (std::size_t i = 0; i < received.size(); ++i) EXPECT_NEAR(received[i], shares[i], 0.005) << i;
+}
+
+TEST(Rounds, NobodyPaysForMoreThanOneRoundOfGpusThatWereFree) {
+  OneGpu gpu;
+  for (int round = 0; round < 100; ++round) ASSERT_EQ(gpu.next_round(1, {0.1}), job_id(0));
+  std::vector<int> rounds(2, 0);
+  for (int round = 0; round < 6; ++round) ++rounds[gpu.next_round(2, {0.5, 0.5})->index()];
+  EXPECT_GE(rounds[0], 2);
+  EXPECT_GE(rounds[1], 3);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -68,8 +69,7 @@ void Rounds::account(const Running& running, Time until) {
     return e.job == running.job && e.beside == running.beside;
   });
   const double passed = seconds(until - running.since);
-  if (entry != entries_.end()) entry->received[running.type.index()] += passed;
-  time_of_[running.type.index()] += passed;
+  if (entry != entries_.end()) entry->account[running.type.index()] += passed;
 }
 
 void Rounds::drop_ended(const Snapshot& snapshot) {
@@ -103,18 +103,17 @@ bool Rounds::shares_due(const Snapshot& snapshot, const Settings& settings) cons
 void Rounds::make_shares(const Snapshot& snapshot, const Settings& settings, const Solve& solve) {
   const std::size_t types = static_cast<std::size_t>(snapshot.cluster.types());
   const double elapsed = solved_at_ ? seconds(snapshot.now - *solved_at_) : 0;
-  const double at_first = seconds(settings.length) / 2;
+  const double round = seconds(settings.length);
   const auto key = [](const Entry& e) {
     return std::tuple(e.job, e.beside.has_value(), e.beside.value_or(e.job));
   };
-  std::vector<Entry> before = std::exchange(entries_, {});
+  const std::vector<Entry> before = std::exchange(entries_, {});
   std::vector<TimeShare> shares = solve(snapshot);
-  time_of_.assign(types, 0);
+  entries_.reserve(shares.size());
   for (auto& share : shares) {
     CHECK(share.of_type.size() == types);
-    entries_.push_back({share.job, share.beside, std::move(share.of_type),
-                        std::vector<double>(types, at_first), std::vector<double>(types, 0)});
-    for (auto& time : time_of_) time += at_first;
+    entries_.push_back(
+        {share.job, share.beside, std::move(share.of_type), std::vector<double>(types, round / 2)});
   }
   std::sort(entries_.begin(), entries_.end(),
             [&](const Entry& a, const Entry& b) { return key(a) < key(b); });
@@ -122,8 +121,10 @@ void Rounds::make_shares(const Snapshot& snapshot, const Settings& settings, con
   for (auto& entry : entries_) {
     while (old != before.end() && key(*old) < key(entry)) ++old;
     if (old == before.end() || key(*old) != key(entry)) continue;
-    for (std::size_t t = 0; t < types; ++t)
-      entry.owed[t] = old->owed[t] + old->share[t] * elapsed - (old->received[t] - at_first);
+    for (std::size_t t = 0; t < types; ++t) {
+      const double ahead = old->account[t] - round / 2 - old->share[t] * elapsed;
+      entry.account[t] += std::clamp(ahead, -round, round);
+    }
   }
   solved_at_ = snapshot.now;
   solved_for_ = usable_gpus(snapshot.cluster);
@@ -179,24 +180,21 @@ void Rounds::fill(const Snapshot& snapshot, GpuType type, int room, bool spare,
                   std::vector<JobId>& taken) {
   const std::size_t t = type.index();
   struct Candidate {
-    double priority, owed, share;
+    double turn, share;
     std::size_t entry;
   };
   std::vector<Candidate> queue;
   queue.reserve(entries_.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& entry = entries_[i];
-    const double share = entry.share[t];
-    double priority = 0;
+    const double share = entries_[i].share[t];
     if (share > 0) {
-      const double part = time_of_[t] > 0 ? entry.received[t] / time_of_[t] : 0;
-      priority = part > 0 ? share / part : share * 1e9;
+      queue.push_back({entries_[i].account[t] / share, share, i});
+    } else if (spare) {
+      queue.push_back({std::numeric_limits<double>::infinity(), 0, i});
     }
-    if (priority > 0 || spare) queue.push_back({priority, entry.owed[t], share, i});
   }
   std::sort(queue.begin(), queue.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tuple(-a.priority, -a.owed, -a.share, a.entry) <
-           std::tuple(-b.priority, -b.owed, -b.share, b.entry);
+    return std::tuple(a.turn, -a.share, a.entry) < std::tuple(b.turn, -b.share, b.entry);
   });
   const auto place_of = [&](JobId id) { return std::lower_bound(taken.begin(), taken.end(), id); };
   const auto is_taken = [&](JobId id) {
@@ -238,15 +236,14 @@ Json Rounds::save() const {
     return id ? Json(id->value()) : Json(nullptr);
   };
   const auto micros = [](Time t) { return t.time_since_epoch().count(); };
-  Json json = {
-      {"time_of", time_of_}, {"usable", usable_}, {"solved_for", solved_for_}, {"count", count_}};
+  Json json = {{"usable", usable_}, {"solved_for", solved_for_}, {"count", count_}};
   json["solved_at"] = solved_at_ ? Json(micros(*solved_at_)) : Json(nullptr);
   json["end"] = end_ ? Json(micros(*end_)) : Json(nullptr);
   json["known"] = Json::array();
   for (const JobId id : known_) json["known"].push_back(id.value());
   json["entries"] = Json::array();
   for (const auto& e : entries_)
-    json["entries"].push_back({e.job.value(), pair(e.beside), e.share, e.received, e.owed});
+    json["entries"].push_back({e.job.value(), pair(e.beside), e.share, e.account});
   json["running"] = Json::array();
   for (const auto& r : running_) {
     json["running"].push_back(
@@ -262,7 +259,6 @@ Result<Rounds> Rounds::load(const Json& json) {
     const auto pair = [](const Json& value) {
       return value.is_null() ? std::nullopt : std::optional(JobId(value.get<JobId::rep>()));
     };
-    rounds.time_of_ = json.at("time_of").get<std::vector<double>>();
     rounds.usable_ = json.at("usable").get<std::vector<int>>();
     rounds.solved_for_ = json.at("solved_for").get<std::vector<int>>();
     rounds.count_ = json.at("count").get<std::uint64_t>();
@@ -272,8 +268,7 @@ Result<Rounds> Rounds::load(const Json& json) {
     for (const auto& row : json.at("entries")) {
       rounds.entries_.push_back({JobId(row.at(0).get<JobId::rep>()), pair(row.at(1)),
                                  row.at(2).get<std::vector<double>>(),
-                                 row.at(3).get<std::vector<double>>(),
-                                 row.at(4).get<std::vector<double>>()});
+                                 row.at(3).get<std::vector<double>>()});
     }
     for (const auto& row : json.at("running")) {
       rounds.running_.push_back({JobId(row.at(0).get<JobId::rep>()), pair(row.at(1)),

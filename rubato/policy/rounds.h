@@ -2,17 +2,22 @@
 // that can say which share of time each job should have on each GPU type.
 //
 // Time goes in rounds. At the start of one, each GPU type in turn is filled with jobs (or pairs
-// that share GPUs) by priority = share / (part of the type's time received since the shares were
-// made); equal priorities go by the time still owed from before, then by share, then by id. What
-// does not fit is skipped; GPUs that nobody with a share wants go to the others, so that none idles
-// in vain. Who continues keeps its GPUs (diff sees to that); who may not be preempted goes on in
-// any case, before all others.
+// that share GPUs), those first whose time received on the type is the least part of their share;
+// equal ones go by share, then by id. What does not fit is skipped; GPUs that nobody with a share
+// wants go to the others, so that none idles in vain. Who continues keeps its GPUs (diff sees to
+// that); who may not be preempted goes on in any case, before all others.
 //
 // As in the published code: shares are made anew only when jobs came or went and `resolve` has
 // passed; who comes in between waits; each job starts with half a round on each type to its
 // account; GPUs of a job that ends stay idle until the round does; a round ends early when all its
-// jobs have. Not as there: a round is `length` sharp, where it ended with its last whole step; a
-// fault or a repair begins a new round, and so does an arrival when nothing runs.
+// jobs have. Not as there:
+// - Accounts outlive a solve. There all start from half a round again, and what is still owed only
+//   decides between equal priorities; a job whose share is less than half a round in the time
+//   between two solves then never has its turn (gavel.md has figures). Here what a job is ahead of
+//   or behind its share stays on its account, a round at most: GPUs that nobody else wanted, or a
+//   gang that fitted nowhere, are not held against anybody for long.
+// - A round is `length` sharp, where it ended with its last whole step.
+// - A fault or a repair begins a new round, and so does an arrival when nothing runs.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +65,8 @@ class Rounds {
   struct Entry {
     JobId job;
     std::optional<JobId> beside;
-    std::vector<double> share, received, owed;  // by type; seconds
+    std::vector<double> share;    // by type
+    std::vector<double> account;  // by type: seconds received; see above for how it starts
   };
   struct Running {
     JobId job;
@@ -89,9 +95,8 @@ class Rounds {
   }
   [[nodiscard]] Decision present(const Snapshot& snapshot, const Settings& settings) const;
 
-  std::vector<Entry> entries_;   // by job, then by partner, alone first
-  std::vector<double> time_of_;  // by type: seconds received by all
-  std::vector<JobId> known_;     // jobs at the last solve
+  std::vector<Entry> entries_;  // by job, then by partner, alone first
+  std::vector<JobId> known_;    // jobs at the last solve
   std::optional<Time> solved_at_;
   std::vector<int> solved_for_;   // GPUs by type
   std::vector<Running> running_;  // this round

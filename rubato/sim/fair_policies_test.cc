@@ -1,5 +1,5 @@
-// What Gandiva, Gandiva_fair and Themis promise, seen from outside: GPU-time by tickets, pairs that
-// are worth it, and the worst finish-time fairness on the public traces.
+// What Gandiva, Gandiva_fair, Themis and shares between users promise, seen from outside: GPU-time
+// by tickets, pairs that are worth it, and the worst finish-time fairness on the public traces.
 #include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -109,11 +109,15 @@ TEST_P(Tickets, GpuTimeOfUsersIsWithinFivePercentOfTheirTickets) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Tickets,
-                         ::testing::Values(std::pair("4x8", "gandiva-fair"),
-                                           std::pair("16x2", "gandiva-fair"),
-                                           std::pair("2x8:a,4x4:b", "gandiva-fair:trade=off"),
-                                           std::pair("4x8", "gandiva-fair:quantum=600")));
+INSTANTIATE_TEST_SUITE_P(
+    All, Tickets,
+    ::testing::Values(std::pair("4x8", "gandiva-fair"), std::pair("16x2", "gandiva-fair"),
+                      std::pair("2x8:a,4x4:b", "gandiva-fair:trade=off"),
+                      std::pair("4x8", "gandiva-fair:quantum=600"),
+                      std::pair("4x8", "gavel-hierarchical"),
+                      std::pair("4x8", "gavel-hierarchical:resolve=0"),
+                      std::pair("16x2", "gavel-hierarchical"),
+                      std::pair("2x8:a,4x4:b", "gavel-hierarchical:round=60,resolve=0")));
 
 // ---- pairs ----
 
