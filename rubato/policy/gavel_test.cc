@@ -411,6 +411,18 @@ TEST(Rounds, SmallSharesAreRealisedHoweverOftenSharesAreMade) {
   for (std::size_t i = 0; i < received.size(); ++i) EXPECT_NEAR(received[i], shares[i], 0.005) << i;
 }
 
+TEST(Rounds, EqualJobsDoNotAllHaveTheirTurnAtOnce) {
+  // A hundred jobs that have half of the GPU together have it all the time, not in waves.
+  std::vector<double> shares(101, 0.005);
+  shares[0] = 0.5;
+  OneGpu gpu;
+  for (int window = 0; window < 10; ++window) {
+    int others = 0;
+    for (int round = 0; round < 40; ++round) others += gpu.next_round(101, shares) != job_id(0);
+    EXPECT_NEAR(others, 20, 2) << window;
+  }
+}
+
 TEST(Rounds, NobodyPaysForMoreThanOneRoundOfGpusThatWereFree) {
   OneGpu gpu;
   for (int round = 0; round < 100; ++round) ASSERT_EQ(gpu.next_round(1, {0.1}), job_id(0));

@@ -1,6 +1,7 @@
 #include "rubato/policy/rounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <numeric>
@@ -33,6 +34,13 @@ bool runs_on(const Snapshot& snapshot, JobId id, std::optional<JobId> beside, Gp
   if (!beside) return job.speed->rate(shape) > 0;
   const JobView& other = *snapshot.jobs.find(*beside);
   return job.speed->beside(shape, *other.speed) > 0 && other.speed->beside(shape, *job.speed) > 0;
+}
+
+// Between 0 and 1, far apart for jobs that come one after another.
+double spread_of(JobId job) {
+  constexpr double kGoldenRatio = 0.6180339887498949;
+  const double turned = (static_cast<double>(job.value()) + 0.5) * kGoldenRatio;
+  return turned - std::floor(turned);
 }
 
 }  // namespace
@@ -112,8 +120,9 @@ void Rounds::make_shares(const Snapshot& snapshot, const Settings& settings, con
   entries_.reserve(shares.size());
   for (auto& share : shares) {
     CHECK(share.of_type.size() == types);
+    const double first = round * spread_of(share.job);
     entries_.push_back(
-        {share.job, share.beside, std::move(share.of_type), std::vector<double>(types, round / 2)});
+        {share.job, share.beside, std::move(share.of_type), std::vector<double>(types, first)});
   }
   std::sort(entries_.begin(), entries_.end(),
             [&](const Entry& a, const Entry& b) { return key(a) < key(b); });
@@ -122,7 +131,8 @@ void Rounds::make_shares(const Snapshot& snapshot, const Settings& settings, con
     while (old != before.end() && key(*old) < key(entry)) ++old;
     if (old == before.end() || key(*old) != key(entry)) continue;
     for (std::size_t t = 0; t < types; ++t) {
-      const double ahead = old->account[t] - round / 2 - old->share[t] * elapsed;
+      const double first = entry.account[t];
+      const double ahead = old->account[t] - first - old->share[t] * elapsed;
       entry.account[t] += std::clamp(ahead, -round, round);
     }
   }

@@ -8,10 +8,12 @@
 // that); who may not be preempted goes on in any case, before all others.
 //
 // As in the published code: shares are made anew only when jobs came or went and `resolve` has
-// passed; who comes in between waits; each job starts with half a round on each type to its
-// account; GPUs of a job that ends stay idle until the round does; a round ends early when all its
-// jobs have. Not as there:
-// - Accounts outlive a solve. There all start from half a round again, and what is still owed only
+// passed; who comes in between waits; GPUs of a job that ends stay idle until the round does; a
+// round ends early when all its jobs have. Not as there:
+// - A job starts with some part of a round on each type to its account, spread evenly by id, where
+//   all started with half of one: many equal jobs with small shares then all had their turn in the
+//   same rounds, and their user none for hours.
+// - Accounts outlive a solve. There all start again, and what is still owed only
 //   decides between equal priorities; a job whose share is less than half a round in the time
 //   between two solves then never has its turn (gavel.md has figures). Here what a job is ahead of
 //   or behind its share stays on its account, a round at most: GPUs that nobody else wanted, or a

@@ -117,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("4x8", "gavel-hierarchical"),
                       std::pair("4x8", "gavel-hierarchical:resolve=0"),
                       std::pair("16x2", "gavel-hierarchical"),
+                      std::pair("2x8:a,4x4:b", "gavel-hierarchical"),
                       std::pair("2x8:a,4x4:b", "gavel-hierarchical:round=60,resolve=0")));
 
 // ---- pairs ----
