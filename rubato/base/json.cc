@@ -1,6 +1,7 @@
 #include "rubato/base/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <set>
 #include <utility>
@@ -60,7 +61,117 @@ class Guard : public nlohmann::json_sax<Json> {
   std::string problem_;
 };
 
+// Appends to a text until something cannot be said.
+class Speller {
+ public:
+  explicit Speller(int depth) : deepest_(depth) {}
+
+  // False at the first problem.
+  bool spell(const Json& value, int depth) {
+    switch (value.type()) {
+      case Json::value_t::object:
+        return depth < deepest_ ? object(value, depth) : refuse_depth();
+      case Json::value_t::array:
+        return depth < deepest_ ? array(value, depth) : refuse_depth();
+      case Json::value_t::string:
+        return string(value.get_ref<const std::string&>());
+      case Json::value_t::number_float:
+        return number(value.get<double>());
+      case Json::value_t::binary:
+      case Json::value_t::discarded:
+        problem_ = "a value that JSON does not know";
+        return false;
+      default:
+        text_ += value.dump();
+        return true;
+    }
+  }
+
+  [[nodiscard]] std::string& text() { return text_; }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  bool refuse_depth() {
+    problem_ = fmt::format("nested deeper than {} levels", deepest_);
+    return false;
+  }
+
+  bool object(const Json& value, int depth) {
+    std::vector<std::pair<const std::string*, const Json*>> fields;
+    fields.reserve(value.size());
+    for (auto at = value.begin(); at != value.end(); ++at)
+      fields.emplace_back(&at.key(), &at.value());
+    std::sort(fields.begin(), fields.end(),
+              [](const auto& a, const auto& b) { return *a.first < *b.first; });
+    text_ += '{';
+    bool first = true;
+    for (const auto& [key, field] : fields) {
+      if (!std::exchange(first, false)) text_ += ',';
+      if (!string(*key)) return false;
+      text_ += ':';
+      if (!spell(*field, depth + 1)) return false;
+    }
+    text_ += '}';
+    return true;
+  }
+
+  bool array(const Json& value, int depth) {
+    text_ += '[';
+    bool first = true;
+    for (const Json& element : value) {
+      if (!std::exchange(first, false)) text_ += ',';
+      if (!spell(element, depth + 1)) return false;
+    }
+    text_ += ']';
+    return true;
+  }
+
+  bool number(double value) {
+    if (!std::isfinite(value)) {
+      problem_ = fmt::format("{} is no number that JSON knows", value);
+      return false;
+    }
+    std::string digits = shortest(value);
+    // Without a point it would read back as an integer, and -0 as 0.
+    if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
+    text_ += digits;
+    return true;
+  }
+
+  bool string(const std::string& value) {
+    const bool plain = std::all_of(value.begin(), value.end(), [](unsigned char c) {
+      return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
+    });
+    if (plain) {
+      text_ += '"';
+      text_ += value;
+      text_ += '"';
+      return true;
+    }
+    try {
+      text_ += Json(value).dump();
+      return true;
+    } catch (const Json::exception&) {
+      problem_ = fmt::format("{} is not UTF-8", rubato::quoted(value));
+      return false;
+    }
+  }
+
+  int deepest_;
+  std::string text_;
+  std::string problem_;
+};
+
 }  // namespace
+
+Result<std::string> canonical_json(const Json& value, JsonLimits limits) {
+  Speller speller(limits.depth);
+  if (!speller.spell(value, 0)) return Error{speller.problem()};
+  if (speller.text().size() > limits.bytes) {
+    return Error{fmt::format("larger than the {} bytes allowed for JSON", limits.bytes)};
+  }
+  return std::move(speller.text());
+}
 
 Result<Json> parse_json(std::string_view text, const std::string& source, JsonLimits limits) {
   if (text.size() > limits.bytes) {

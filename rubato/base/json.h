@@ -22,4 +22,9 @@ struct JsonLimits {
 [[nodiscard]] Result<Json> parse_json(std::string_view text, const std::string& source,
                                       JsonLimits limits = {});
 
+// The one spelling of a value: keys sorted by their bytes, no spaces, and of all spellings of a
+// double the shortest that reads back to the bit. Refuses what JSON cannot say (numbers that are
+// not finite, text that is not UTF-8) and what the guard would not let back in.
+[[nodiscard]] Result<std::string> canonical_json(const Json& value, JsonLimits limits = {});
+
 }  // namespace rubato

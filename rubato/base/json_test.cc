@@ -1,8 +1,13 @@
 #include "rubato/base/json.h"
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <gtest/gtest.h>
 #include <string>
 #include <string_view>
+
+#include "rubato/base/random.h"
 
 namespace rubato {
 namespace {
@@ -64,6 +69,46 @@ TEST(Json, AnErrorIsOneReadableLineWhateverTheKey) {
 TEST(Json, RefusesMoreBytesThanAllowed) {
   EXPECT_TRUE(parse_json("[1,2]", "x", {.bytes = 5}).ok());
   EXPECT_EQ(problem("[1,2] ", {.bytes = 5}), "in.json: larger than the 5 bytes allowed for JSON");
+}
+
+std::string canonical(const Json& value) {
+  const auto text = canonical_json(value);
+  return text ? *text : "refused: " + text.error().message;
+}
+
+TEST(CanonicalJson, HasOneSpellingForEachValue) {
+  EXPECT_EQ(canonical(Json::parse(R"( {"b": [1, 2.50, -0.0, true, null], "a": {"d":1,"c":"x"}} )")),
+            R"({"a":{"c":"x","d":1},"b":[1,2.5,-0.0,true,null]})");
+  EXPECT_EQ(canonical(Json("q\"\\\n\x01\xc3\xa4")), "\"q\\\"\\\\\\n\\u0001\xc3\xa4\"");
+  EXPECT_EQ(canonical(18446744073709551615ULL), "18446744073709551615");
+  EXPECT_EQ(canonical(1e300), "1e+300");
+  EXPECT_EQ(canonical(3.0), "3.0") << "a double stays one";
+  EXPECT_EQ(canonical(Json::array()), "[]");
+  EXPECT_EQ(canonical(Json::object()), "{}");
+}
+
+TEST(CanonicalJson, DoublesReadBackToTheBit) {
+  Random random(1);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto value = std::bit_cast<double>(random.next());
+    if (!std::isfinite(value)) continue;
+    const auto again = parse_json(canonical(value), "x");
+    ASSERT_TRUE(again.ok() && again->is_number_float());
+    ASSERT_EQ(std::bit_cast<std::uint64_t>(again->get<double>()),
+              std::bit_cast<std::uint64_t>(value));
+  }
+}
+
+TEST(CanonicalJson, RefusesWhatCouldNotBeReadBack) {
+  EXPECT_EQ(canonical(Json{{"a", std::nan("")}}), "refused: nan is no number that JSON knows");
+  EXPECT_EQ(canonical(Json{-INFINITY}), "refused: -inf is no number that JSON knows");
+  EXPECT_EQ(canonical("\xff"), "refused: \"\\xff\" is not UTF-8");
+  EXPECT_EQ(canonical(Json{{"\xc3", 1}}), "refused: \"\\xc3\" is not UTF-8");
+  Json deep = Json::array();
+  for (int i = 1; i < 64; ++i) deep = Json::array({deep});
+  EXPECT_TRUE(canonical_json(deep).ok());
+  EXPECT_EQ(canonical(Json::array({deep})), "refused: nested deeper than 64 levels");
+  EXPECT_FALSE(canonical_json(Json("12345"), {.bytes = 6}).ok());
 }
 
 }  // namespace
