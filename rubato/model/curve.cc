@@ -29,6 +29,14 @@ WorkRate CurveSpeed::rate(const Shape& shape) const {
   return best / (1 + network_ * (1 - static_cast<double>(shape.least_nodes) / shape.nodes));
 }
 
+std::vector<CurvePoint> CurveSpeed::points() const {
+  std::vector<CurvePoint> points;
+  points.reserve(measured_.size());
+  for (const int gpus : measured_)
+    points.push_back({gpus, rate_by_gpus_[static_cast<std::size_t>(gpus)]});
+  return points;
+}
+
 PowerSpeed::PowerSpeed(double q, int most, WorkRate one) : q_(q), most_(most), one_(one) {
   CHECK(q > 0 && q <= 1 && most >= 1 && one > 0);
   for (int k = 1; k <= most / 2; k *= 2) measured_.push_back(k);

@@ -34,6 +34,9 @@ class CurveSpeed final : public SpeedModel {
   [[nodiscard]] WorkRate rate(const Shape& shape) const override;
   [[nodiscard]] std::span<const int> measured() const override { return measured_; }
 
+  [[nodiscard]] std::vector<CurvePoint> points() const;
+  [[nodiscard]] double network() const { return network_; }
+
  private:
   std::vector<WorkRate> rate_by_gpus_;  // every count up to the last, so that rate() is a look-up
   std::vector<int> measured_;
@@ -48,6 +51,10 @@ class PowerSpeed final : public SpeedModel {
 
   [[nodiscard]] WorkRate rate(const Shape& shape) const override;
   [[nodiscard]] std::span<const int> measured() const override { return measured_; }
+
+  [[nodiscard]] double q() const { return q_; }
+  [[nodiscard]] int most() const { return most_; }
+  [[nodiscard]] WorkRate one() const { return one_; }
 
  private:
   double q_;

@@ -48,6 +48,23 @@ std::vector<int> ThroughputTable::counts(std::size_t row) const {
   return {counts.begin(), counts.end()};
 }
 
+std::vector<ThroughputTable::Measured> ThroughputTable::all_alone() const {
+  std::vector<Measured> all;
+  for (std::size_t at = 0; at < alone_.size(); ++at) {
+    const GpuType type(static_cast<GpuType::rep>(at % types_));
+    for (const auto& [gpus, rate] : alone_[at]) all.push_back({at / types_, 0, type, gpus, rate});
+  }
+  return all;
+}
+
+std::vector<ThroughputTable::Measured> ThroughputTable::all_beside() const {
+  std::vector<Measured> all;
+  all.reserve(beside_.size());
+  for (const auto& [pair, rate] : beside_)
+    all.push_back({pair.row, pair.other, pair.type, pair.gpus, rate});
+  return all;
+}
+
 WorkRate TypedSpeed::beside(const Shape& shape, const SpeedModel& other) const {
   const auto* partner = dynamic_cast<const TypedSpeed*>(&other);
   if (partner == nullptr || partner->table_ != table_) return 0;

@@ -27,6 +27,19 @@ class ThroughputTable {
   [[nodiscard]] WorkRate alone(std::size_t row, GpuType type, int gpus) const;
   [[nodiscard]] WorkRate beside(std::size_t row, std::size_t other, GpuType type, int gpus) const;
 
+  // All that was set, in order of row, other, type and count; `other` is for pairs alone.
+  struct Measured {
+    std::size_t row = 0;
+    std::size_t other = 0;
+    GpuType type;
+    int gpus = 0;
+    WorkRate rate = 0;
+  };
+  [[nodiscard]] std::vector<Measured> all_alone() const;
+  [[nodiscard]] std::vector<Measured> all_beside() const;
+  [[nodiscard]] std::size_t rows() const { return types_ == 0 ? 0 : alone_.size() / types_; }
+  [[nodiscard]] std::size_t types() const { return types_; }
+
   // Counts at which the row runs on some type, ascending.
   [[nodiscard]] std::vector<int> counts(std::size_t row) const;
 
@@ -56,6 +69,9 @@ class TypedSpeed final : public SpeedModel {
   }
   [[nodiscard]] WorkRate beside(const Shape& shape, const SpeedModel& other) const override;
   [[nodiscard]] std::span<const int> measured() const override { return measured_; }
+
+  [[nodiscard]] const std::shared_ptr<const ThroughputTable>& table() const { return table_; }
+  [[nodiscard]] std::size_t row() const { return row_; }
 
  private:
   std::shared_ptr<const ThroughputTable> table_;

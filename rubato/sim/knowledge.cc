@@ -4,9 +4,9 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "rubato/base/check.h"
 #include "rubato/base/random.h"
 #include "rubato/base/text.h"
+#include "rubato/model/measured_speed.h"
 
 namespace rubato {
 namespace {
@@ -19,26 +19,6 @@ Result<Knowing> parse_knowing(std::string_view name) {
   if (name == "oracle") return Knowing::oracle;
   if (name == "measured") return Knowing::measured;
   return Error{fmt::format("unknown knowledge {}: use oracle or measured", quoted(name))};
-}
-
-MeasuredSpeed::MeasuredSpeed(const std::map<int, WorkRate>& rates, int most) : most_(most) {
-  CHECK(!rates.empty());
-  for (const auto& [gpus, rate] : rates) {
-    counts_.push_back(gpus);
-    rates_.push_back(rate);
-  }
-}
-
-WorkRate MeasuredSpeed::rate(const Shape& shape) const {
-  if (shape.gpus < 1 || shape.gpus > most_) return 0;
-  const auto above = std::lower_bound(counts_.begin(), counts_.end(), shape.gpus);
-  const auto at = static_cast<std::size_t>(above - counts_.begin());
-  const double gpus = shape.gpus;
-  if (above == counts_.end()) return rates_.back() * gpus / counts_.back();
-  if (*above == shape.gpus) return rates_[at];
-  const int low = at == 0 ? 0 : counts_[at - 1];
-  const WorkRate low_rate = at == 0 ? 0 : rates_[at - 1];
-  return low_rate + (rates_[at] - low_rate) * (gpus - low) / (counts_[at] - low);
 }
 
 Knowledge::Knowledge(const Workload& workload, const KnowledgeOptions& options, bool losses)

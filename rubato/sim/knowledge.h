@@ -82,19 +82,4 @@ class Knowledge {
   IndexedHeap<Time> reports_;  // by job
 };
 
-// The estimate made of some known counts: interpolated, and perfect scaling beyond them.
-class MeasuredSpeed final : public SpeedModel {
- public:
-  // At least one rate above 0; `most` is the largest count the job can use.
-  MeasuredSpeed(const std::map<int, WorkRate>& rates, int most);
-
-  [[nodiscard]] WorkRate rate(const Shape& shape) const override;
-  [[nodiscard]] std::span<const int> measured() const override { return counts_; }
-
- private:
-  std::vector<int> counts_;
-  std::vector<WorkRate> rates_;
-  int most_;
-};
-
 }  // namespace rubato
