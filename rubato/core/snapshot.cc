@@ -31,6 +31,11 @@ void JobTable::erase(JobId id) {
   if (rows_.size() >= 32 && size_ * 2 < rows_.size()) squeeze();
 }
 
+void JobTable::use_up_to(JobId next) {
+  CHECK(next.index() >= row_of_.size());
+  row_of_.resize(next.index(), kGone);
+}
+
 void JobTable::squeeze() {
   std::size_t to = 0;
   for (std::size_t from = 0; from < rows_.size(); ++from) {

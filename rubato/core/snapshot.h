@@ -66,6 +66,10 @@ class JobTable {
   JobView& insert(JobView view);
   void erase(JobId id);
 
+  // Ids below it have been used; they are never used again, whatever was erased.
+  [[nodiscard]] JobId next_id() const { return JobId(static_cast<JobId::rep>(row_of_.size())); }
+  void use_up_to(JobId next);
+
  private:
   static constexpr std::uint32_t kGone = static_cast<std::uint32_t>(-1);
 

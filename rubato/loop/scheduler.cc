@@ -32,12 +32,17 @@ Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval)
   state_.snapshot.jobs_move = in_blocks(placement);
 }
 
+Scheduler::Scheduler(State state, Placement placement)
+    : state_(std::move(state)), differ_(placement, state_.snapshot.cluster) {
+  state_.snapshot.jobs_move = in_blocks(placement);
+}
+
 const Snapshot& Scheduler::ask(Time now) {
   CHECK(now >= state_.snapshot.now);
   state_.snapshot.now = now;  // a decision may come later than the last event
-  asked_at_ = now;
+  state_.asked_at = now;
   state_.decision_due = false;
-  told_ = state_.snapshot.changed.size();
+  state_.told = state_.snapshot.changed.size();
   return state_.snapshot;
 }
 
@@ -66,8 +71,8 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
 void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   auto& jobs = state_.snapshot.jobs;
   auto& changed = state_.snapshot.changed;
-  changed.erase(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(told_));
-  told_ = 0;
+  changed.erase(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(state_.told));
+  state_.told = 0;
   state_.snapshot.changed_since = decision.as_of;
   if (decision.as_of.next() != state_.snapshot.as_of) {  // the world has moved on meanwhile
     settle_guests_of_the_gone(decision);
@@ -77,7 +82,7 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
       return jobs.find(p.job) == nullptr || p.finish < state_.snapshot.now;
     });
   }
-  if (decision.again_at && *decision.again_at > asked_at_ &&
+  if (decision.again_at && *decision.again_at > state_.asked_at &&
       *decision.again_at <= state_.snapshot.now) {  // it came while the policy was thinking
     decision.again_at.reset();
     state_.decision_due = true;
@@ -86,6 +91,10 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   auto changes = retarget(decision);
   if (!changes) {
     reaction.refused = changes.error().message;
+    // Its policy takes them for gone and would never look at them again.
+    for (const Reject& reject : decision.reject) {
+      if (jobs.find(reject.job) != nullptr) changed.push_back(reject.job);
+    }
     return;
   }
   state_.again_at = decision.again_at;

@@ -32,6 +32,8 @@ class Scheduler {
  public:
   // With an interval, its driver asks for decisions at kStart + k x interval only.
   Scheduler(Cluster cluster, Placement placement, Duration interval = Duration(0));
+  // Goes on from a state that was kept.
+  Scheduler(State state, Placement placement);
 
   [[nodiscard]] const State& state() const { return state_; }
   [[nodiscard]] const Snapshot& snapshot() const { return state_.snapshot; }
@@ -58,8 +60,6 @@ class Scheduler {
   void keep_unpreemptible(Decision& decision);
 
   State state_;
-  Time asked_at_ = kStart;
-  std::size_t told_ = 0;  // how many of snapshot.changed the policy now deciding has been told
   Marks named_;
   Validator validator_;
   Differ differ_;

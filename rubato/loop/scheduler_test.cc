@@ -314,6 +314,22 @@ TEST(Scheduler, AnUnpreemptibleJobThatOnlyWaitsMayBeLeftOut) {
   EXPECT_EQ(loop.released(3, 0, gpus_on({{0, 0b11}}), true), Lines{"start 0 gen 3 on 0:11"});
 }
 
+TEST(Scheduler, ARejectionThatWasNotCarriedOutIsToldAgain) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, rigid_spec(2)));
+  loop.on(0, submitted(1, rigid_spec(2)));
+  Decision decision;
+  decision.as_of = loop.scheduler.ask(time_at(0)).as_of;
+  decision.run = {grant_count(0, 2)};
+  decision.reject = {{job_id(1), "", std::nullopt}};
+  loop.on(1, NodeChanged{node_id(0), NodeState::down});
+  loop.on(2, Decided{decision});
+  EXPECT_NE(loop.reaction.refused, "") << "no GPUs any more";
+  EXPECT_FALSE(loop.gone(1));
+  EXPECT_EQ(loop.scheduler.snapshot().changed, std::vector<JobId>{job_id(1)})
+      << "or the policy would take it for gone";
+}
+
 TEST(Scheduler, ARefusedDecisionChangesNothingAndSaysWhy) {
   Loop loop("1x4");
   loop.on(0, submitted(0, rigid_spec(2)));

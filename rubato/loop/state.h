@@ -25,6 +25,8 @@ struct State {
   std::vector<std::vector<JobId>> waiting_on;
   std::optional<Time> again_at;  // when the policy wants to be asked again at the latest
   bool decision_due = false;     // something a policy should look at has happened
+  Time asked_at = kStart;        // the last time a policy was asked
+  std::size_t told = 0;  // how many of snapshot.changed the policy now deciding has been told
 };
 
 // Folds one event. Events of an older generation change nothing, but for Finished, which is final.

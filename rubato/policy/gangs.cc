@@ -1,6 +1,7 @@
 #include "rubato/policy/gangs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 
@@ -104,8 +105,9 @@ void GangQueue::move_waiting(JobId job, Rank rank) {
 
 Json GangQueue::save() const {
   const auto row = [](const Gang& gang) {
-    return Json::array(
-        {gang.job.value(), gang.gpus, gang.rank.level, gang.rank.key, gang.rank.stamp});
+    // JSON has no infinity: a job without a deadline is saved as null.
+    const Json key = std::isinf(gang.rank.key) ? Json(nullptr) : Json(gang.rank.key);
+    return Json::array({gang.job.value(), gang.gpus, gang.rank.level, key, gang.rank.stamp});
   };
   Json json = {{"last_stamp", last_stamp_}, {"first_stamp", first_stamp_}};
   json["running"] = Json::array();
@@ -123,7 +125,6 @@ Result<GangQueue> GangQueue::load(const Json& json) {
     queue.last_stamp_ = json.at("last_stamp").get<std::int64_t>();
     queue.first_stamp_ = json.at("first_stamp").get<std::int64_t>();
     const auto gang = [](const Json& row) {
-      // JSON has no infinity: a job without a deadline is saved as null.
       const double key =
           row.at(3).is_null() ? std::numeric_limits<double>::infinity() : row.at(3).get<double>();
       return Gang{{row.at(2).get<int>(), key, row.at(4).get<std::int64_t>()},
