@@ -80,7 +80,8 @@ std::string to_text(const Order& order) {
                      return fmt::format("start {} rank {}/{} round {}", start.uid, start.rank,
                                         start.world, start.round);
                    }
-                   return fmt::format("start {}{}", start.uid, start.founder ? " founder" : "");
+                   return fmt::format("start {}{}{}{}", start.uid, start.founder ? " founder" : "",
+                                      start.slot.empty() ? "" : " at ", start.slot);
                  },
                  [](const SignalWorker& signal) {
                    return fmt::format("signal {} {}", signal.uid, signal.signal);
@@ -117,7 +118,7 @@ void LaunchState::start_now(Time now, Uid uid, Worker& worker) {
   worker.started = true;
   worker.since = now;
   ++counts_.starts;
-  order(StartWorker{uid, worker.founder, worker.rank, world_, round_});
+  order(StartWorker{uid, worker.founder, worker.slot, worker.rank, world_, round_});
 }
 
 void LaunchState::forget_unstarted() {
@@ -202,12 +203,17 @@ void LaunchState::pass(Time now) {
   on_pass(now);
 }
 
-Result<void> LaunchState::resize(Time now, int workers) {
+Result<void> LaunchState::check_limits(int workers) const {
   if (workers < limits_.least || workers > limits_.most) {
     return Error{fmt::format("{} workers are outside {}:{}, the limits this run was started with",
                              workers, limits_.least, limits_.most)};
   }
   if (ending_ || outcome_) return Error{"the run is ending"};
+  return {};
+}
+
+Result<void> LaunchState::resize(Time now, int workers) {
+  if (auto within = check_limits(workers); !within) return within;
   if (workers == wanted_) return {};
   wanted_ = workers;
   ++counts_.resizes;
@@ -241,14 +247,17 @@ void LiveRun::begin_round(Time now) {
   plan_.workers.clear();
   ++plan_.number;
   if (++round_ > 1) ++counts_.fresh_starts;
-  for (int i = 0; i < wanted_; ++i) add_worker(now, i == 0);
+  for (int i = 0; i < wanted_; ++i) {
+    add_worker(now, i == 0, slots_.empty() ? Slot() : slots_[static_cast<std::size_t>(i)]);
+  }
 }
 
-void LiveRun::add_worker(Time now, bool founder) {
+void LiveRun::add_worker(Time now, bool founder, const Slot& slot) {
   const Uid uid = next_uid_++;
   plan_.workers.push_back(uid);
   Worker worker;
   worker.founder = founder;
+  worker.slot = slot;
   start(now, uid, std::move(worker), patience());
 }
 
@@ -332,8 +341,9 @@ void LiveRun::heard_members(const Json& content) {
 void LiveRun::replace_straggler(Time now, Uid uid) {
   if (ending_ || finishing_ || starting_over_ || !planned(uid)) return;
   ++counts_.resizes;
+  const Slot slot = slot_of(uid);
   drop(uid);
-  add_worker(now, false);
+  add_worker(now, false, slot);
   tell(fmt::format("worker {} is slow; worker {} replaces it", uid, plan_.workers.back()));
   publish();
 }
@@ -341,8 +351,48 @@ void LiveRun::replace_straggler(Time now, Uid uid) {
 void LiveRun::on_resize(Time now) {
   if (starting_over_) return;  // the next round takes the new number
   while (static_cast<int>(plan_.workers.size()) > wanted_) drop(plan_.workers.back());
-  while (static_cast<int>(plan_.workers.size()) < wanted_) add_worker(now, false);
+  while (static_cast<int>(plan_.workers.size()) < wanted_) add_worker(now, false, Slot());
   publish();
+}
+
+Result<void> LiveRun::place(Time now, const std::vector<Slot>& slots) {
+  const int workers = static_cast<int>(slots.size());
+  if (std::set<Slot>(slots.begin(), slots.end()).size() != slots.size()) {
+    return Error{"a slot is named twice"};
+  }
+  if (auto within = check_limits(workers); !within) return within;
+  if (slots == slots_) return {};
+  const bool begun = round_ > 0;
+  slots_ = slots;
+  wanted_ = workers;
+  if (!begun) return {};
+  ++counts_.resizes;
+  if (!starting_over_) fill_slots(now);  // the next round takes the new ones
+  return {};
+}
+
+void LiveRun::fill_slots(Time now) {
+  std::set<Slot> missing(slots_.begin(), slots_.end());
+  for (const Uid uid : std::vector<Uid>(plan_.workers)) {
+    if (missing.erase(slot_of(uid)) == 0) drop(uid);
+  }
+  for (const Slot& slot : slots_) {
+    if (missing.contains(slot)) add_worker(now, false, slot);
+  }
+  publish();
+}
+
+Slot LiveRun::slot_of(Uid uid) const {
+  const auto found = workers_.find(uid);
+  return found == workers_.end() ? Slot() : found->second.slot;
+}
+
+std::set<Slot> LiveRun::slots_in_use() const {
+  std::set<Slot> slots;
+  for (const auto& [uid, worker] : workers_) {
+    if (worker.started) slots.insert(worker.slot);
+  }
+  return slots;
 }
 
 void LiveRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
@@ -417,7 +467,7 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
   } else if (!state_may_live()) {
     tell(what);  // give_up_if_lost starts everything again
   } else {
-    add_worker(now, false);
+    add_worker(now, false, worker.slot);
     tell(fmt::format("{}; worker {} replaces it", what, plan_.workers.back()));
     publish();
   }

@@ -34,9 +34,14 @@ struct LaunchLimits {
   bool replace_stragglers = false;
 };
 
+// A place for one worker, as who manages the run calls it: "1.3", the fourth GPU of the second
+// node.
+using Slot = std::string;
+
 struct StartWorker {
   Uid uid = 0;
   bool founder = false;
+  Slot slot;  // of a managed run
   // Of a RestartRun: its place in this round of starts.
   int rank = 0;
   int world = 0;
@@ -104,6 +109,7 @@ class LaunchState {
     bool started = false;  // false: its start is put off to `since`
     Time since;
     bool founder = false;
+    Slot slot;
     int rank = 0;
     bool said_hello = false;
     bool stranded = false;
@@ -126,6 +132,7 @@ class LaunchState {
   // Asks everybody to end. Answers the strongest signal used, 0 for a message.
   virtual int ask_to_end() = 0;
 
+  [[nodiscard]] Result<void> check_limits(int workers) const;
   void order(Order order) { orders_.push_back(std::move(order)); }
   void tell(std::string text) { order(Tell{std::move(text)}); }
   void start(Time now, Uid uid, Worker worker, Duration delay);
@@ -172,6 +179,12 @@ class LiveRun : public LaunchState {
   void heard(Time now, Uid uid, const wire::FromWorker& message) override;
   [[nodiscard]] const wire::Plan& plan() const { return plan_; }
 
+  // Of a managed run, also before begin(): exactly one worker in each of these, whoever is in
+  // another leaves. Within the limits, and each named once.
+  [[nodiscard]] Result<void> place(Time now, const std::vector<Slot>& slots);
+  // Where processes are that have not ended yet.
+  [[nodiscard]] std::set<Slot> slots_in_use() const;
+
  private:
   void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
   void on_resize(Time now) override;
@@ -180,7 +193,9 @@ class LiveRun : public LaunchState {
 
   void heard_notice(Time now, Uid uid, const wire::Notice& notice);
   void begin_round(Time now);
-  void add_worker(Time now, bool founder);
+  void add_worker(Time now, bool founder, const Slot& slot);
+  void fill_slots(Time now);
+  [[nodiscard]] Slot slot_of(Uid uid) const;
   void drop(Uid uid);
   void publish();
   void refused(Time now, Uid uid, const Worker& worker);
@@ -194,7 +209,8 @@ class LiveRun : public LaunchState {
   [[nodiscard]] bool planned(Uid uid) const;
 
   wire::Plan plan_;
-  std::set<Uid> members_;  // by the newest notice
+  std::vector<Slot> slots_;  // of a managed run: those it should have; empty: any
+  std::set<Uid> members_;    // by the newest notice
   std::vector<std::int64_t> members_age_;
   bool finishing_ = false;  // a worker has finished the job
   bool anybody_spoke_ = false;

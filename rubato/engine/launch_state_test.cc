@@ -55,6 +55,11 @@ class Story {
     } else if (verb == "resize") {
       const auto done = state_->resize(now_, number(1));
       if (!done) error = done.error().message;
+    } else if (verb == "place") {
+      std::vector<Slot> slots;
+      for (std::size_t i = 1; i < words.size(); ++i) slots.emplace_back(words[i]);
+      const auto done = dynamic_cast<LiveRun&>(*state_).place(now_, slots);
+      if (!done) error = done.error().message;
     } else if (verb == "notice") {
       const auto brace = input.find('{');
       const Json content =
@@ -166,6 +171,23 @@ TEST(LiveRun, ASupersededJoinerIsKilledAtOnceIfItIsStillLoadingElseAfterTheGrace
                 {"after 11", "signal 2 9"},
                 {"killed 2 9", ""}});
   story.expect_counts(0, 2);
+}
+
+TEST(LiveRun, AManagedRunHasItsWorkersWhereItIsTold) {
+  Story story = live(limits(1, 4, 1));
+  auto& run = dynamic_cast<LiveRun&>(story.state());
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {"place 0.1 0.1", "error: a slot is named twice"},
+                {"place 0.1 0.2 1.0",
+                 "start 2 at 0.1; start 3 at 0.2; start 4 at 1.0; plan 2 (2 3 4) to 1"}});
+  EXPECT_EQ(run.slots_in_use(), (std::set<Slot>{"", "0.1", "0.2", "1.0"}));
+  story.expect({{"hello 2", "welcome (2 3 4) peers (1) to 2"},
+                {"exit 1 3", ""},
+                {"killed 2 9", "start 5 at 0.1"},
+                {"place 0.2 1.3", "signal 5 9; signal 4 9; start 6 at 1.3"}});
+  EXPECT_EQ(run.slots_in_use(), (std::set<Slot>{"0.1", "0.2", "1.0", "1.3"}));
+  story.expect({{"killed 4 9", ""}, {"killed 5 9", ""}});
+  EXPECT_EQ(run.slots_in_use(), (std::set<Slot>{"0.2", "1.3"}));
 }
 
 TEST(LiveRun, ReplacesTheDeadUpToTheLimit) {
