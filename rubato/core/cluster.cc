@@ -82,6 +82,7 @@ std::uint64_t Node::usable() const {
 void Cluster::set_state(NodeId id, NodeState state) {
   Node& node = nodes_[id.index()];
   usable_[node.type.index()] -= std::popcount(node.usable());
+  unknown_ += (state == NodeState::unknown ? 1 : 0) - (node.state == NodeState::unknown ? 1 : 0);
   node.state = state;
   usable_[node.type.index()] += std::popcount(node.usable());
 }

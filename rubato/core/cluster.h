@@ -56,6 +56,9 @@ class Cluster {
   // GPUs on the largest node of a type.
   [[nodiscard]] int node_size(GpuType type) const { return node_size_[type.index()]; }
 
+  // Nodes in the state unknown.
+  [[nodiscard]] int unknown() const { return unknown_; }
+
   void set_state(NodeId id, NodeState state);
   // Takes GPUs of a node out of those that are usable; they stay installed.
   void reserve(NodeId id, std::uint64_t gpus);
@@ -65,6 +68,7 @@ class Cluster {
   std::vector<Node> nodes_;
   std::vector<std::string> type_names_;
   std::vector<int> usable_, installed_, node_size_;
+  int unknown_ = 0;
 };
 
 // "16x8", "16x8:v100,8x4:k80": nodes x GPUs per node, with a type name. Unnamed types are "gpu".

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
+#include "rubato/core/change.h"
 #include "rubato/core/decision.h"
 #include "rubato/core/ids.h"
 #include "rubato/core/job.h"
@@ -53,11 +55,28 @@ struct Estimated {
 };
 // The time a policy asked for (Decision::again_at) has come.
 struct Wake {};
+// Its owner wants it no more. It leaves at once, or when it has let go of its GPUs.
+struct Cancelled {
+  JobId job;
+};
+// Its owner wants it to wait, or to wait no longer.
+struct Held {
+  JobId job;
+  bool on = true;
+};
+// Its owner has changed how many GPUs it may have.
+struct Limited {
+  JobId job;
+  GpuLimits limits;
+};
+// With what became of it, it is the past that is told again: nothing is checked, and no placement
+// is asked where the GPUs are.
 struct Decided {
   Decision decision;
+  std::optional<Carried> carried = std::nullopt;
 };
 
 using Event = std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Estimated,
-                           Wake, Decided>;
+                           Wake, Cancelled, Held, Limited, Decided>;
 
 }  // namespace rubato

@@ -84,7 +84,11 @@ struct JobView {
   int restarts = 0;                 // starts after the first
   std::optional<Batch> batch;       // as last granted; nullopt = its owner's
   std::optional<Batch> batch_told;  // the one in its last command
+  bool on_hold = false;             // by its owner: it gets no GPUs
+  bool leaving = false;             // cancelled: it is gone when it has let go of its GPUs
 
+  // Its owner's wish, which no policy is asked about.
+  [[nodiscard]] bool stays_away() const { return on_hold || leaving; }
   [[nodiscard]] bool has_run() const { return first_start.has_value(); }
   // It may not be preempted and has begun: it keeps its GPUs until it ends or a fault takes them.
   [[nodiscard]] bool stays() const {

@@ -1,5 +1,6 @@
 #include "rubato/core/snapshot.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rubato {
@@ -7,7 +8,18 @@ namespace {
 
 bool must_stay(const JobView& job) { return job.spec != nullptr && !job.spec->preemptible; }
 
+bool on_unknown_node(const Allocation& gpus, const Cluster& cluster) {
+  return std::any_of(gpus.slices().begin(), gpus.slices().end(), [&](const Slice& slice) {
+    return cluster.node(slice.node).state == NodeState::unknown;
+  });
+}
+
 }  // namespace
+
+bool out_of_reach(const JobView& job, const Cluster& cluster) {
+  return cluster.unknown() > 0 && !job.target.empty() &&
+         (on_unknown_node(job.held, cluster) || on_unknown_node(job.target, cluster));
+}
 
 JobView& JobTable::insert(JobView view) {
   CHECK(view.id.index() >= row_of_.size());

@@ -82,6 +82,10 @@ class JobTable {
   std::size_t unpreemptible_ = 0;
 };
 
+// It has GPUs on a node of which nothing is known: whether it still uses them cannot be found out,
+// so it keeps them.
+[[nodiscard]] bool out_of_reach(const JobView& job, const Cluster& cluster);
+
 struct Snapshot {
   Time now = kStart;
   Sequence as_of;
@@ -92,6 +96,8 @@ struct Snapshot {
   Duration interval{0};
   // The placement moves jobs to make room for others, each time at the cost of a restart.
   bool jobs_move = false;
+  // Jobs with stays_away().
+  std::size_t away = 0;
 
   // Jobs that arrived, ended, failed or were re-estimated after `changed_since`. A policy that saw
   // the snapshot as_of changed_since may update its indexes by these alone; any other must rebuild.

@@ -60,15 +60,21 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
   }
   fold(state_, now, event);
   if (auto* decided = std::get_if<Decided>(&event)) {
-    carry_out(std::move(decided->decision), reaction);
+    carry_out(std::move(*decided), reaction);
   } else if (auto* given_up = std::get_if<Released>(&event)) {
     if (JobView* job = jobs.find(given_up->job)) issue(*job, reaction);
     if (!given_up->stopped) released = std::move(given_up->gpus);
+  } else if (auto* cancelled = std::get_if<Cancelled>(&event)) {
+    if (JobView* job = jobs.find(cancelled->job)) issue(*job, reaction);
+  } else if (auto* held = std::get_if<Held>(&event)) {
+    if (JobView* job = jobs.find(held->job)) issue(*job, reaction);
   }
   issue_waiting(released, reaction);
 }
 
-void Scheduler::carry_out(Decision decision, Reaction& reaction) {
+void Scheduler::carry_out(Decided decided, Reaction& reaction) {
+  Decision& decision = decided.decision;
+  std::optional<Carried>& past = decided.carried;
   auto& jobs = state_.snapshot.jobs;
   auto& changed = state_.snapshot.changed;
   changed.erase(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(state_.told));
@@ -87,8 +93,9 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
     decision.again_at.reset();
     state_.decision_due = true;
   }
-  if (jobs.unpreemptible() > 0) keep_unpreemptible(decision);
-  auto changes = retarget(decision);
+  if (jobs.unpreemptible() > 0 || state_.snapshot.cluster.unknown() > 0) keep_staying(decision);
+  if (state_.snapshot.away > 0) drop_away(decision);
+  auto changes = past ? from_the_past(std::move(*past)) : retarget(decision);
   if (!changes) {
     reaction.refused = changes.error().message;
     // Its policy takes them for gone and would never look at them again.
@@ -102,6 +109,7 @@ void Scheduler::carry_out(Decision decision, Reaction& reaction) {
   state_.targeted.clear();
   for (const auto& grant : decision.run) state_.targeted.push_back(grant.job);
   for (auto& change : *changes) jobs.find(change.job)->target = change.target;
+  if (past) recount_free(state_);
   for (const auto& grant : decision.run) jobs.find(grant.job)->batch = grant.batch;
   for (auto& change : *changes) {
     issue(*jobs.find(change.job), reaction);
@@ -143,15 +151,39 @@ void Scheduler::link_pairs(const Decision& decision) {
   }
 }
 
-void Scheduler::keep_unpreemptible(Decision& decision) {
+// Their owners' wish came while the policy was thinking. Who was to be beside one of them waits for
+// the next decision.
+void Scheduler::drop_away(Decision& decision) const {
+  const auto away = [&](JobId id) {
+    const JobView* job = state_.snapshot.jobs.find(id);
+    return job != nullptr && job->stays_away();
+  };
+  std::erase_if(decision.run, [&](const Grant& grant) {
+    const auto* beside = std::get_if<Beside>(&grant.want);
+    return away(grant.job) || (beside != nullptr && away(beside->host));
+  });
+  std::erase_if(decision.reject, [&](const Reject& reject) { return away(reject.job); });
+}
+
+Result<std::vector<Change>> Scheduler::from_the_past(Carried past) {
+  if (!past.refused.empty()) return Error{std::move(past.refused)};
+  return std::move(past.changes);
+}
+
+void Scheduler::keep_staying(Decision& decision) {
   named_.new_round();
   for (const auto& grant : decision.run) named_.mark(grant.job.index());
   for (const JobId id : state_.targeted) {
     const JobView* job = state_.snapshot.jobs.find(id);
-    if (job == nullptr || !job->stays() || named_.marked(id.index())) continue;
-    const bool pair_stays = job->shares_with && stays(decision, *job->shares_with, job->target);
+    if (job == nullptr || named_.marked(id.index())) continue;
+    if (!job->stays() && !out_of_reach(*job, state_.snapshot.cluster)) continue;
+    // A node that left may have taken the other's part of a pair.
+    const JobView* other =
+        job->shares_with ? state_.snapshot.jobs.find(*job->shares_with) : nullptr;
+    const bool pair_stays =
+        other != nullptr && other->target == job->target && stays(decision, other->id, job->target);
     decision.run.push_back(
-        {id, pair_stays ? Want(Beside{*job->shares_with}) : Want(Exact{job->target}), job->batch});
+        {id, pair_stays ? Want(Beside{other->id}) : Want(Exact{job->target}), job->batch});
   }
 }
 

@@ -48,8 +48,9 @@ class Scheduler {
   void on(Time now, Event event, Reaction& reaction);
 
  private:
-  void carry_out(Decision decision, Reaction& reaction);
+  void carry_out(Decided decided, Reaction& reaction);
   [[nodiscard]] Result<std::vector<Change>> retarget(const Decision& decision);
+  [[nodiscard]] static Result<std::vector<Change>> from_the_past(Carried past);
   void issue(JobView& job, Reaction& reaction);
   void issue_batch(JobView& job, Reaction& reaction);
   void issue_waiting(const Allocation& released, Reaction& reaction);
@@ -57,7 +58,8 @@ class Scheduler {
                                                 const Allocation& shared) const;
   void settle_guests_of_the_gone(Decision& decision) const;
   void link_pairs(const Decision& decision);
-  void keep_unpreemptible(Decision& decision);
+  void keep_staying(Decision& decision);
+  void drop_away(Decision& decision) const;
 
   State state_;
   Marks named_;

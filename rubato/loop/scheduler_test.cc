@@ -420,6 +420,78 @@ TEST(Scheduler, ANodeThatLeavesWhileAJobMovesThereLeavesOthersTheirPromises) {
   EXPECT_EQ(loop.released(3, 0, gpus_on({{0, 0b10}})), Lines{"start 1 gen 1 on 0:10"});
 }
 
+TEST(Scheduler, ACancelledJobLeavesWhenItHasLetGo) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  loop.on(0, submitted(1, elastic_spec(1, 4)));
+  loop.decide(0, {grant_count(0, 4)});
+  loop.running(0, 0);
+  EXPECT_EQ(loop.on(1, Cancelled{job_id(1)}), Lines{});
+  EXPECT_TRUE(loop.gone(1)) << "it had nothing";
+  EXPECT_EQ(loop.on(1, Cancelled{job_id(0)}), Lines{"stop 0 gen 2"});
+  EXPECT_EQ(loop.on(1, Cancelled{job_id(0)}), Lines{}) << "once is enough";
+  EXPECT_TRUE(loop.job(0).leaving);
+  EXPECT_TRUE(loop.scheduler.decision_due());
+  loop.on(2, submitted(2, elastic_spec(1, 4)));
+  EXPECT_EQ(loop.decide(2, {grant_count(2, 4)}), Lines{}) << "the GPUs are not there yet";
+  EXPECT_EQ(loop.released(3, 0, gpus_on({{0, 0b1111}}), true), Lines{"start 2 gen 1 on 0:1111"});
+  EXPECT_TRUE(loop.gone(0));
+  EXPECT_EQ(loop.on(4, Cancelled{job_id(0)}), Lines{}) << "of a job that is gone";
+}
+
+TEST(Scheduler, ACancelledJobThatFailsOrFinishesIsGone) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  loop.on(0, submitted(1, elastic_spec(1, 4)));
+  loop.decide(0, {grant_count(0, 2), grant_count(1, 2)});
+  loop.on(1, Cancelled{job_id(0)});
+  loop.on(1, Cancelled{job_id(1)});
+  loop.failed(2, 0);
+  loop.finished(2, 1);
+  EXPECT_TRUE(loop.gone(0) && loop.gone(1));
+  EXPECT_EQ(loop.scheduler.snapshot().away, 0U);
+  EXPECT_EQ(loop.scheduler.state().free.free_of(gpu_type(0)), 4);
+}
+
+TEST(Scheduler, AJobOnHoldPausesAndComesBack) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  loop.decide(0, {grant_count(0, 2)});
+  loop.running(0, 0);
+  EXPECT_EQ(loop.on(1, Held{job_id(0), true}), Lines{"stop 0 gen 2"});
+  EXPECT_EQ(loop.decide(1, {grant_count(0, 2)}), Lines{}) << "whatever the policy thinks";
+  EXPECT_TRUE(loop.reaction.refused.empty());
+  loop.released(2, 0, gpus_on({{0, 0b11}}), true);
+  EXPECT_EQ(loop.job(0).phase, Phase::pending);
+  EXPECT_EQ(loop.on(3, Held{job_id(0), false}), Lines{});
+  EXPECT_TRUE(loop.scheduler.decision_due());
+  EXPECT_EQ(loop.decide(3, {grant_count(0, 2)}), Lines{"start 0 gen 3 on 0:11"});
+  EXPECT_EQ(loop.job(0).restarts, 1);
+}
+
+TEST(Scheduler, NewLimitsCountFromTheNextDecision) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 2)));
+  loop.decide(0, {grant_count(0, 2)});
+  EXPECT_EQ(loop.on(1, Limited{job_id(0), {1, 4, {}}}), Lines{});
+  EXPECT_TRUE(loop.scheduler.decision_due());
+  EXPECT_EQ(loop.decide(1, {grant_count(0, 4)}), Lines{"resize 0 gen 2 on 0:1111"});
+}
+
+TEST(Scheduler, ANodeOfWhichNothingIsKnownKeepsItsJobs) {
+  Loop loop("2x4");
+  loop.on(0, submitted(0, elastic_spec(1, 8)));
+  loop.decide(0, {grant_count(0, 6)});
+  loop.running(0, 0);
+  loop.on(1, NodeChanged{node_id(0), NodeState::unknown});
+  EXPECT_EQ(loop.decide(1, {}), Lines{}) << "who forgets it does not stop it";
+  EXPECT_EQ(loop.job(0).target.gpus(), 6);
+  loop.on(2, submitted(1, elastic_spec(1, 8)));
+  EXPECT_EQ(loop.decide(2, {grant_count(1, 2)}), Lines{"start 1 gen 1 on 1:1100"});
+  loop.on(3, NodeChanged{node_id(0), NodeState::up});
+  EXPECT_EQ(loop.decide(3, {grant_count(1, 2)}), Lines{"stop 0 gen 2"}) << "now it may";
+}
+
 TEST(Scheduler, AttainedServiceIsExact) {
   Loop loop("1x4");
   loop.on(0, submitted(0, elastic_spec(1, 4)));
@@ -623,7 +695,8 @@ class World {
   explicit World(std::uint64_t seed)
       : random_(seed),
         placement_(static_cast<Placement>(seed % 3)),
-        scheduler_(cluster_of("2x4:a,2x3:a,1x4:b"), placement_) {}
+        scheduler_(cluster_of("2x4:a,2x3:a,1x4:b"), placement_),
+        follower_(cluster_of("2x4:a,2x3:a,1x4:b"), static_cast<Placement>((seed + 1) % 3)) {}
 
   void step() {
     const double what = random_.uniform();
@@ -634,8 +707,10 @@ class World {
       ask_and_answer();
     } else if (what < 0.86) {
       deliver_any();
-    } else if (what < 0.93) {
+    } else if (what < 0.91) {
       end_any();
+    } else if (what < 0.94) {
+      wish_any();
     } else {
       change_node();
     }
@@ -659,7 +734,7 @@ class World {
   }
 
   Lines log;
-  int refused = 0, carried_out = 0, rejected = 0, late = 0, shared = 0;
+  int refused = 0, carried_out = 0, rejected = 0, late = 0, shared = 0, wishes = 0;
 
  private:
   struct Attained {
@@ -668,9 +743,31 @@ class World {
     Time since = kStart;
   };
 
+  // The follower is told what became of each decision, so its own placement does not matter.
+  void follow(Event event, const Reaction& reaction) {
+    if (auto* decided = std::get_if<Decided>(&event))
+      decided->carried = Carried{reaction.changes, reaction.refused};
+    Reaction again;
+    follower_.on(now_, std::move(event), again);
+    ASSERT_EQ(again.commands.size(), reaction.commands.size());
+    for (std::size_t i = 0; i < again.commands.size(); ++i)
+      ASSERT_EQ(text_of(again.commands[i]), text_of(reaction.commands[i]));
+    ASSERT_EQ(again.refused, reaction.refused);
+    ASSERT_EQ(follower_.decision_due(), scheduler_.decision_due());
+    ASSERT_EQ(follower_.snapshot().changed, scheduler_.snapshot().changed);
+    ASSERT_EQ(follower_.snapshot().away, scheduler_.snapshot().away);
+    for (const Node& node : scheduler_.snapshot().cluster.nodes()) {
+      const NodeId id =
+          node_id(static_cast<std::size_t>(&node - scheduler_.snapshot().cluster.nodes().data()));
+      ASSERT_EQ(follower_.state().free.offered(id), scheduler_.state().free.offered(id));
+    }
+  }
+
   void post(Event event) {
     Reaction reaction;
+    const Event copy = event;
     scheduler_.on(now_, std::move(event), reaction);
+    follow(copy, reaction);
     for (const auto& command : reaction.commands) log.push_back(text_of(command));
     if (!reaction.refused.empty()) log.push_back(reaction.refused);
     refused += reaction.refused.empty() ? 0 : 1;
@@ -697,6 +794,7 @@ class World {
   void ask_and_answer() {
     if (answer_if_asked()) return;
     const Snapshot& snapshot = scheduler_.ask(now_);
+    static_cast<void>(follower_.ask(now_));
     follow_changes(snapshot);
     asked_ = random_decision(snapshot);
     if (random_.uniform() < 0.6) answer_if_asked();
@@ -711,15 +809,19 @@ class World {
     for (const JobView& job : scheduler_.snapshot().jobs) before[job.id] = job.target;
     std::set<JobId> keep;
     for (const JobView& job : scheduler_.snapshot().jobs) {
-      if (!job.spec->preemptible && !job.held.empty() && !job.target.empty()) keep.insert(job.id);
+      if (job.stays() || out_of_reach(job, scheduler_.snapshot().cluster)) keep.insert(job.id);
     }
     const int refused_before = refused;
     post(Decided{std::move(decision)});
     for (const auto& [id, target] : before) {
       const JobView* job = scheduler_.snapshot().jobs.find(id);
+      if (job != nullptr && job->stays_away()) {
+        EXPECT_TRUE(job->target.empty()) << "its owner wants no GPUs for it";
+        continue;
+      }
       if (refused > refused_before || (keep.contains(id) && !named.contains(id))) {
         EXPECT_NE(job, nullptr);
-        EXPECT_EQ(job->target, target) << "kept";
+        EXPECT_EQ(text_of(job->target), text_of(target)) << "kept";
       } else if (job != nullptr && !named.contains(id)) {
         EXPECT_TRUE(job->target.empty()) << "a job not named is paused";
       }
@@ -815,6 +917,20 @@ class World {
     random_.uniform() < 0.7 ? machines_.finish(id) : machines_.fail(id);
   }
 
+  // Owners change their minds.
+  void wish_any() {
+    const auto& jobs = scheduler_.snapshot().jobs;
+    if (jobs.empty()) return;
+    auto job = jobs.begin();
+    for (std::uint64_t skip = random_.below(jobs.size()); skip > 0; --skip) ++job;
+    const JobId id = job->id;
+    const double what = random_.uniform();
+    ++wishes;
+    if (what < 0.25) return post(Cancelled{id});
+    if (what < 0.85) return post(Held{id, !job->on_hold});
+    post(Limited{id, {1, 1 + static_cast<int>(random_.below(6)), {}}});
+  }
+
   void change_node() {
     const NodeId node = node_id(random_.below(scheduler_.snapshot().cluster.nodes().size()));
     const bool is_up = scheduler_.snapshot().cluster.node(node).state == NodeState::up;
@@ -835,6 +951,12 @@ class World {
     const State& state = scheduler_.state();
     const Snapshot& snapshot = state.snapshot;
     GpuSet held, twice, targets;
+    std::size_t away = 0;
+    for (const JobView& job : snapshot.jobs) {
+      away += job.stays_away() ? 1 : 0;
+      ASSERT_FALSE(job.leaving && job.held.empty()) << "it should have left";
+    }
+    ASSERT_EQ(snapshot.away, away);
     std::map<std::pair<std::size_t, int>, int> users;
     for (const JobView& job : snapshot.jobs) {
       const GpuSet holds = gpu_set(job.held);
@@ -878,6 +1000,7 @@ class World {
   Random random_;
   Placement placement_;
   Scheduler scheduler_;
+  Scheduler follower_;
   SlowMachines machines_;
   Time now_ = kStart;
   std::size_t next_ = 0;
@@ -888,7 +1011,7 @@ class World {
 };
 
 TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
-  int carried_out = 0, refused = 0, rejected = 0, late = 0, shared = 0;
+  int carried_out = 0, refused = 0, rejected = 0, late = 0, shared = 0, wishes = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -903,6 +1026,7 @@ TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
     rejected += world.rejected;
     late += world.late;
     shared += world.shared;
+    wishes += world.wishes;
   }
   // The test would prove little if the worlds were quiet.
   EXPECT_GT(carried_out, 5'000);
@@ -910,6 +1034,7 @@ TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
   EXPECT_GT(rejected, 50);
   EXPECT_GT(late, 2'500);
   EXPECT_GT(shared, 2'500);
+  EXPECT_GT(wishes, 1'000);
 }
 
 TEST(SchedulerProperties, TheSameEventsGiveTheSameCommands) {

@@ -55,7 +55,9 @@ struct Folder {
     const int held_before = job->held.gpus();
     set_held(state, *job, e.stopped ? Allocation() : minus(job->held, e.gpus));
     job->release_due = e.stopped ? 0 : job->release_due - (held_before - job->held.gpus());
-    if (e.stopped) job->phase = Phase::pending;
+    if (!e.stopped) return;
+    job->phase = Phase::pending;
+    if (job->leaving) leave(*job);
   }
 
   // Of any generation: a command that crossed with the end cannot undo it, and no answer to it will
@@ -65,8 +67,7 @@ struct Folder {
     if (job == nullptr) return;
     set_held(state, *job, Allocation());
     drop_target(state, *job);
-    state.snapshot.jobs.erase(e.job);
-    note_change(state, e.job);
+    leave(*job);
   }
 
   void operator()(const Failed& e) const {
@@ -77,6 +78,7 @@ struct Folder {
     job->progress = e.progress;
     job->phase = Phase::pending;
     job->release_due = 0;
+    if (job->leaving) return leave(*job);
     note_change(state, e.job);
   }
 
@@ -105,8 +107,50 @@ struct Folder {
     note_change(state, e.job);
   }
 
+  // The Scheduler sends the Stop.
+  void operator()(const Cancelled& e) const {
+    JobView* job = state.snapshot.jobs.find(e.job);
+    if (job == nullptr || job->leaving) return;
+    stay_away(*job, job->leaving);
+    if (job->held.empty()) leave(*job);
+  }
+
+  void operator()(const Held& e) const {
+    JobView* job = state.snapshot.jobs.find(e.job);
+    if (job == nullptr || job->on_hold == e.on) return;
+    if (e.on) return stay_away(*job, job->on_hold);
+    job->on_hold = false;
+    if (!job->leaving) --state.snapshot.away;
+    note_change(state, e.job);
+  }
+
+  void operator()(const Limited& e) const {
+    JobView* job = state.snapshot.jobs.find(e.job);
+    if (job == nullptr) return;
+    JobSpec spec = *job->spec;
+    spec.limits = e.limits;
+    job->spec = std::make_shared<const JobSpec>(std::move(spec));
+    note_change(state, e.job);
+  }
+
   void operator()(const Wake& /*event*/) const { state.decision_due = true; }
   void operator()(const Decided& /*event*/) const {}
+
+  // One of the two flags of a job that should have no GPUs from now on.
+  void stay_away(JobView& job, bool& flag) const {
+    if (!job.stays_away()) ++state.snapshot.away;
+    flag = true;
+    drop_target(state, job);
+    note_change(state, job.id);
+  }
+
+  // It has no GPUs any more.
+  void leave(JobView& job) const {
+    if (job.stays_away()) --state.snapshot.away;
+    const JobId id = job.id;
+    state.snapshot.jobs.erase(id);
+    note_change(state, id);
+  }
 };
 
 }  // namespace
@@ -129,6 +173,19 @@ void give_up(State& state, JobView& job, const Allocation& gpus) {
     state.free.give(gpus);
   }
   job.target.remove(gpus);
+}
+
+void recount_free(State& state) {
+  state.free = FreeGpus(state.snapshot.cluster);
+  GpuUse taken(state.snapshot.cluster.nodes().size());
+  for (const JobView& job : state.snapshot.jobs) {
+    for (const auto& slice : job.target.slices()) {
+      // GPUs that a pair shares are taken once.
+      const std::uint64_t more = slice.mask & ~taken.used(slice.node);
+      if (more != 0) state.free.take(Slice{slice.node, more});
+    }
+    taken.take(job.target);
+  }
 }
 
 void set_held(State& state, JobView& job, Allocation gpus) {

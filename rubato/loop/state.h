@@ -36,6 +36,9 @@ void fold(State& state, Time now, const Event& event);
 // Takes GPUs out of a job's target. Those that another job shares stay its own.
 void give_up(State& state, JobView& job, const Allocation& gpus);
 
+// Which GPUs are free, from the targets of all jobs.
+void recount_free(State& state);
+
 // Changes what a job physically holds, keeping its attained service and the busy GPUs in step.
 void set_held(State& state, JobView& job, Allocation gpus);
 

@@ -1,24 +1,17 @@
 // The smallest change that turns the present targets into what a Decision wants.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "rubato/base/marks.h"
 #include "rubato/base/result.h"
+#include "rubato/core/change.h"
 #include "rubato/core/decision.h"
 #include "rubato/place/buddy.h"
 #include "rubato/place/placement.h"
 
 namespace rubato {
-
-struct Change {
-  enum class Kind : std::uint8_t { start, stop, resize, move };
-  JobId job;
-  Kind kind = Kind::start;
-  Allocation target;
-};
 
 class Differ {
  public:

@@ -2,8 +2,7 @@
 //     Decision decide(const Snapshot&, State&) const;
 // a small adapter erases it. decide() is pure: what it remembers between calls is State, which
 // save() writes as JSON and load() reads back. Indexes that can be rebuilt from the snapshot are
-// not saved. Jobs that may not be preempted are kept away from a policy once they run (staying.h),
-// unless it has a keeps_unpreemptible() that says true.
+// not saved. Some jobs are not its to decide about, and it does not see them (staying.h).
 #pragma once
 
 #include <functional>
@@ -51,8 +50,7 @@ class ErasedPolicy final : public Policy {
   explicit ErasedPolicy(P policy) : policy_(std::move(policy)) {}
 
   Result<Decision> decide(const Snapshot& snapshot) override {
-    if (keeps_unpreemptible()) return stamped(policy_.decide(snapshot, state_), snapshot);
-    Decision decision = policy_.decide(staying_.rest_of(snapshot), state_);
+    Decision decision = policy_.decide(staying_.rest_of(snapshot, !keeps_unpreemptible()), state_);
     staying_.add_to(decision);
     return stamped(std::move(decision), snapshot);
   }

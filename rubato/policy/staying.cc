@@ -20,22 +20,26 @@ int usable_part(const Allocation& gpus, const Cluster& cluster) {
   return sum;
 }
 
-void Staying::collect(const Snapshot& snapshot) {
+void Staying::collect(const Snapshot& snapshot, bool unpreemptible) {
   grants_.clear();
-  if (snapshot.jobs.unpreemptible() == 0) return;
+  unpreemptible = unpreemptible && snapshot.jobs.unpreemptible() > 0;
+  if (!unpreemptible && snapshot.cluster.unknown() == 0) return;
+  const auto stays = [&](const JobView& job) {
+    return (unpreemptible && job.stays()) || out_of_reach(job, snapshot.cluster);
+  };
   for (const JobView& job : snapshot.jobs) {
-    if (!job.stays()) continue;
+    if (!stays(job)) continue;
     const JobView* other = job.shares_with ? snapshot.jobs.find(*job.shares_with) : nullptr;
-    if (other != nullptr && other->stays() && other->id < job.id) continue;  // came with the other
+    if (other != nullptr && stays(*other) && other->id < job.id) continue;  // came with the other
     grants_.push_back({job.id, Exact{job.target}, job.batch});
     if (other != nullptr) grants_.push_back({other->id, Beside{job.id}, other->batch});
   }
   std::sort(grants_.begin(), grants_.end(), by_job);
 }
 
-const Snapshot& Staying::rest_of(const Snapshot& snapshot) {
-  collect(snapshot);
-  const bool hides_some = !grants_.empty();
+const Snapshot& Staying::rest_of(const Snapshot& snapshot, bool unpreemptible) {
+  collect(snapshot, unpreemptible);
+  const bool hides_some = !grants_.empty() || snapshot.away > 0;
   // Who was hidden and is not any more is new to the policy, so it has to look at everything again.
   if (!hides_some && !hid_some_) return snapshot;
   hid_some_ = hides_some;
@@ -48,6 +52,7 @@ const Snapshot& Staying::rest_of(const Snapshot& snapshot) {
   rest_.changed.clear();
   rest_.jobs = JobTable();
   for (const JobView& job : snapshot.jobs) {
+    if (job.stays_away()) continue;
     if (!std::binary_search(grants_.begin(), grants_.end(), Grant{job.id, Count()}, by_job)) {
       rest_.jobs.insert(job);
       continue;

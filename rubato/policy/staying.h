@@ -1,6 +1,10 @@
-// Jobs that may not be preempted keep their GPUs once they have begun, whatever a policy thinks of
-// them. Few policies know such jobs, so most are asked about the rest only: the other jobs, on the
-// other GPUs. A policy that takes them into account itself says so with keeps_unpreemptible().
+// Jobs that are not a policy's to decide about: it is asked about the rest only, the other jobs on
+// the other GPUs.
+//
+// Some stay where they are. One that may not be preempted keeps its GPUs once it has begun; a
+// policy that takes these into account itself says so with keeps_unpreemptible(). One with GPUs on
+// a node of which nothing is known keeps them all, because nobody can say that it does not use
+// them. Some stay away: their owners hold or have cancelled them.
 #pragma once
 
 #include <vector>
@@ -15,14 +19,14 @@ namespace rubato {
 
 class Staying {
  public:
-  // The snapshot without the jobs that stay and their GPUs; itself if there are none. Valid until
-  // the next call.
-  [[nodiscard]] const Snapshot& rest_of(const Snapshot& snapshot);
+  // The snapshot without these jobs and their GPUs; itself if there are none. Valid until the next
+  // call. With `unpreemptible`, without those that may not be preempted, too.
+  [[nodiscard]] const Snapshot& rest_of(const Snapshot& snapshot, bool unpreemptible);
   // Adds the jobs that stay, where they are.
   void add_to(Decision& decision) const;
 
  private:
-  void collect(const Snapshot& snapshot);
+  void collect(const Snapshot& snapshot, bool unpreemptible);
 
   std::vector<Grant> grants_;  // by job
   Snapshot rest_;

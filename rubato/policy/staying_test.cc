@@ -34,7 +34,7 @@ Snapshot scene() {
 TEST(Staying, ShowsTheOtherJobsOnTheOtherGpus) {
   const Snapshot snapshot = scene();
   Staying staying;
-  const Snapshot& rest = staying.rest_of(snapshot);
+  const Snapshot& rest = staying.rest_of(snapshot, true);
   EXPECT_EQ(rest.jobs.size(), 2U);
   EXPECT_EQ(rest.jobs.find(job_id(1)), nullptr);
   EXPECT_EQ(rest.jobs.find(job_id(2))->target, gpus_on({{0, 0b1100}}));
@@ -58,14 +58,14 @@ TEST(Staying, ShowsTheOtherJobsOnTheOtherGpus) {
 TEST(Staying, LooksAtEverythingOnceMoreWhenNobodyStaysAnyMore) {
   Snapshot snapshot = scene();
   Staying staying;
-  EXPECT_NE(&staying.rest_of(snapshot), &snapshot);
+  EXPECT_NE(&staying.rest_of(snapshot, true), &snapshot);
   JobView& job = *snapshot.jobs.find(job_id(1));
   job.target = job.held = Allocation();  // a fault
-  const Snapshot& after = staying.rest_of(snapshot);
+  const Snapshot& after = staying.rest_of(snapshot, true);
   EXPECT_EQ(after.jobs.size(), 3U);
   EXPECT_EQ(after.cluster.usable(), 8);
   EXPECT_NE(after.changed_since, snapshot.changed_since);
-  EXPECT_EQ(&staying.rest_of(snapshot), &snapshot) << "and then it is the snapshot itself";
+  EXPECT_EQ(&staying.rest_of(snapshot, true), &snapshot) << "and then it is the snapshot itself";
   Decision decision;
   staying.add_to(decision);
   EXPECT_TRUE(decision.run.empty());
@@ -78,8 +78,8 @@ TEST(Staying, WhoSharesItsGpusStaysWithTheOther) {
   other.shares_with = job_id(1);
   snapshot.jobs.find(job_id(1))->shares_with = job_id(2);
   Staying staying;
-  EXPECT_EQ(staying.rest_of(snapshot).jobs.size(), 1U);
-  EXPECT_EQ(staying.rest_of(snapshot).cluster.usable(), 6);
+  EXPECT_EQ(staying.rest_of(snapshot, true).jobs.size(), 1U);
+  EXPECT_EQ(staying.rest_of(snapshot, true).cluster.usable(), 6);
   Decision decision;
   staying.add_to(decision);
   ASSERT_EQ(decision.run.size(), 2U);
@@ -91,11 +91,39 @@ TEST(Staying, OnANodeThatLeavesItTakesNothingFromTheOthers) {
   Snapshot snapshot = scene();
   snapshot.cluster.set_state(node_id(0), NodeState::draining);
   Staying staying;
-  EXPECT_EQ(staying.rest_of(snapshot).cluster.usable(), 4);
+  EXPECT_EQ(staying.rest_of(snapshot, true).cluster.usable(), 4);
   EXPECT_EQ(usable_part(snapshot.jobs.find(job_id(1))->target, snapshot.cluster), 0);
   Decision decision;
   decision.run = {grant_count(0, 4)};
   staying.add_to(decision);
+  EXPECT_TRUE(validate(decision, snapshot).ok());
+}
+
+TEST(Staying, WhoIsHeldByItsOwnerIsNotSeen) {
+  Snapshot snapshot = scene();
+  snapshot.jobs.find(job_id(0))->on_hold = true;
+  snapshot.away = 1;
+  Staying staying;
+  const Snapshot& rest = staying.rest_of(snapshot, false);
+  EXPECT_EQ(rest.jobs.size(), 2U);
+  EXPECT_EQ(rest.cluster.usable(), 8) << "it has no GPUs";
+  Decision decision;
+  staying.add_to(decision);
+  EXPECT_TRUE(decision.run.empty());
+}
+
+TEST(Staying, OnANodeOfWhichNothingIsKnownAJobKeepsWhatItHas) {
+  Snapshot snapshot = scene();
+  JobView& wide = *snapshot.jobs.find(job_id(2));
+  wide.target = wide.held = gpus_on({{0, 0b1100}, {1, 0b0001}});
+  snapshot.cluster.set_state(node_id(0), NodeState::unknown);
+  Staying staying;
+  const Snapshot& rest = staying.rest_of(snapshot, false);
+  EXPECT_EQ(rest.jobs.size(), 1U) << "jobs 1 and 2 are there";
+  EXPECT_EQ(rest.cluster.usable(), 3);
+  Decision decision;
+  staying.add_to(decision);
+  ASSERT_EQ(decision.run.size(), 2U);
   EXPECT_TRUE(validate(decision, snapshot).ok());
 }
 

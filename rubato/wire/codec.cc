@@ -47,6 +47,14 @@ const Names<NodeState>& names_of(NodeState /*any*/) {
   return names;
 }
 
+const Names<Change::Kind>& names_of(Change::Kind /*any*/) {
+  static const Names<Change::Kind> names = {{Change::Kind::start, "start"},
+                                            {Change::Kind::stop, "stop"},
+                                            {Change::Kind::resize, "resize"},
+                                            {Change::Kind::move, "move"}};
+  return names;
+}
+
 // --- writing ---
 
 // Speeds and tables that several jobs of a state share are written once, by number.
@@ -487,8 +495,39 @@ void describe(auto& f, Is<Estimated> auto& value) {
 
 void describe(auto& /*f*/, Is<Wake> auto& /*value*/) {}
 
+void describe(auto& f, Is<Cancelled> auto& value) {
+  auto& [job] = value;
+  f.field("job", job);
+}
+
+void describe(auto& f, Is<Held> auto& value) {
+  auto& [job, on] = value;
+  f.field("job", job);
+  f.field("on", on);
+}
+
+void describe(auto& f, Is<Limited> auto& value) {
+  auto& [job, limits] = value;
+  f.field("job", job);
+  f.field("limits", limits);
+}
+
+void describe(auto& f, Is<Change> auto& value) {
+  auto& [job, kind, target] = value;
+  f.field("job", job);
+  f.field("kind", kind);
+  f.field("target", target);
+}
+
+void describe(auto& f, Is<Carried> auto& value) {
+  auto& [changes, refused] = value;
+  f.field("changes", changes);
+  f.field("refused", refused);
+}
+
 void describe(auto& f, Is<Decided> auto& value) {
-  auto& [decision] = value;
+  auto& [decision, carried] = value;
+  f.field("carried", carried);
   f.field("decision", decision);
 }
 
@@ -517,7 +556,7 @@ void describe(auto& f, Is<Stop> auto& value) {
 void describe(auto& f, Is<JobView> auto& value) {
   auto& [id, phase, generation, release_due, progress, target, held, shares_with, counted_from,
          attained_before, ran_before, last_ran, spec, speed, losses, work, submitted, first_start,
-         restarts, batch, batch_told] = value;
+         restarts, batch, batch_told, on_hold, leaving] = value;
   f.field("attained_before", attained_before);
   f.field("batch", batch);
   f.field("batch_told", batch_told);
@@ -527,7 +566,9 @@ void describe(auto& f, Is<JobView> auto& value) {
   f.field("held", held);
   f.field("id", id);
   f.field("last_ran", last_ran);
+  f.field("leaving", leaving);
   f.field("losses", losses);
+  f.field("on_hold", on_hold);
   f.field("phase", phase);
   f.field("progress", progress);
   f.field("ran_before", ran_before);
@@ -659,7 +700,7 @@ void Value::read(T& value) const {
         return;
       }
     }
-    refuse(fmt::format("{} is no state or phase", rubato::quoted(name)));
+    refuse(fmt::format("{} is no state, phase or kind", rubato::quoted(name)));
   } else if constexpr (IsId<T>::value) {
     value = T(get<typename T::rep>());
   } else if constexpr (std::is_same_v<T, Time>) {
@@ -1009,9 +1050,10 @@ void Value::read_cluster(Cluster& cluster) const {
 
 Json Writer::write_state(const State& state) {
   // Bound by position as in describe(): what is not used here is rebuilt when it is read.
-  const auto& [snapshot, free, busy, targeted, waiting_on, unpreemptible, again_at, decision_due,
-               asked_at, told] = state;
-  const auto& [now, as_of, cluster, jobs, interval, jobs_move, changed_since, changed] = snapshot;
+  const auto& [snapshot, free, busy, targeted, waiting_on, again_at, decision_due, asked_at, told] =
+      state;
+  const auto& [now, as_of, cluster, jobs, interval, jobs_move, away, changed_since, changed] =
+      snapshot;
   Json job_list = Json::array();
   for (const JobView& job : jobs) job_list.push_back(write(job));
   Json speeds = Json::array();
@@ -1074,7 +1116,9 @@ class Rebuilding {
     }
     if (!take_target(job, partner)) return "is to have GPUs that another is to have";
     if (!take_held(job)) return "has GPUs that two others have";
-    state_.unpreemptible += job.spec->preemptible ? 0 : 1;
+    if (job.stays_away() && !job.target.empty()) return "is to have GPUs, but its owner wants none";
+    if (job.leaving && job.held.empty()) return "is leaving, and nothing keeps it";
+    state_.snapshot.away += job.stays_away() ? 1 : 0;
     return nullptr;
   }
 
@@ -1177,6 +1221,9 @@ constexpr std::string_view type_of(const Failed& /*event*/) { return "failed"; }
 constexpr std::string_view type_of(const NodeChanged& /*event*/) { return "node-changed"; }
 constexpr std::string_view type_of(const Estimated& /*event*/) { return "estimated"; }
 constexpr std::string_view type_of(const Wake& /*event*/) { return "wake"; }
+constexpr std::string_view type_of(const Cancelled& /*event*/) { return "cancelled"; }
+constexpr std::string_view type_of(const Held& /*event*/) { return "held"; }
+constexpr std::string_view type_of(const Limited& /*event*/) { return "limited"; }
 constexpr std::string_view type_of(const Decided& /*event*/) { return "decided"; }
 constexpr std::string_view type_of(const Start& /*command*/) { return "start"; }
 constexpr std::string_view type_of(const Resize& /*command*/) { return "resize"; }
@@ -1266,10 +1313,11 @@ Result<V> decode_alternative(const Coded& coded, SpeedPool& pool, std::string_vi
 
 const std::map<std::string, int, std::less<>>& coded_versions() {
   static const std::map<std::string, int, std::less<>> versions = {
-      {"submitted", 1}, {"running", 1},      {"released", 1},  {"finished", 1}, {"failed", 1},
-      {"estimated", 1}, {"node-changed", 1}, {"wake", 1},      {"decided", 1},  {"start", 1},
-      {"resize", 1},    {"stop", 1},         {kAllocation, 1}, {kCluster, 1},   {kJobSpec, 1},
-      {kProgress, 1},   {kSpeed, 1},         {kState, 1},
+      {"submitted", 1}, {"running", 1},      {"released", 1}, {"finished", 1},  {"failed", 1},
+      {"estimated", 1}, {"node-changed", 1}, {"wake", 1},     {"cancelled", 1}, {"held", 1},
+      {"limited", 1},   {"decided", 1},      {"start", 1},    {"resize", 1},    {"stop", 1},
+      {kAllocation, 1}, {kCluster, 1},       {kJobSpec, 1},   {kProgress, 1},   {kSpeed, 1},
+      {kState, 1},
   };
   return versions;
 }

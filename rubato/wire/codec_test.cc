@@ -148,7 +148,26 @@ struct SameEvent {
     return job == b.job && same(speed, b.speed) && same(losses, b.losses);
   }
   bool operator()(const Wake& /*a*/, const Wake& /*b*/) const { return true; }
-  bool operator()(const Decided& a, const Decided& b) const { return same(a.decision, b.decision); }
+  bool operator()(const Cancelled& a, const Cancelled& b) const { return a.job == b.job; }
+  bool operator()(const Held& a, const Held& b) const { return a.job == b.job && a.on == b.on; }
+  bool operator()(const Limited& a, const Limited& b) const {
+    const auto& [min, max, allowed] = a.limits;
+    return a.job == b.job && min == b.limits.min && max == b.limits.max &&
+           allowed == b.limits.allowed;
+  }
+  bool operator()(const Decided& a, const Decided& b) const {
+    if (!same(a.decision, b.decision) || a.carried.has_value() != b.carried.has_value())
+      return false;
+    if (!a.carried) return true;
+    const auto same_change = [](const Change& one, const Change& other) {
+      const auto& [job, kind, target] = one;
+      return job == other.job && kind == other.kind && same(target, other.target);
+    };
+    const auto& [changes, refused] = *a.carried;
+    return refused == b.carried->refused &&
+           std::equal(changes.begin(), changes.end(), b.carried->changes.begin(),
+                      b.carried->changes.end(), same_change);
+  }
   bool operator()(const Start& a, const Start& b) const {
     const auto& [job, generation, gpus, batch] = a;
     return job == b.job && generation == b.generation && same(gpus, b.gpus) && batch == b.batch;
@@ -309,10 +328,16 @@ class Draw {
     decision.advice = maybe([&] { return Advice{number(), whole<int>()}; });
     return decision;
   }
+  Carried carried() {
+    return {list([&] {
+              return Change{id<JobId>(), static_cast<Change::Kind>(below(4)), gpus()};
+            }),
+            text()};
+  }
   Event event() {
     const auto job = id<JobId>();
     const auto generation = id<Generation>();
-    switch (below(9)) {
+    switch (below(12)) {
       case 0:
         return Submitted{job, spec(), speed(), number()};
       case 1:
@@ -329,8 +354,14 @@ class Draw {
         return Estimated{job, speed(), losses()};
       case 7:
         return Wake{};
+      case 8:
+        return Cancelled{job};
+      case 9:
+        return Held{job, coin()};
+      case 10:
+        return Limited{job, {whole<int>(), whole<int>(), list([&] { return whole<int>(); })}};
       default:
-        return Decided{decision()};
+        return Decided{decision(), maybe([&] { return carried(); })};
     }
   }
   Command command() {
@@ -394,9 +425,9 @@ RC_GTEST_PROP(Codec, ClustersKeepTheirNodes, (std::uint64_t seed)) {
   const auto again = decode_cluster(encode(cluster).value()).value();
   RC_ASSERT(again.nodes().size() == cluster.nodes().size());
   for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
-    const auto& [type, gpus, state] = cluster.nodes()[i];
+    const auto& [type, gpus, state, reserved] = cluster.nodes()[i];
     RC_ASSERT(again.nodes()[i].type == type && again.nodes()[i].gpus == gpus);
-    RC_ASSERT(again.nodes()[i].state == state);
+    RC_ASSERT(again.nodes()[i].state == state && again.nodes()[i].reserved == reserved);
   }
   RC_ASSERT(again.types() == cluster.types());
   for (int t = 0; t < cluster.types(); ++t) {
@@ -472,7 +503,7 @@ TEST(Codec, RefusesWhatItDoesNotUnderstandInOneSentence) {
   EXPECT_EQ(problem("finished", 1, R"({"generation":1.0,"job":2})"),
             "finished.generation: must be a whole number from 0 to 4294967295");
   EXPECT_EQ(problem("node-changed", 1, R"({"node":1,"state":"off"})"),
-            "node-changed.state: \"off\" is no state or phase");
+            "node-changed.state: \"off\" is no state, phase or kind");
   EXPECT_EQ(problem("decided", 1,
                     R"({"decision":{"as_of":7,"promise":[],"reject":[],"run":[{"job":0,)"
                     R"("want":{"gpus":4,"kind":"count","type":0,"x":1}}]}})"),
