@@ -16,6 +16,7 @@
 
 #include "rubato/base/result.h"
 #include "rubato/base/time.h"
+#include "rubato/engine/managed.h"
 #include "rubato/engine/process_end.h"
 #include "rubato/wire/launch.h"
 
@@ -33,10 +34,6 @@ struct LaunchLimits {
   Duration hello = from_seconds(120);
   bool replace_stragglers = false;
 };
-
-// A place for one worker, as who manages the run calls it: "1.3", the fourth GPU of the second
-// node.
-using Slot = std::string;
 
 struct StartWorker {
   Uid uid = 0;

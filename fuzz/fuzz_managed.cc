@@ -1,0 +1,49 @@
+// Any bytes as what a master, an agent or one of their files says: one line of error, or a value
+// that is written and read back as the same text.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rubato/base/check.h"
+#include "rubato/engine/managed.h"
+
+namespace {
+
+using rubato::Json;
+using rubato::Result;
+
+template <class T>
+void check(const Json& json, Result<T> (*parse)(const Json&)) {
+  const Result<T> value = parse(json);
+  if (!value) {
+    const std::string& message = value.error().message;
+    CHECK(!message.empty() && message.size() < 2000);
+    CHECK(std::all_of(message.begin(), message.end(),
+                      [](unsigned char c) { return c >= 0x20 && c < 0x7F; }));
+    return;
+  }
+  const Json written = to_json(*value);
+  const Result<T> again = parse(written);
+  CHECK(again.ok() && *again == *value);
+  CHECK(to_json(*again) == written);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace rubato;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto json = parse_json(text, "input", {std::size_t{1} << 16U, 16});
+  if (!json) return 0;
+  check(*json, parse_job_launch);
+  check(*json, parse_job_progress);
+  check(*json, parse_job_end);
+  check(*json, parse_job_status);
+  check(*json, parse_process_name);
+  check(*json, parse_worker_records);
+  check(*json, parse_job_exit);
+  check(*json, parse_to_master);
+  return 0;
+}

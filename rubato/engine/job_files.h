@@ -1,0 +1,54 @@
+// The directory of one job, which its master, its agent and people read (docs/live.md).
+//
+//   launch.json   JobLaunch: what to run; by the agent, before the master starts
+//   master.json   ProcessName of the master, once it listens on m.sock
+//   workers.json  WorkerRecords: the processes it has started and not collected
+//   exit.json     JobExit of the last master that came to its end
+//   m.sock        where the master listens
+//   log           what the workers print        events.jsonl   what happened, one JSON a line
+//   checkpoint/   RUBATO_CHECKPOINT             secrets/       only where there is no tmpfs
+//
+// A file is whole or not there: it is written beside its place, made durable and renamed. All are
+// for their owner alone (0600), and none is reached through a symbolic link at its own name.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rubato/engine/managed.h"
+#include "rubato/wire/socket.h"
+
+namespace rubato {
+
+struct JobFiles {
+  std::string directory;
+
+  [[nodiscard]] std::string launch() const { return directory + "/launch.json"; }
+  [[nodiscard]] std::string master() const { return directory + "/master.json"; }
+  [[nodiscard]] std::string workers() const { return directory + "/workers.json"; }
+  [[nodiscard]] std::string exit() const { return directory + "/exit.json"; }
+  [[nodiscard]] std::string socket() const { return directory + "/m.sock"; }
+  [[nodiscard]] std::string log() const { return directory + "/log"; }
+  [[nodiscard]] std::string events() const { return directory + "/events.jsonl"; }
+  [[nodiscard]] std::string checkpoint() const { return directory + "/checkpoint"; }
+  [[nodiscard]] std::string secrets() const { return directory + "/secrets"; }
+};
+
+// Durable and 0600; what was there before stays if it fails.
+[[nodiscard]] Result<void> write_json_file(const std::string& path, const Json& content);
+// nullopt if there is none; an error if it cannot be read, is too large or no JSON.
+[[nodiscard]] Result<std::optional<Json>> read_json_file(const std::string& path);
+
+// nullopt if there is no such file.
+[[nodiscard]] Result<std::optional<JobLaunch>> read_launch(const JobFiles& files);
+[[nodiscard]] Result<std::optional<ProcessName>> read_master(const JobFiles& files);
+[[nodiscard]] Result<std::vector<WorkerRecord>> read_workers(const JobFiles& files);  // or none
+[[nodiscard]] Result<std::optional<JobExit>> read_exit(const JobFiles& files);
+
+// Whether a process of that name lives; one that has ended and waits to be collected does not.
+[[nodiscard]] bool lives(const ProcessName& process);
+// This process.
+[[nodiscard]] ProcessName own_name();
+
+}  // namespace rubato
