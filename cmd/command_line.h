@@ -21,6 +21,7 @@ void add_policies(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 // resize, join, kill and runs: what one does to runs that live.
 void add_resize(CLI::App& app, Action& chosen);
+void add_master(CLI::App& app, Action& chosen);
 
 // Where the sockets of this user's runs are.
 [[nodiscard]] std::string run_directory();

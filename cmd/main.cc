@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   rubato::add_policies(app, chosen);
   rubato::add_run(app, chosen);
   rubato::add_resize(app, chosen);
+  rubato::add_master(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

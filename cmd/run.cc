@@ -7,7 +7,7 @@
 
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
-#include "rubato/engine/launcher.h"
+#include "rubato/engine/terminal_run.h"
 
 namespace rubato {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr int kMostWorkers = 4096;
 
 struct RunFlags {
-  LauncherOptions options;
+  TerminalOptions options;
   std::string workers, mode = "live";
   std::optional<int> start;
   double heartbeat = 5, grace = 10;
@@ -61,23 +61,25 @@ Result<Duration> as_duration(const char* flag, double value) {
   return from_seconds(value);
 }
 
-Result<std::unique_ptr<Launcher>> prepared(RunFlags& flags) {
-  LauncherOptions& options = flags.options;
-  if (auto ok = set_workers(flags, options.limits); !ok) return ok.error();
+Result<std::unique_ptr<TerminalRun>> prepared(RunFlags& flags) {
+  TerminalOptions& options = flags.options;
+  if (auto ok = set_workers(flags, options.plan.limits); !ok) return ok.error();
   const auto heartbeat = as_duration("--heartbeat", flags.heartbeat);
   if (!heartbeat) return heartbeat.error();
   const auto grace = as_duration("--grace", flags.grace);
   if (!grace) return grace.error();
-  options.limits.heartbeat = *heartbeat;
-  options.limits.grace = *grace;
-  if (options.limits.max_failures < 0) {
-    return Error{fmt::format("--max-failures {}: write 0 or more", options.limits.max_failures)};
+  options.plan.limits.heartbeat = *heartbeat;
+  options.plan.limits.grace = *grace;
+  if (options.plan.limits.max_failures < 0) {
+    return Error{
+        fmt::format("--max-failures {}: write 0 or more", options.plan.limits.max_failures)};
   }
-  options.live = flags.mode == "live";
-  if (options.name.empty()) options.name = fmt::format("run-{}", getpid());
-  for (char** line = environ; *line != nullptr; ++line) options.environment.emplace_back(*line);
+  options.plan.live = flags.mode == "live";
+  if (options.plan.name.empty()) options.plan.name = fmt::format("run-{}", getpid());
+  for (char** line = environ; *line != nullptr; ++line)
+    options.plan.environment.emplace_back(*line);
   options.directory = run_directory();
-  return Launcher::open(options);
+  return TerminalRun::open(options);
 }
 
 int run(RunFlags& flags) {
@@ -99,17 +101,17 @@ void add_run(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "run", "Train with workers on this machine whose number can change while they train.");
   auto flags = std::make_shared<RunFlags>();
-  LauncherOptions& o = flags->options;
+  TerminalOptions& o = flags->options;
   command
       ->add_option("--workers", flags->workers,
                    "least and most workers, or one number for both (default: 1 to one per core)")
       ->type_name("MIN:MAX");
   command->add_option("--start", flags->start, "workers to start with (default: MIN)")
       ->type_name("NUMBER");
-  command->add_option("--name", o.name, "for rubato resize and its like (default: run-PID)")
+  command->add_option("--name", o.plan.name, "for rubato resize and its like (default: run-PID)")
       ->type_name("NAME");
   command
-      ->add_option("--max-failures", o.limits.max_failures,
+      ->add_option("--max-failures", o.plan.limits.max_failures,
                    "workers that may fail and be replaced; resizes do not count")
       ->type_name("NUMBER")
       ->capture_default_str();
@@ -128,7 +130,7 @@ void add_run(CLI::App& app, Action& chosen) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"live", "restart"}))
       ->capture_default_str();
-  command->add_flag("--replace-stragglers", o.limits.replace_stragglers,
+  command->add_flag("--replace-stragglers", o.plan.limits.replace_stragglers,
                     "start another worker in the place of one that slows down the rest");
   command->add_option("--log", o.log, "append everything that happens as JSON lines")
       ->type_name("FILE");
@@ -136,7 +138,7 @@ void add_run(CLI::App& app, Action& chosen) {
                     "print a summary as JSON at the end; the workers' output goes to standard "
                     "error");
   command->add_flag("--quiet", o.quiet, "no progress and no notices");
-  command->add_option("command", o.command, "the program and its arguments, after --")
+  command->add_option("command", o.plan.command, "the program and its arguments, after --")
       ->type_name("PROGRAM")
       ->required();
   command->footer(

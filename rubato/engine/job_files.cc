@@ -59,20 +59,20 @@ bool has_ended(int pid) {
 
 }  // namespace
 
-Result<void> write_json_file(const std::string& path, const Json& content) {
+Result<void> write_json_file(const std::string& path, const Json& content, Durable durable) {
   const std::string beside = path + ".new";
   unlink(beside.c_str());  // left by one that was killed
   wire::Fd fd(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                    S_IRUSR | S_IWUSR));
   if (!fd.valid()) return failed("write", beside);
   const std::string text = content.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (!write_all(fd.get(), text) || fsync(fd.get()) != 0 ||
+  if (!write_all(fd.get(), text) || (durable == Durable::yes && fsync(fd.get()) != 0) ||
       rename(beside.c_str(), path.c_str()) != 0) {
     const Error error = failed("write", path);
     unlink(beside.c_str());
     return error;
   }
-  if (!sync_directory_of(path)) return failed("write", path);
+  if (durable == Durable::yes && !sync_directory_of(path)) return failed("write", path);
   return {};
 }
 

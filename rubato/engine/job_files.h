@@ -8,8 +8,8 @@
 //   log           what the workers print        events.jsonl   what happened, one JSON a line
 //   checkpoint/   RUBATO_CHECKPOINT             secrets/       only where there is no tmpfs
 //
-// A file is whole or not there: it is written beside its place, made durable and renamed. All are
-// for their owner alone (0600), and none is reached through a symbolic link at its own name.
+// A file is whole or not there: it is written beside its place and renamed. All are for their owner
+// alone (0600), and none is reached through a symbolic link at its own name.
 #pragma once
 
 #include <optional>
@@ -35,8 +35,11 @@ struct JobFiles {
   [[nodiscard]] std::string secrets() const { return directory + "/secrets"; }
 };
 
-// Durable and 0600; what was there before stays if it fails.
-[[nodiscard]] Result<void> write_json_file(const std::string& path, const Json& content);
+// 0600; what was there before stays if it fails. What need not outlive the machine, because it
+// speaks of its processes, is not waited for.
+enum class Durable : bool { no, yes };
+[[nodiscard]] Result<void> write_json_file(const std::string& path, const Json& content,
+                                           Durable durable = Durable::yes);
 // nullopt if there is none; an error if it cannot be read, is too large or no JSON.
 [[nodiscard]] Result<std::optional<Json>> read_json_file(const std::string& path);
 

@@ -47,6 +47,19 @@ std::set<Uid> uids_in(const Json& content) {
   return uids;
 }
 
+// Those with the role; all, if it does not tell roles.
+std::set<Uid> working_in(const Json& content, const std::set<Uid>& all) {
+  const auto found = content.is_object() ? content.find("members") : content.end();
+  if (found == content.end() || !found->is_array()) return all;
+  std::set<Uid> uids;
+  for (const Json& member : *found) {
+    if (!member.is_object() || member.value("role", Json()) != "working") continue;
+    const Json uid = member.value("uid", Json());
+    if (uid.is_number_integer()) uids.insert(uid.get<Uid>());
+  }
+  return uids;
+}
+
 // Orders the records of one round: recovery, then generation (agent/record.h).
 std::vector<std::int64_t> age_in(const Json& content) {
   const auto number = [](const Json& json) {
@@ -156,7 +169,7 @@ void LaunchState::end(Time now, Outcome outcome, bool ask) {
   CHECK(!ending_);
   forget_unstarted();
   const int signal = ask ? ask_to_end() : 0;
-  ending_ = Ending{std::move(outcome), signal, now + limits_.grace};
+  ending_ = Ending{std::move(outcome), signal, now + limits_.grace, false};
   finish_if_empty();
 }
 
@@ -168,10 +181,32 @@ void LaunchState::stop(Time now, int signal) {
   if (outcome_) return;
   if (!ending_) {
     tell(fmt::format("signal {}: the workers are asked to end; a second one kills them", signal));
-    end(now, {128 + signal, fmt::format("stopped by signal {}", signal)});
+    end(now, {128 + signal, fmt::format("stopped by signal {}", signal), true});
+    ending_->may_finish = managed();
     return;
   }
   tell(fmt::format("signal {}: the workers are killed", signal));
+  ending_->last_signal = SIGKILL;
+  signal_all(SIGKILL);
+}
+
+void LaunchState::stop_managed(Time now, const std::string& why) {
+  if (ending_ || outcome_) return;
+  tell(fmt::format("{}: the workers are asked to end", why));
+  end(now, {128 + SIGTERM, why, true});
+  ending_->may_finish = true;
+}
+
+void LaunchState::kill_all(Time now, const std::string& why) {
+  if (outcome_) return;
+  tell(fmt::format("{}: the workers are killed", why));
+  const Outcome outcome{128 + SIGKILL, why};
+  if (ending_) {
+    ending_->outcome = outcome;
+  } else {
+    end(now, outcome, false);
+  }
+  ending_->may_finish = false;
   ending_->last_signal = SIGKILL;
   signal_all(SIGKILL);
 }
@@ -221,6 +256,32 @@ Result<void> LaunchState::resize(Time now, int workers) {
   return {};
 }
 
+Result<void> LaunchState::place(Time now, const std::vector<Slot>& slots) {
+  const std::set<Slot> wished(slots.begin(), slots.end());
+  if (slots.empty()) return Error{"no slot is named"};
+  if (wished.size() != slots.size()) return Error{"a slot is named twice"};
+  if (ending_ || outcome_) return Error{"the run is ending"};
+  if (wished == std::set<Slot>(slots_.begin(), slots_.end())) return {};
+  slots_ = slots;
+  wanted_ = static_cast<int>(slots.size());
+  if (round_ == 0) return {};
+  ++counts_.resizes;
+  on_place(now);
+  return {};
+}
+
+Slot LaunchState::slot_for(int index) const {
+  return managed() ? slots_[static_cast<std::size_t>(index)] : Slot();
+}
+
+std::set<Slot> LaunchState::slots_in_use() const {
+  std::set<Slot> slots;
+  for (const auto& [uid, worker] : workers_) {
+    if (worker.started) slots.insert(worker.slot);
+  }
+  return slots;
+}
+
 Result<Uid> LaunchState::kill(std::optional<Uid> uid) {
   const std::vector<Uid> all = living();
   if (all.empty()) return Error{"no worker lives at this moment"};
@@ -243,12 +304,13 @@ void LiveRun::begin(Time now) { begin_round(now); }
 void LiveRun::begin_round(Time now) {
   starting_over_ = false;
   members_.clear();
+  working_.clear();
   members_age_.clear();
   plan_.workers.clear();
   ++plan_.number;
   if (++round_ > 1) ++counts_.fresh_starts;
   for (int i = 0; i < wanted_; ++i) {
-    add_worker(now, i == 0, slots_.empty() ? Slot() : slots_[static_cast<std::size_t>(i)]);
+    add_worker(now, i == 0, slot_for(i));
   }
 }
 
@@ -313,6 +375,7 @@ void LiveRun::heard_notice(Time now, Uid uid, const Notice& notice) {
   if (notice.kind == "members") {
     heard_members(notice.content);
   } else if (notice.kind == "finished") {
+    if (ending_ && ending_->may_finish) ending_->outcome = {};
     finishing();
   } else if (notice.kind == "state") {
     worker.stranded = false;
@@ -336,6 +399,7 @@ void LiveRun::heard_members(const Json& content) {
   if (age < members_age_) return;
   members_age_ = age;
   members_ = uids_in(content);
+  working_ = working_in(content, members_);
 }
 
 void LiveRun::replace_straggler(Time now, Uid uid) {
@@ -355,23 +419,8 @@ void LiveRun::on_resize(Time now) {
   publish();
 }
 
-Result<void> LiveRun::place(Time now, const std::vector<Slot>& slots) {
-  const int workers = static_cast<int>(slots.size());
-  if (std::set<Slot>(slots.begin(), slots.end()).size() != slots.size()) {
-    return Error{"a slot is named twice"};
-  }
-  if (auto within = check_limits(workers); !within) return within;
-  if (slots == slots_) return {};
-  const bool begun = round_ > 0;
-  slots_ = slots;
-  wanted_ = workers;
-  if (!begun) return {};
-  ++counts_.resizes;
-  if (!starting_over_) fill_slots(now);  // the next round takes the new ones
-  return {};
-}
-
-void LiveRun::fill_slots(Time now) {
+void LiveRun::on_place(Time now) {
+  if (starting_over_) return;  // the next round takes the new ones
   std::set<Slot> missing(slots_.begin(), slots_.end());
   for (const Uid uid : std::vector<Uid>(plan_.workers)) {
     if (missing.erase(slot_of(uid)) == 0) drop(uid);
@@ -382,21 +431,23 @@ void LiveRun::fill_slots(Time now) {
   publish();
 }
 
+bool LiveRun::settled() const {
+  if (ending_ || finishing_ || starting_over_ || static_cast<int>(plan_.workers.size()) != wanted_)
+    return false;
+  if (working_ != std::set<Uid>(plan_.workers.begin(), plan_.workers.end())) return false;
+  return members_ == working_ && workers_.size() == working_.size() &&
+         std::all_of(workers_.begin(), workers_.end(),
+                     [&](const auto& worker) { return working_.contains(worker.first); });
+}
+
 Slot LiveRun::slot_of(Uid uid) const {
   const auto found = workers_.find(uid);
   return found == workers_.end() ? Slot() : found->second.slot;
 }
 
-std::set<Slot> LiveRun::slots_in_use() const {
-  std::set<Slot> slots;
-  for (const auto& [uid, worker] : workers_) {
-    if (worker.started) slots.insert(worker.slot);
-  }
-  return slots;
-}
-
 void LiveRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
   members_.erase(uid);
+  working_.erase(uid);
   if (!worker.said_hello) ++died_young_;
   const int code = end_of_worker.killed ? wire::kFailed : end_of_worker.code;
   if (starting_over_) {
@@ -433,10 +484,9 @@ void LiveRun::refused(Time now, Uid uid, const Worker& worker) {
   if (!planned(uid)) return;
   drop(uid);
   wanted_ = static_cast<int>(plan_.workers.size());
-  if (wanted_ < limits_.least && !finishing_) {
-    end(now, {2, fmt::format("worker {} does not fit the job{}; with {} workers of at least {} the "
-                             "run cannot go on",
-                             uid, with_text(worker.text), wanted_, limits_.least)});
+  if ((wanted_ < limits_.least || managed()) && !finishing_) {
+    end(now, {2, fmt::format("worker {} does not fit the job{}{}", uid, with_text(worker.text),
+                             too_few())});
     return;
   }
   publish();
@@ -454,11 +504,9 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
   }
   if (too_many_failures()) {
     wanted_ = static_cast<int>(plan_.workers.size());
-    if (wanted_ < limits_.least) {
-      end(now,
-          {1, fmt::format("{}, failure {} of at most {}; with {} workers of at least {} the "
-                          "run cannot go on",
-                          what, counts_.failures, limits_.max_failures, wanted_, limits_.least)});
+    if (wanted_ < limits_.least || managed()) {
+      end(now, {1, fmt::format("{}, failure {} of at most {}{}", what, counts_.failures,
+                               limits_.max_failures, too_few())});
       return;
     }
     tell(fmt::format("{}, failure {} of at most {}: it is not replaced", what, counts_.failures,
@@ -471,6 +519,13 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
     tell(fmt::format("{}; worker {} replaces it", what, plan_.workers.back()));
     publish();
   }
+}
+
+// Whoever manages a run gave it exactly the slots it should have.
+std::string LiveRun::too_few() const {
+  if (managed()) return "";
+  return fmt::format("; with {} workers of at least {} the run cannot go on", wanted_,
+                     limits_.least);
 }
 
 bool LiveRun::state_may_live() const {

@@ -61,7 +61,8 @@ using Order = std::variant<StartWorker, SignalWorker, SendToWorker, Tell>;
 
 struct Outcome {
   int code = 0;
-  std::string why;  // empty if the job finished
+  std::string why{};     // empty if the job finished
+  bool stopped = false;  // because somebody wished it
 };
 
 struct LaunchCounts {
@@ -88,10 +89,25 @@ class LaunchState {
   virtual void heard(Time now, Uid uid, const wire::FromWorker& message) = 0;
 
   [[nodiscard]] Result<void> resize(Time now, int workers);
+  // Of a managed run, also before begin(): exactly one worker in each of these, whoever is in
+  // another leaves. Each is named once; limits are the manager's matter, not ours, and a managed
+  // run whose worker cannot be replaced has failed.
+  [[nodiscard]] Result<void> place(Time now, const std::vector<Slot>& slots);
+  // Those it should have.
+  [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
+  // Where processes are that have not been collected yet.
+  [[nodiscard]] std::set<Slot> slots_in_use() const;
+  // The workers asked for train, each in its slot, and no other lives.
+  [[nodiscard]] virtual bool settled() const = 0;
   // Of one worker, by default the newest; answers which.
   [[nodiscard]] Result<Uid> kill(std::optional<Uid> uid);
   // SIGTERM or SIGINT came. The second time there is no more waiting.
   void stop(Time now, int signal);
+  // Whoever manages the run wishes it: the workers write a checkpoint and end. That they finish the
+  // job meanwhile counts as finished.
+  void stop_managed(Time now, const std::string& why);
+  // Without asking anybody.
+  void kill_all(Time now, const std::string& why);
   // To be called several times a second: all limits of time are looked at here.
   void pass(Time now);
 
@@ -121,15 +137,19 @@ class LaunchState {
     Outcome outcome;
     int last_signal = 0;  // 0: they were asked by message, or left to themselves
     Time next;            // when the next stronger signal is due
+    bool may_finish = false;
   };
 
   virtual void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) = 0;
   virtual void on_resize(Time now) = 0;
+  virtual void on_place(Time now) = 0;
   virtual void on_pass(Time now) = 0;
   // Asks everybody to end. Answers the strongest signal used, 0 for a message.
   virtual int ask_to_end() = 0;
 
   [[nodiscard]] Result<void> check_limits(int workers) const;
+  [[nodiscard]] bool managed() const { return !slots_.empty(); }
+  [[nodiscard]] Slot slot_for(int index) const;
   void order(Order order) { orders_.push_back(std::move(order)); }
   void tell(std::string text) { order(Tell{std::move(text)}); }
   void start(Time now, Uid uid, Worker worker, Duration delay);
@@ -146,6 +166,7 @@ class LaunchState {
   LaunchCounts counts_;
   std::map<Uid, Worker> workers_;  // not yet collected
   int wanted_;                     // workers asked for
+  std::vector<Slot> slots_;        // of a managed run: one for each
   int died_young_ = 0;             // in a row
   int round_ = 0;
   int world_ = 0;
@@ -176,22 +197,18 @@ class LiveRun : public LaunchState {
   void heard(Time now, Uid uid, const wire::FromWorker& message) override;
   [[nodiscard]] const wire::Plan& plan() const { return plan_; }
 
-  // Of a managed run, also before begin(): exactly one worker in each of these, whoever is in
-  // another leaves. Within the limits, and each named once.
-  [[nodiscard]] Result<void> place(Time now, const std::vector<Slot>& slots);
-  // Where processes are that have not ended yet.
-  [[nodiscard]] std::set<Slot> slots_in_use() const;
+  [[nodiscard]] bool settled() const override;
 
  private:
   void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
   void on_resize(Time now) override;
+  void on_place(Time now) override;
   void on_pass(Time now) override;
   int ask_to_end() override;
 
   void heard_notice(Time now, Uid uid, const wire::Notice& notice);
   void begin_round(Time now);
   void add_worker(Time now, bool founder, const Slot& slot);
-  void fill_slots(Time now);
   [[nodiscard]] Slot slot_of(Uid uid) const;
   void drop(Uid uid);
   void publish();
@@ -203,11 +220,12 @@ class LiveRun : public LaunchState {
   void replace_straggler(Time now, Uid uid);
   void give_up_if_lost(Time now, bool counted);
   [[nodiscard]] bool state_may_live() const;
+  [[nodiscard]] std::string too_few() const;
   [[nodiscard]] bool planned(Uid uid) const;
 
   wire::Plan plan_;
-  std::vector<Slot> slots_;  // of a managed run: those it should have; empty: any
-  std::set<Uid> members_;    // by the newest notice
+  std::set<Uid> members_;  // by the newest notice
+  std::set<Uid> working_;  // those of them that neither join nor leave
   std::vector<std::int64_t> members_age_;
   bool finishing_ = false;  // a worker has finished the job
   bool anybody_spoke_ = false;

@@ -38,7 +38,7 @@ class Story {
 
   // "hello 2", "exit 2 0", "killed 2 9", "resize 3", "notice 2 KIND {json}", "beat 2", "after 5"
   // (seconds, all living ones beat meanwhile), "silence 5" (nobody does), "sleep 5" (we slept),
-  // "stop 15", "kill", "kill 2".
+  // "stop 15", "kill", "kill 2"; of a managed run "place 0.1 0.2", "end", "kill-all".
   std::string play(const std::string& input) {
     const auto words = split(input, ' ');
     const std::string verb(words[0]);
@@ -58,8 +58,12 @@ class Story {
     } else if (verb == "place") {
       std::vector<Slot> slots;
       for (std::size_t i = 1; i < words.size(); ++i) slots.emplace_back(words[i]);
-      const auto done = dynamic_cast<LiveRun&>(*state_).place(now_, slots);
+      const auto done = state_->place(now_, slots);
       if (!done) error = done.error().message;
+    } else if (verb == "end") {
+      state_->stop_managed(now_, "stopped by its manager");
+    } else if (verb == "kill-all") {
+      state_->kill_all(now_, "killed");
     } else if (verb == "notice") {
       const auto brace = input.find('{');
       const Json content =
@@ -173,21 +177,100 @@ TEST(LiveRun, ASupersededJoinerIsKilledAtOnceIfItIsStillLoadingElseAfterTheGrace
   story.expect_counts(0, 2);
 }
 
+using Slots = std::set<Slot>;
+
+std::unique_ptr<LaunchState> placed(std::unique_ptr<LaunchState> state,
+                                    const std::vector<Slot>& slots) {
+  CHECK(state->place(time_at(1000), slots).ok());
+  return state;
+}
+
 TEST(LiveRun, AManagedRunHasItsWorkersWhereItIsTold) {
-  Story story = live(limits(1, 4, 1));
-  auto& run = dynamic_cast<LiveRun&>(story.state());
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0"}));
+  EXPECT_EQ(story.first(), "start 1 founder at 0.0");
   story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
                 {"place 0.1 0.1", "error: a slot is named twice"},
                 {"place 0.1 0.2 1.0",
                  "start 2 at 0.1; start 3 at 0.2; start 4 at 1.0; plan 2 (2 3 4) to 1"}});
-  EXPECT_EQ(run.slots_in_use(), (std::set<Slot>{"", "0.1", "0.2", "1.0"}));
+  EXPECT_EQ(story.state().slots_in_use(), (Slots{"0.0", "0.1", "0.2", "1.0"}));
   story.expect({{"hello 2", "welcome (2 3 4) peers (1) to 2"},
+                {"hello 3", "welcome (2 3 4) peers (1 2) to 3"},
                 {"exit 1 3", ""},
-                {"killed 2 9", "start 5 at 0.1"},
-                {"place 0.2 1.3", "signal 5 9; signal 4 9; start 6 at 1.3"}});
-  EXPECT_EQ(run.slots_in_use(), (std::set<Slot>{"0.1", "0.2", "1.0", "1.3"}));
+                {"killed 2 9", "start 5 at 0.1; plan 3 (3 4 5) to 3"},
+                {"place 0.2 1.3", "signal 4 9; signal 5 9; start 6 at 1.3; plan 4 (3 6) to 3"}});
+  EXPECT_EQ(story.state().slots_in_use(), (Slots{"0.1", "0.2", "1.0", "1.3"}));
   story.expect({{"killed 4 9", ""}, {"killed 5 9", ""}});
-  EXPECT_EQ(run.slots_in_use(), (std::set<Slot>{"0.2", "1.3"}));
+  EXPECT_EQ(story.state().slots_in_use(), (Slots{"0.2", "1.3"}));
+  story.expect({{"place 1.3 0.2", ""}});
+  story.expect_counts(1, 2);
+}
+
+TEST(LiveRun, AManagedRunIsSettledWhenItsWorkersTrain) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0", "0.1"}));
+  LaunchState& run = story.state();
+  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"}});
+  story.play(R"(notice 1 members {"uids": [1], "generation": [1, 1]})");
+  EXPECT_FALSE(run.settled());
+  story.play("hello 2");
+  story.play(R"(notice 1 members {"uids": [1, 2], "generation": [1, 2], "members":
+      [{"uid": 1, "role": "working"}, {"uid": 2, "role": "joining"}]})");
+  EXPECT_FALSE(run.settled()) << "one is on its way in";
+  story.play(R"(notice 1 members {"uids": [1, 2], "generation": [1, 3], "members":
+      [{"uid": 1, "role": "working"}, {"uid": 2, "role": "working"}]})");
+  EXPECT_TRUE(run.settled());
+  story.play("place 0.0");
+  EXPECT_FALSE(run.settled());
+  story.play(R"(notice 1 members {"uids": [1], "generation": [2, 1]})");
+  EXPECT_FALSE(run.settled()) << "its process has not been collected";
+  EXPECT_EQ(run.slots_in_use(), (Slots{"0.0", "0.1"}));
+  story.play("exit 2 3");
+  EXPECT_TRUE(run.settled());
+  story.play("end");
+  EXPECT_FALSE(run.settled());
+}
+
+TEST(LiveRun, AManagedRunEndsWhenItIsTold) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0", "0.1"}));
+  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+                {"end", "stop to 1; signal 2 15"},
+                {"end", ""},
+                {"place 0.0", "error: the run is ending"},
+                {"killed 2 15", ""},
+                {"exit 1 3", ""}});
+  story.expect_outcome(128 + SIGTERM, "stopped by its manager");
+  EXPECT_TRUE(story.state().outcome()->stopped);
+}
+
+TEST(LiveRun, AManagedRunMayFinishWhileItEnds) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0"}));
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {R"(notice 1 members {"uids": [1]})", ""},
+                {"end", "stop to 1"},
+                {"notice 1 finished", ""},
+                {"exit 1 0", ""}});
+  story.expect_outcome(0);
+  EXPECT_FALSE(story.state().outcome()->stopped);
+}
+
+TEST(LiveRun, AManagedRunIsKilledWhateverItDoes) {
+  for (const bool ending : {false, true}) {
+    Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0"}));
+    story.play("hello 1");
+    story.play(R"(notice 1 members {"uids": [1]})");
+    if (ending) story.play("end");
+    story.expect({{"kill-all", "signal 1 9"}, {"notice 1 finished", ""}, {"killed 1 9", ""}});
+    story.expect_outcome(128 + SIGKILL, "killed");
+    EXPECT_FALSE(story.state().outcome()->stopped);
+  }
+}
+
+TEST(LiveRun, AManagedRunDoesNotGoOnWithFewer) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 4, 2, 0)), {"0.0", "0.1"}));
+  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
+                {"killed 2 9", "stop to 1"},
+                {"exit 1 3", ""}});
+  story.expect_outcome(1, "worker 2 was killed by signal 9 (Killed), failure 1 of at most 0");
 }
 
 TEST(LiveRun, ReplacesTheDeadUpToTheLimit) {
@@ -480,6 +563,27 @@ TEST(RestartRun, AResizeIsNoEndAndNoFailure) {
                 {"exit 5 0", ""}});
   story.expect_outcome(0);
   story.expect_counts(0, 3);
+}
+
+TEST(RestartRun, AManagedRunIsStartedAgainInItsNewSlots) {
+  Story story(placed(std::make_unique<RestartRun>(limits(1, 1, 1)), {"0.0", "0.1"}));
+  LaunchState& run = story.state();
+  EXPECT_EQ(story.first(), "start 1 rank 0/2 round 1; start 2 rank 1/2 round 1");
+  EXPECT_TRUE(run.settled());
+  story.expect({{"place 0.1 0.0", ""}, {"place 0.1 1.0 1.1", "signal 1 15; signal 2 15"}});
+  EXPECT_FALSE(run.settled());
+  story.expect({{"killed 1 15", ""}});
+  EXPECT_EQ(run.slots_in_use(), (Slots{"0.1"}));
+  story.expect({{"killed 2 15",
+                 "start 3 rank 0/3 round 2; start 4 rank 1/3 round 2; start 5 rank 2/3 round 2"}});
+  EXPECT_EQ(run.slots_in_use(), (Slots{"0.1", "1.0", "1.1"}));
+  EXPECT_TRUE(run.settled());
+  story.expect({{"end", "signal 3 15; signal 4 15; signal 5 15"},
+                {"exit 3 0", ""},
+                {"exit 4 0", ""},
+                {"exit 5 0", ""}});
+  story.expect_outcome(128 + SIGTERM);
+  EXPECT_TRUE(run.outcome()->stopped);
 }
 
 TEST(RestartRun, SomeRanksMayHaveFinishedBeforeAResize) {

@@ -222,11 +222,7 @@ void check(Fields& fields, const JobLaunch& launch) {
   }
   if (launch.token.empty()) fields.refuse("has no token");
   if (launch.most < launch.least) fields.refuse("has a \"most\" that is less than \"least\"");
-  const auto workers = static_cast<int>(launch.slots.size());
-  if (workers < launch.least || workers > launch.most) {
-    fields.refuse(fmt::format("has {} slots, which is outside of its limits {}:{}", workers,
-                              launch.least, launch.most));
-  }
+  if (launch.slots.empty()) fields.refuse("has no slots");
   if (!launch.directory.empty() && launch.directory.front() != '/') {
     fields.refuse("has a \"directory\" that is not an absolute path");
   }
@@ -565,6 +561,8 @@ Result<ToMaster> parse_to_master(const Json& message) {
     place.generation = fields.id<Generation>("generation");
     place.slots = fields.slots("slots");
     place.batch = fields.batch("batch");
+    if (fields.ok() && place.slots.empty())
+      fields.refuse("names no slots; stop is another message");
     return fields.result(ToMaster(std::move(place)));
   }
   if (type == "stop") return fields.result(ToMaster(StopJob{fields.id<Generation>("generation")}));

@@ -64,9 +64,9 @@ struct JobLaunch {
   std::string directory;  // where the workers start; empty: where the master does
   std::string user;       // empty: whoever the agent is
   std::map<std::string, std::string> secrets;  // NAME -> the file it is in
-  int least = 1;
+  int least = 1;  // what its owner allowed when it started; the master obeys any number
   int most = 1;
-  int max_failures = 3;
+  int max_failures = 3;  // of workers; with one more the job has failed
   Duration grace = from_seconds(10);
   std::optional<Duration> stop_after;  // without a manager for so long, it stops by itself
   std::int64_t log_limit = kLogLimit;  // bytes
@@ -106,8 +106,8 @@ struct JobStatus {
   JobProgress progress;
   std::optional<JobEnd> ended;
   int failures = 0;
-  int resizes = 0;             // carried out
-  std::vector<double> pauses;  // seconds that the newest of these kept the training waiting
+  int resizes = 0;             // asked for since this start
+  std::vector<double> pauses;  // seconds for which the newest of these kept the training waiting
   friend bool operator==(const JobStatus&, const JobStatus&) = default;
 };
 inline constexpr std::size_t kPausesKept = 16;
@@ -126,7 +126,7 @@ struct WorkerRecord {
 };
 // How the last run of a master ended.
 struct JobExit {
-  Generation generation;  // of its start: an exit older than the launch is stale
+  Generation generation;  // the newest that was obeyed: an exit older than the launch is stale
   JobEnd end;
   JobProgress progress;
   int failures = 0;

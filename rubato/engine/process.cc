@@ -5,7 +5,11 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <grp.h>
 #include <linux/capability.h>
+#include <linux/close_range.h>
+#include <pwd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -46,9 +50,20 @@ void default_signals() {
   for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
 }
 
-// Between fork and exec: only calls that are safe there. Returns only if it failed.
-void become(char* const* arguments, char* const* environment, const Pipe& out, const Pipe& err,
-            bool niced) {
+// The functions from here to exec are called in a child: only calls that are safe there.
+
+// Closed by exec and not at once: the pipe that tells why exec failed is one of them.
+bool keep_standard_only() {
+  return syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) == 0;
+}
+
+bool enter(const std::string& directory) {
+  return directory.empty() || chdir(directory.c_str()) == 0;
+}
+
+// Returns only if it failed.
+void become_worker(char* const* arguments, char* const* environment, const Pipe& out,
+                   const Pipe& err, const SpawnOptions& options) {
   setpgid(0, 0);
   default_signals();
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -57,8 +72,66 @@ void become(char* const* arguments, char* const* environment, const Pipe& out, c
       dup2(err.write_end.get(), STDERR_FILENO) < 0) {
     return;
   }
-  if (niced) setpriority(PRIO_PROCESS, 0, kNiced);
+  if (options.close_others && !keep_standard_only()) return;
+  if (!enter(options.directory)) return;
+  if (options.niced) setpriority(PRIO_PROCESS, 0, kNiced);
   execvpe(arguments[0], arguments, environment);
+}
+
+// The system's own calls: those of the C library take locks to tell other threads.
+bool become_user(const RunAs& user) {
+  return syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
+         syscall(SYS_setresgid, user.gid, user.gid, user.gid) == 0 &&
+         syscall(SYS_setresuid, user.uid, user.uid, user.uid) == 0 &&
+         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+bool set_output(const std::string& path) {
+  const int fd = path.empty()
+                     ? open("/dev/null", O_WRONLY | O_CLOEXEC)
+                     : open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
+                            S_IRUSR | S_IWUSR);
+  return fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0;
+}
+
+// Returns only if it failed.
+void become_detached(char* const* arguments, char* const* environment, const Detached& detached) {
+  default_signals();
+  if (setsid() < 0) return;
+  if (detached.user && !become_user(*detached.user)) return;
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || !set_output(detached.output)) return;
+  if (!keep_standard_only() || !enter(detached.directory)) return;
+  execvpe(arguments[0], arguments, environment);
+}
+
+// Starts a child that does `become`, which must not come back; answers its pid once exec has
+// happened.
+template <class Become>
+Result<int> fork_and(const std::string& program, const Become& become) {
+  // Closed by a successful exec; otherwise it carries the reason.
+  auto failure = new_pipe();
+  if (!failure) return failure.error();
+  const pid_t pid = fork();
+  if (pid < 0) return Error{fmt::format("cannot start a process: {}", std::strerror(errno))};
+  if (pid == 0) {
+    become();
+    const int reason = errno;
+    [[maybe_unused]] const auto size = write(failure->write_end.get(), &reason, sizeof(reason));
+    _exit(127);
+  }
+  failure->write_end.close();
+  int reason = 0;
+  ssize_t size = 0;
+  do {
+    size = read(failure->read_end.get(), &reason, sizeof(reason));
+  } while (size < 0 && errno == EINTR);
+  if (size == sizeof(reason)) {
+    waitpid(pid, nullptr, 0);
+    return Error{
+        fmt::format("cannot start {}: {}", rubato::quoted(program, 200), std::strerror(reason))};
+  }
+  return pid;
 }
 
 bool has_capability(unsigned capability) {
@@ -92,50 +165,60 @@ void set_default(Environment& environment, const std::string& name, const std::s
 }
 
 Result<Process> spawn(const std::vector<std::string>& command, const Environment& environment,
-                      bool niced) {
+                      const SpawnOptions& options) {
   CHECK(!command.empty());
   auto out = new_pipe();
   if (!out) return out.error();
   auto err = new_pipe();
   if (!err) return err.error();
-  // Closed by a successful exec; otherwise it carries the reason.
-  auto failure = new_pipe();
-  if (!failure) return failure.error();
   const std::vector<char*> arguments = pointers(command);
   const std::vector<char*> variables = pointers(environment);
-
-  const pid_t pid = fork();
-  if (pid < 0) return Error{fmt::format("cannot start a worker: {}", std::strerror(errno))};
-  if (pid == 0) {
-    become(arguments.data(), variables.data(), *out, *err, niced);
-    const int reason = errno;
-    [[maybe_unused]] const auto size = write(failure->write_end.get(), &reason, sizeof(reason));
-    _exit(127);
-  }
-  // Both sides do it, so that it is done whoever comes first.
-  setpgid(pid, pid);
-  failure->write_end.close();
-  int reason = 0;
-  ssize_t size = 0;
-  do {
-    size = read(failure->read_end.get(), &reason, sizeof(reason));
-  } while (size < 0 && errno == EINTR);
-  if (size == sizeof(reason)) {
-    waitpid(pid, nullptr, 0);
-    return Error{fmt::format("cannot start {}: {}", rubato::quoted(command.front(), 200),
-                             std::strerror(reason))};
-  }
-  Process process{pid, wire::watch_process(pid), std::move(out->read_end),
+  const auto pid = fork_and(command.front(), [&] {
+    become_worker(arguments.data(), variables.data(), *out, *err, options);
+  });
+  if (!pid) return pid.error();
+  Process process{*pid, wire::watch_process(*pid), std::move(out->read_end),
                   std::move(err->read_end)};
   if (!process.ended.valid()) {
     const Error error{fmt::format("cannot watch a worker: {}", std::strerror(errno))};
-    kill(-pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
+    kill(-*pid, SIGKILL);
+    waitpid(*pid, nullptr, 0);
     return error;
   }
   make_nonblocking(process.out);
   make_nonblocking(process.err);
   return process;
+}
+
+Result<RunAs> look_up_user(const std::string& name) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> buffer(std::size_t{64} << 10U);
+  const int error = getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  if (found == nullptr) {
+    return Error{fmt::format("this machine has no user {}{}", rubato::quoted(name),
+                             error == 0 ? "" : fmt::format(" ({})", std::strerror(error)))};
+  }
+  RunAs user{entry.pw_name, entry.pw_uid, entry.pw_gid, {}, entry.pw_dir, entry.pw_shell};
+  int number = 64;
+  do {
+    user.groups.resize(static_cast<std::size_t>(number));
+  } while (getgrouplist(entry.pw_name, entry.pw_gid, user.groups.data(), &number) < 0);
+  user.groups.resize(static_cast<std::size_t>(number));
+  return user;
+}
+
+Environment clean_environment(const RunAs& user) {
+  return {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + user.home, "USER=" + user.name,
+          "LOGNAME=" + user.name, "SHELL=" + (user.shell.empty() ? "/bin/sh" : user.shell)};
+}
+
+Result<int> start_detached(const Detached& detached) {
+  CHECK(!detached.command.empty());
+  const std::vector<char*> arguments = pointers(detached.command);
+  const std::vector<char*> variables = pointers(detached.environment);
+  return fork_and(detached.command.front(),
+                  [&] { become_detached(arguments.data(), variables.data(), detached); });
 }
 
 std::optional<ProcessEnd> reap(const Process& process) {

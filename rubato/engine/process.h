@@ -1,13 +1,19 @@
-// Starting worker processes and taking leave of them.
+// Starting processes and taking leave of them.
 //
 // A worker leads a process group of its own: Ctrl-C in the terminal reaches the launcher only, and
 // what a worker forked (readers of data, which inherit its sockets) goes when it goes. It does not
 // die with its launcher. Belongs to one thread, and that process must have no other: a child runs
 // between fork and exec.
+//
+// A job of another user: its master as a whole is started as that user (start_detached with a
+// RunAs), not each worker by a master with more rights. So every file that a job's machinery opens
+// (log, checkpoints, secrets) is opened with the rights of the user, and no link that the user
+// plants leads anywhere the user could not go.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "rubato/engine/process_end.h"
@@ -27,10 +33,16 @@ struct Process {
   wire::Fd err;
 };
 
+struct SpawnOptions {
+  bool niced = false;         // starts at a lower priority, which it should undo itself
+  std::string directory{};    // where it starts; empty: where we are
+  bool close_others = false;  // it gets no descriptor beyond the standard ones
+};
 // The program is looked up in our PATH; that it cannot be executed is an error here, not an exit
-// code. With `niced` it starts at a lower priority, which it should undo itself.
+// code.
 [[nodiscard]] Result<Process> spawn(const std::vector<std::string>& command,
-                                    const Environment& environment, bool niced);
+                                    const Environment& environment,
+                                    const SpawnOptions& options = {});
 
 // Collects a child that has ended, after killing what is left of its group; nullopt if it lives.
 [[nodiscard]] std::optional<ProcessEnd> reap(const Process& process);
@@ -38,6 +50,32 @@ struct Process {
 // To the process alone, except for SIGKILL, which goes to its whole group: programs fork readers of
 // data that do not expect the polite signals, and treat the death of one as an error.
 void send_signal(const Process& process, int signal);
+
+// A user of this machine, with the groups it would have if it logged in.
+struct RunAs {
+  std::string name;
+  uid_t uid = 0;
+  gid_t gid = 0;
+  std::vector<gid_t> groups;
+  std::string home;
+  std::string shell;
+};
+[[nodiscard]] Result<RunAs> look_up_user(const std::string& name);
+// PATH, HOME, USER, LOGNAME and SHELL: nothing of ours.
+[[nodiscard]] Environment clean_environment(const RunAs& user);
+
+struct Detached {
+  std::vector<std::string> command;
+  Environment environment;
+  // Root alone may name another. It gets the groups, the ids and no way to more rights
+  // (PR_SET_NO_NEW_PRIVS), for itself and all that it starts.
+  std::optional<RunAs> user{};
+  std::string directory{};  // where it starts; empty: where we are
+  std::string output{};     // file that standard output and error are appended to; empty: nowhere
+};
+// A child that leads a session of its own and so survives us; no descriptor of ours reaches it. Its
+// output file is opened with its own rights. Answers its pid; to be collected with waitpid.
+[[nodiscard]] Result<int> start_detached(const Detached& detached);
 
 // Whether a process started by us could raise its priority again.
 [[nodiscard]] bool may_undo_nice();

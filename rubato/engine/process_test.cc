@@ -35,7 +35,7 @@ std::string rest_of(const wire::Fd& fd) {
 }
 
 Ended run(const std::string& script, const Environment& environment = plain(), bool niced = false) {
-  auto process = spawn({"sh", "-c", script}, environment, niced);
+  auto process = spawn({"sh", "-c", script}, environment, {niced});
   EXPECT_TRUE(process.ok());
   wait_for(process->ended);
   const auto end = reap(*process);
@@ -63,14 +63,14 @@ TEST(Process, TellsSignals) {
 }
 
 TEST(Process, AProgramThatIsNotThereIsAnError) {
-  const auto process = spawn({"rubato-no-such-program"}, plain(), false);
+  const auto process = spawn({"rubato-no-such-program"}, plain());
   ASSERT_FALSE(process.ok());
   EXPECT_EQ(process.error().message,
             "cannot start \"rubato-no-such-program\": No such file or directory");
 }
 
 TEST(Process, LivesUntilItEnds) {
-  auto process = spawn({"sleep", "60"}, plain(), false);
+  auto process = spawn({"sleep", "60"}, plain());
   ASSERT_TRUE(process.ok());
   EXPECT_FALSE(reap(*process).has_value());
   EXPECT_EQ(getpgid(process->pid), process->pid);

@@ -1,5 +1,6 @@
 #include "rubato/engine/restart_run.h"
 
+#include <algorithm>
 #include <csignal>
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@ void RestartRun::begin(Time now) {
   for (int rank = 0; rank < world_; ++rank) {
     Worker worker;
     worker.rank = rank;
+    worker.slot = slot_for(rank);
     start(now, next_uid_++, std::move(worker), patience());
   }
 }
@@ -51,6 +53,13 @@ void RestartRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_
 void RestartRun::on_resize(Time now) {
   if (killed_at_) return;  // the next round takes the new number
   interrupt(now);
+}
+
+// A rank that has come to its end early is not missed.
+bool RestartRun::settled() const {
+  return !ending_ && !killed_at_ && world_ == wanted_ && !workers_.empty() &&
+         std::all_of(workers_.begin(), workers_.end(),
+                     [](const auto& worker) { return worker.second.started; });
 }
 
 void RestartRun::interrupt(Time now) {

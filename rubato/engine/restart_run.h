@@ -17,10 +17,12 @@ class RestartRun : public LaunchState {
   // These programs do not speak to us.
   [[nodiscard]] bool said_hello(Time, const wire::Hello&) override { return false; }
   void heard(Time, Uid, const wire::FromWorker&) override {}
+  [[nodiscard]] bool settled() const override;
 
  private:
   void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
   void on_resize(Time now) override;
+  void on_place(Time now) override { on_resize(now); }
   void on_pass(Time now) override;
   int ask_to_end() override;
 

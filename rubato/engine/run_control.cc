@@ -98,13 +98,15 @@ Result<RunSocket> claim_run(const std::string& directory, const std::string& nam
                     rubato::quoted(name), kLongestName)};
   }
   if (auto made = make_private(directory); !made) return made.error();
-  const DirectoryLock lock(directory);
-  const std::string path = socket_path(directory, name);
+  return claim_socket(socket_path(directory, name),
+                      fmt::format("a run named {} lives already; choose another --name", name));
+}
+
+Result<RunSocket> claim_socket(const std::string& path, const std::string& taken) {
+  const DirectoryLock lock(path.substr(0, path.rfind('/') + 1));
   if (left_behind(path)) unlink(path.c_str());
   auto listener = wire::listen_on("unix:" + path);
-  if (!listener && errno == EADDRINUSE) {
-    return Error{fmt::format("a run named {} lives already; choose another --name", name)};
-  }
+  if (!listener && errno == EADDRINUSE) return Error{taken};
   if (!listener) return listener.error();
   return RunSocket{std::move(*listener), path};
 }

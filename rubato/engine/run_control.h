@@ -25,6 +25,10 @@ struct RunSocket {
 // The place of a new run; an error if one of that name lives.
 [[nodiscard]] Result<RunSocket> claim_run(const std::string& directory, const std::string& name);
 
+// A listener at exactly this path, an absolute one; what one that died left there is removed. If
+// one lives there the error is `taken`.
+[[nodiscard]] Result<RunSocket> claim_socket(const std::string& path, const std::string& taken);
+
 struct LiveRunInfo {
   std::string path;
   Json info;

@@ -1,6 +1,6 @@
 // The launcher with real processes: this test binary starts itself as small workers that speak
 // wire/launch.h and train nothing.
-#include "rubato/engine/launcher.h"
+#include "rubato/engine/terminal_run.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -147,7 +147,8 @@ class FakeWorker {
 
 // Before main: this process is a worker if a launcher started it.
 [[maybe_unused]] const bool kIsTest = [] {
-  if (std::getenv("RUBATO_WORKER") != nullptr) FakeWorker().play();
+  const bool managed = std::getenv("RUBATO_JOB") != nullptr;  // managed_run_test.cc
+  if (std::getenv("RUBATO_WORKER") != nullptr && !managed) FakeWorker().play();
   return true;
 }();
 
@@ -176,14 +177,14 @@ Played play(const std::string& scene, LaunchLimits limits,
             std::vector<std::string> command = {"/proc/self/exe"}) {
   std::string pattern = (std::filesystem::temp_directory_path() / "rubato-XXXXXX").string();
   const std::string root = mkdtemp(pattern.data());
-  LauncherOptions options;
-  options.limits = limits;
-  options.name = "test";
-  options.command = std::move(command);
-  if (options.command.front() == "/proc/self/exe") {
-    options.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
+  TerminalOptions options;
+  options.plan.limits = limits;
+  options.plan.name = "test";
+  options.plan.command = std::move(command);
+  if (options.plan.command.front() == "/proc/self/exe") {
+    options.plan.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
   }
-  options.environment = {"PATH=/usr/bin:/bin", "SCENE=" + scene};
+  options.plan.environment = {"PATH=/usr/bin:/bin", "SCENE=" + scene};
   options.directory = root + "/runs";
   options.log = root + "/log";
   options.json = true;
@@ -195,7 +196,7 @@ Played play(const std::string& scene, LaunchLimits limits,
         std::freopen((root + "/err").c_str(), "w", stderr) == nullptr) {
       std::_Exit(97);
     }
-    auto launcher = Launcher::open(options);
+    auto launcher = TerminalRun::open(options);
     if (!launcher) std::_Exit(96);
     const int code = (*launcher)->run();
     launcher->reset();
