@@ -1,0 +1,156 @@
+// What people ask of the daemon, typed: the HTTP server makes these from requests (api.h), the core
+// answers them. Nothing here knows HTTP but the numbers of its statuses, which are a good list of
+// ways to say no.
+//
+// Who asks is in the Caller and comes from the connection, never from what was sent. The core shows
+// a caller who is no admin only their own jobs: another's is answered like one that is not there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/core/cluster.h"
+#include "rubato/core/ids.h"
+#include "rubato/core/job.h"
+#include "rubato/daemon/digest.h"
+#include "rubato/daemon/job_file.h"
+
+namespace rubato {
+
+struct Caller {
+  std::string user;
+  bool admin = false;
+  friend bool operator==(const Caller&, const Caller&) = default;
+};
+
+// A number, or a name: the caller's newest job of that name (an admin's own first, then anyone's).
+// A name is never all digits.
+using JobRef = std::variant<JobId, std::string>;
+
+// As shown to people; the names are those that a Slurm user expects.
+enum class JobState : std::uint8_t {
+  pending,
+  profiling,
+  held,
+  running,
+  resizing,
+  stopping,
+  completed,
+  failed,
+  cancelled,
+  refused,
+};
+[[nodiscard]] std::string_view to_text(JobState state);  // "PENDING"
+[[nodiscard]] std::optional<JobState> parse_job_state(std::string_view text);
+
+struct SubmitJob {
+  JobFile file;
+  std::string key;  // idempotency: the same caller and key is the same job; empty = none
+  bool dry_run = false;
+};
+struct CancelJob {
+  JobRef job;
+};
+struct HoldJob {
+  JobRef job;
+  bool on = true;
+};
+struct ResizeJob {
+  JobRef job;
+  GpuLimits limits;
+};
+struct ShowJob {
+  JobRef job;
+};
+struct ListJobs {
+  std::vector<JobState> states;  // empty = all
+  std::optional<std::string> user;
+  std::optional<JobId> after;  // in order of ids
+  int limit = 100;
+};
+struct ExplainJob {
+  JobRef job;
+};
+// For the server itself, which reads the file; never shown. Answer: {"id", "directory", "ended"}:
+// the job's directory, in which the file "log" is or will be, and whether it will grow no more.
+struct FindLog {
+  JobRef job;
+};
+struct History {
+  std::uint64_t after = 0;  // number of an event
+  int limit = 100;
+  std::optional<JobRef> job;
+};
+struct ShowNodes {};
+struct SetNode {
+  NodeId node;
+  NodeState state = NodeState::up;  // up, draining or down
+};
+struct ShowPolicy {};
+struct SwitchPolicy {
+  std::string policy;
+};
+// Answer: {"text"} in Prometheus's format (metrics.h).
+struct ShowMetrics {};
+struct ShowHealth {};
+
+// Tokens are made by the server, which adds the token to a good answer: the core sees the hash
+// alone, so that no token can get into the journal.
+struct AddUser {
+  std::string name;
+  bool admin = false;
+  double most_weight = 1;  // the largest weight their jobs may have
+  Digest token{};
+};
+struct RemoveUser {
+  std::string name;
+};
+struct ListUsers {};
+struct AddToken {
+  std::string user;
+  Digest token{};
+};
+// A token is named by the first digits of its hash in hex, as ListUsers shows it
+// ("tokens":["..."]).
+struct RemoveToken {
+  std::string user;
+  std::string token;
+};
+inline constexpr int kTokenNameDigits = 12;
+
+using Ask =
+    std::variant<SubmitJob, CancelJob, HoldJob, ResizeJob, ShowJob, ListJobs, ExplainJob, FindLog,
+                 History, ShowNodes, SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth,
+                 AddUser, RemoveUser, ListUsers, AddToken, RemoveToken>;
+
+struct Request {
+  Caller caller;
+  Ask ask;
+};
+
+struct Answer {
+  int status = 200;
+  Json body;
+};
+
+// {"error": sentence}
+[[nodiscard]] Answer refusal(int status, std::string sentence);
+
+// What only an admin may ask: it concerns everybody.
+[[nodiscard]] bool needs_admin(const Ask& ask);
+
+// The scheduling loop, as the server knows it. `ask` may be called from any thread; each callback
+// is called exactly once, on any thread.
+class Loop {
+ public:
+  virtual ~Loop() = default;
+  virtual void ask(Request request, std::function<void(Answer)> callback) = 0;
+};
+
+}  // namespace rubato
