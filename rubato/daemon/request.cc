@@ -1,10 +1,12 @@
 #include "rubato/daemon/request.h"
 
 #include <array>
+#include <fmt/format.h>
 #include <type_traits>
 #include <utility>
 
 #include "rubato/base/check.h"
+#include "rubato/base/text.h"
 
 namespace rubato {
 namespace {
@@ -48,6 +50,14 @@ std::optional<JobState> parse_job_state(std::string_view text) {
 
 Answer refusal(int status, std::string sentence) {
   return {status, Json{{"error", std::move(sentence)}}};
+}
+
+Answer no_such_job(const JobRef& job) {
+  if (const auto* id = std::get_if<JobId>(&job)) {
+    return refusal(404, fmt::format("there is no job {}", id->value()));
+  }
+  return refusal(404,
+                 fmt::format("there is no job {}", rubato::quoted(std::get<std::string>(job))));
 }
 
 bool needs_admin(const Ask& ask) {

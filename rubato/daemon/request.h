@@ -141,6 +141,8 @@ struct Answer {
 
 // {"error": sentence}
 [[nodiscard]] Answer refusal(int status, std::string sentence);
+// 404 in the one wording for jobs that are not there and jobs that are another's.
+[[nodiscard]] Answer no_such_job(const JobRef& job);
 
 // What only an admin may ask: it concerns everybody.
 [[nodiscard]] bool needs_admin(const Ask& ask);
