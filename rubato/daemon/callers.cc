@@ -1,0 +1,81 @@
+#include "rubato/daemon/callers.h"
+
+#include <array>
+#include <cerrno>
+#include <pwd.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/check.h"
+
+namespace rubato {
+namespace {
+
+// base64url without padding.
+std::string base64(const std::array<std::uint8_t, 32>& bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  std::string text;
+  std::uint32_t held = 0;
+  int bits = 0;
+  for (const std::uint8_t byte : bytes) {
+    held = (held << 8U) | byte;
+    bits += 8;
+    while (bits >= 6) {
+      bits -= 6;
+      text += kDigits[(held >> static_cast<unsigned>(bits)) & 63U];
+    }
+  }
+  if (bits > 0) text += kDigits[(held << static_cast<unsigned>(6 - bits)) & 63U];
+  return text;
+}
+
+std::string system_name(uid_t user) {
+  std::vector<char> space(1024);
+  passwd entry{};
+  passwd* found = nullptr;
+  int problem = 0;
+  while ((problem = ::getpwuid_r(user, &entry, space.data(), space.size(), &found)) == ERANGE) {
+    space.resize(space.size() * 2);
+  }
+  return problem == 0 && found != nullptr ? std::string(entry.pw_name) : std::to_string(user);
+}
+
+}  // namespace
+
+std::string new_token() {
+  std::array<std::uint8_t, 32> bytes{};
+  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  return "rub_" + base64(bytes);
+}
+
+Digest token_hash(std::string_view token) { return Digester().add(token).finish(); }
+
+std::string token_name(const Digest& hash) {
+  return hex({reinterpret_cast<const char*>(hash.data()), hash.size()}).substr(0, kTokenNameDigits);
+}
+
+void Callers::publish(Table table) {
+  const std::lock_guard lock(mutex_);
+  std::swap(table_, table);
+}
+
+std::optional<Caller> Callers::by_token(std::string_view token) const {
+  const Digest hash = token_hash(token);
+  const std::lock_guard lock(mutex_);
+  const auto found = table_.tokens.find(hash);
+  if (found == table_.tokens.end()) return std::nullopt;
+  return found->second;
+}
+
+Caller Callers::by_peer(uid_t user) const {
+  const std::lock_guard lock(mutex_);
+  auto found = names_.find(user);
+  if (found == names_.end()) found = names_.emplace(user, system_name(user)).first;
+  const bool admin = user == 0 || user == ::geteuid() || table_.admins.count(found->second) > 0;
+  return {found->second, admin};
+}
+
+}  // namespace rubato

@@ -1,0 +1,106 @@
+// What has changed, for those who watch: the loop publishes, the HTTP server delivers.
+//
+// Watchers want to know how things are, not each step on the way. So a watcher is a position in a
+// ring of the newest changes, and a delivery is the newest change of each thing since then: what a
+// watcher costs does not grow with what happens, and all watchers at one position of one user share
+// the same bytes. Whoever falls out of the ring, or would be sent too much at once, is told to read
+// the lists anew ("resync") and goes on from the end.
+//
+// The id of an event is "EPOCH-NUMBER". Numbers begin anew with each daemon, and so does the epoch:
+// an id of an earlier daemon is too old, whatever its number.
+//
+// One user never gets another's changes. The numbers count everybody's, so from a gap a user learns
+// that others are busy, as from the queue.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/daemon/request.h"
+
+namespace rubato {
+
+struct Change {
+  std::string user;      // whose it is; empty = everybody's
+  std::string event;     // "job", "node", "policy"
+  std::uint32_t id = 0;  // of the job or the node: a newer change of it replaces an older one
+  Json body;
+};
+
+// Thread-safe.
+class ChangeFeed {
+ public:
+  struct Options {
+    std::string epoch = "0";   // differs from that of every earlier daemon; letters and digits
+    std::size_t ring = 4096;   // changes kept
+    std::size_t at_once = 64;  // events in one delivery, beyond which it is a resync
+  };
+  struct Delivery {
+    std::uint64_t position = 0;                // after it
+    std::shared_ptr<const std::string> bytes;  // nullptr: nothing for this caller
+    bool resync = false;
+    std::size_t events = 0;
+  };
+
+  ChangeFeed() = default;
+  explicit ChangeFeed(Options options) : options_(std::move(options)) {}
+
+  void publish(Change change);
+
+  // Called by publish(), once after each deliveries_begin(): the server need not be woken for each
+  // change. Set it while nobody publishes.
+  void on_change(std::function<void()> wake);
+  void deliveries_begin();
+
+  [[nodiscard]] std::uint64_t newest() const;
+  // Where the watcher goes on who has seen the event of this id; nullopt: it is too old.
+  [[nodiscard]] std::optional<std::uint64_t> position_of(std::string_view id) const;
+  [[nodiscard]] std::string id_of(std::uint64_t position) const;
+
+  // What the caller has to be told after `position`.
+  [[nodiscard]] Delivery since(std::uint64_t position, const Caller& caller) const;
+  [[nodiscard]] Delivery resync() const;
+
+ private:
+  struct Numbered {
+    std::uint64_t number;
+    Change change;
+  };
+  using Changes = std::vector<std::shared_ptr<const Numbered>>;
+
+  // The newest of each thing, newest first; nullopt: too many, or too old.
+  [[nodiscard]] std::optional<Changes> collect(std::uint64_t position, const Caller& caller,
+                                               std::uint64_t& newest) const;
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::uint64_t newest_ = 0;
+  std::deque<std::shared_ptr<const Numbered>> ring_;
+  std::function<void()> wake_;
+  bool woken_ = false;
+};
+
+// Deliveries of one moment: made once for all watchers who are to be told the same.
+class SharedDeliveries {
+ public:
+  explicit SharedDeliveries(const ChangeFeed& feed) : feed_(feed) {}
+  [[nodiscard]] const ChangeFeed::Delivery& since(std::uint64_t position, const Caller& caller);
+
+ private:
+  const ChangeFeed& feed_;
+  // Admins see everything, whoever they are.
+  std::map<std::tuple<std::uint64_t, bool, std::string>, ChangeFeed::Delivery> made_;
+};
+
+}  // namespace rubato
