@@ -477,6 +477,7 @@ std::optional<HttpRefusal> check_length(const HttpHead& head, const Route& route
       length = true;
       some = some || *size > 0;
     } else if (name == "transfer-encoding") {
+      if (media_type(value) != "chunked") return bad("the only Transfer-Encoding known is chunked");
       length = true;
       some = true;
     }

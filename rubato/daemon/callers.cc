@@ -62,10 +62,9 @@ void Callers::publish(Table table) {
   std::swap(table_, table);
 }
 
-std::optional<Caller> Callers::by_token(std::string_view token) const {
-  const Digest hash = token_hash(token);
+std::optional<Caller> Callers::by_hash(const Digest& token) const {
   const std::lock_guard lock(mutex_);
-  const auto found = table_.tokens.find(hash);
+  const auto found = table_.tokens.find(token);
   if (found == table_.tokens.end()) return std::nullopt;
   return found->second;
 }

@@ -34,7 +34,7 @@ class Callers {
 
   void publish(Table table);
 
-  [[nodiscard]] std::optional<Caller> by_token(std::string_view token) const;
+  [[nodiscard]] std::optional<Caller> by_hash(const Digest& token) const;
   // The name that the system knows for the user id, or the id itself as text, which is no valid
   // name of a user and so nobody else's. Root and whoever runs the daemon are admins.
   [[nodiscard]] Caller by_peer(uid_t user) const;
