@@ -5,7 +5,7 @@
 // Strict: unknown parameters and fields, repeated headers, bodies where none belongs are errors,
 // because a misspelt limit that is ignored is worse than one that is refused.
 //
-// docs/openapi.yaml describes the same routes; tools/check_openapi compares the two.
+// docs/openapi.yaml describes the same routes; tools/check_api compares the two.
 #pragma once
 
 #include <cstddef>
