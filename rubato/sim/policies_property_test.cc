@@ -294,6 +294,50 @@ class Undisturbed final : public Watched {
   int kept_ = 0;
 };
 
+// Beside the policy that decides, a second one sees a darker world: of a node nothing is known, and
+// some owners hold their jobs. It must decide validly there, leave alone what it cannot reach, and
+// give nothing to who is held.
+class InTheDark final : public Watched {
+ public:
+  InTheDark(std::unique_ptr<Policy> policy, std::unique_ptr<Policy> dark)
+      : Watched(std::move(policy)), dark_(std::move(dark)) {}
+  [[nodiscard]] int kept() const { return kept_; }
+
+ private:
+  void watch(const Snapshot& snapshot, const Decision& /*decision*/) override {
+    Snapshot darker = snapshot;
+    const auto nodes = darker.cluster.nodes().size();
+    const NodeId node(static_cast<NodeId::rep>(++decisions_ / 7 % (nodes + 1)));
+    if (node.index() < nodes) darker.cluster.set_state(node, NodeState::unknown);
+    for (const JobView& job : snapshot.jobs) {
+      if (!job.target.empty() || !job.held.empty() || job.id.value() % 4 != 1) continue;
+      darker.jobs.find(job.id)->on_hold = true;
+      ++darker.away;
+    }
+    auto decision = dark_->decide(darker);
+    ASSERT_TRUE(decision.ok()) << decision.error().message;
+    decision->again_at.reset();  // nobody carries it out, so what it expects does not come
+    const auto valid = validate(*decision, darker);
+    ASSERT_TRUE(valid.ok()) << valid.error().message;
+    std::map<JobId, const Grant*> grants;
+    for (const Grant& grant : decision->run) grants[grant.job] = &grant;
+    for (const JobView& job : darker.jobs) {
+      if (job.on_hold) {
+        EXPECT_FALSE(grants.contains(job.id)) << job.id.value();
+      }
+      if (!out_of_reach(job, darker.cluster)) continue;
+      ASSERT_TRUE(grants.contains(job.id)) << job.id.value();
+      const auto* exact = std::get_if<Exact>(&grants[job.id]->want);
+      EXPECT_TRUE(exact == nullptr ? job.shares_with.has_value() : exact->gpus == job.target);
+      ++kept_;
+    }
+  }
+
+  std::unique_ptr<Policy> dark_;
+  std::size_t decisions_ = 0;
+  int kept_ = 0;
+};
+
 // Each policy of the table as it is, and those with settings that matter at this scale.
 std::vector<std::string> policies() {
   std::vector<std::string> names;
@@ -404,6 +448,20 @@ TEST_P(EveryPolicy, DecidesTheSameSavedAndLoadedOrRebuilt) {
     Triplets policy(GetParam());
     must_simulate(scene, policy);
   });
+}
+
+TEST_P(EveryPolicy, LeavesAloneWhatIsNotItsToDecide) {
+  int kept = 0;
+  for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("scene " + std::to_string(seed));
+    Scope scope = scope_of(GetParam());
+    scope.failures = false;
+    const Scene scene = draw_scene(seed, scope);
+    InTheDark policy(make(), make());
+    must_simulate(scene, policy);
+    kept += policy.kept();
+  }
+  EXPECT_GT(kept, 100);
 }
 
 // The loop names those that a decision left out; a policy that had not left them room would be
