@@ -57,6 +57,11 @@ JobEnd end_of(const Outcome& outcome) {
   return {how, outcome.code, outcome.why};
 }
 
+bool has_ended(const JobFiles& files, const JobLaunch& launch) {
+  const auto exit = read_exit(files);
+  return exit && *exit && (*exit)->generation >= launch.generation;
+}
+
 Result<void> check_directory(const std::string& directory) {
   if (directory.empty() || access(directory.c_str(), X_OK) == 0) return {};
   return Error{fmt::format("the working directory {}: {}", rubato::quoted(directory, 200),
@@ -73,10 +78,6 @@ Result<std::unique_ptr<Master>> Master::open(const std::string& directory,
   const auto launch = read_launch(files);
   if (!launch) return launch.error();
   if (!*launch) return Error{fmt::format("{} is not there: nothing to launch", files.launch())};
-  const auto exit = read_exit(files);
-  if (exit && *exit && (*exit)->generation >= (*launch)->generation) {
-    return Error{fmt::format("{}: this start has come to its end already", directory)};
-  }
   return open(files, **launch, environment);
 }
 
@@ -85,6 +86,14 @@ Result<std::unique_ptr<Master>> Master::open(const JobFiles& files, const JobLau
   auto socket = claim_socket(
       files.socket(), fmt::format("{}: a master of this job lives already", files.directory));
   if (!socket) return socket.error();
+  // First the name, then the look: an agent that takes this start for dead writes down its end and
+  // then looks whom to kill, so that one of the two sees the other.
+  const auto named = write_json_file(files.master(), to_json(own_name()), Durable::no);
+  if (!named || has_ended(files, launch)) {
+    unlink(socket->path.c_str());
+    return named ? Error{fmt::format("{}: this start has come to its end already", files.directory)}
+                 : named.error();
+  }
   const auto refused = [&](const Error& error) -> Error {
     const JobExit exit{launch.generation, {JobEnd::How::failed, 2, error.message}, {}, 0, 0};
     const auto written = write_json_file(files.exit(), to_json(exit));
@@ -100,8 +109,6 @@ Result<std::unique_ptr<Master>> Master::open(const JobFiles& files, const JobLau
   if (!secrets) return refused(secrets.error());
   // Programs that know nothing of us may expect it to be there.
   mkdir(files.checkpoint().c_str(), S_IRWXU);
-  const auto named = write_json_file(files.master(), to_json(own_name()), Durable::no);
-  if (!named) return refused(named.error());
   return std::unique_ptr<Master>(
       new Master(files, launch, plan_of(launch, environment), std::move(*socket),
                  {std::move(*output), std::move(*events)}, std::move(*secrets)));

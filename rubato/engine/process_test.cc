@@ -2,10 +2,16 @@
 
 #include <cerrno>
 #include <csignal>
+#include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rubato/base/text.h"
@@ -112,6 +118,107 @@ TEST(Process, StartsNiced) {
   if (may_undo_nice()) {
     EXPECT_EQ(run("renice -n 0 -p $$ >/dev/null && nice", plain(), true).out, "0\n");
   }
+}
+
+TEST(Process, StartsWhereItIsToldAndWithoutOurDescriptors) {
+  const wire::Fd ours(open("/dev/null", O_RDONLY));  // stays open across exec
+  ASSERT_TRUE(ours.valid());
+  const auto listed = [&](bool close_others) {
+    auto process =
+        spawn({"sh", "-c", fmt::format("pwd; test -e /proc/self/fd/{} && echo open", ours.get())},
+              plain(), {false, "/usr", close_others});
+    EXPECT_TRUE(process.ok());
+    wait_for(process->ended);
+    EXPECT_TRUE(reap(*process).has_value());
+    return rest_of(process->out);
+  };
+  EXPECT_EQ(listed(false), "/usr\nopen\n");
+  EXPECT_EQ(listed(true), "/usr\n");
+  EXPECT_FALSE(spawn({"true"}, plain(), {false, "/no/such/directory"}).ok());
+}
+
+class DetachedTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "rubato-XXXXXX").string();
+    root_ = mkdtemp(pattern.data());
+    // Others must be able to pass through to what is theirs.
+    ASSERT_EQ(chmod(root_.c_str(), 0711), 0);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  // What a script prints.
+  std::string run(const std::string& script, const std::optional<RunAs>& user,
+                  const std::string& directory) {
+    Detached detached{{"sh", "-c", script}, user ? clean_environment(*user) : plain()};
+    detached.user = user;
+    detached.directory = directory;
+    detached.output = directory + "/output";
+    const auto pid = start_detached(detached);
+    EXPECT_TRUE(pid.ok()) << pid.error().message;
+    if (!pid) return "";
+    int status = 0;
+    EXPECT_EQ(waitpid(*pid, &status, 0), *pid);
+    EXPECT_EQ(status, 0);
+    std::ifstream file(detached.output);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::string root_;
+};
+
+TEST_F(DetachedTest, LeadsASessionOfItsOwn) {
+  const wire::Fd ours(open("/dev/null", O_RDONLY));
+  const std::string script = fmt::format(
+      "test -e /proc/self/fd/{} && echo open; cut -d' ' -f1,5,6 /proc/$$/stat; echo oh >&2",
+      ours.get());
+  const std::string printed = run(script, std::nullopt, root_);
+  const auto pid = printed.substr(0, printed.find(' '));
+  EXPECT_EQ(printed, fmt::format("{0} {0} {0}\noh\n", pid));
+  EXPECT_TRUE(start_detached({{"rubato-no-such-program"}, plain()})
+                  .error()
+                  .message.starts_with("cannot start \"rubato-no-such-program\""));
+}
+
+TEST(Users, AreLookedUp) {
+  const auto root = look_up_user("root");
+  ASSERT_TRUE(root.ok());
+  EXPECT_EQ(root->uid, 0U);
+  EXPECT_FALSE(root->groups.empty());
+  EXPECT_EQ(look_up_user("no such user").error().message,
+            "this machine has no user \"no such user\"");
+  EXPECT_EQ(clean_environment(*root)[1], "HOME=" + root->home);
+}
+
+TEST_F(DetachedTest, RunsAsAnotherUserWithoutAWayBack) {
+  if (geteuid() != 0) GTEST_SKIP() << "root alone may become another";
+  const auto nobody = look_up_user("nobody");
+  if (!nobody) GTEST_SKIP() << nobody.error().message;
+  const std::string home = root_ + "/theirs";
+  std::filesystem::create_directory(home);
+  ASSERT_EQ(chown(home.c_str(), nobody->uid, nobody->gid), 0);
+  ASSERT_EQ(chmod(home.c_str(), 0700), 0);
+  std::ofstream(root_ + "/ours") << "secret\n";
+  ASSERT_EQ(chmod((root_ + "/ours").c_str(), 0600), 0);
+  const std::string printed =
+      run("id -u; id -g; id -G; grep NoNewPrivs /proc/self/status | cut -f2; echo $USER; "
+          "cat ../ours 2>/dev/null || echo denied; echo mine > file",
+          *nobody, home);
+  EXPECT_EQ(printed, fmt::format("{}\n{}\n{}\n1\nnobody\ndenied\n", nobody->uid, nobody->gid,
+                                 fmt::join(nobody->groups, " ")));
+  for (const char* name : {"file", "output"}) {
+    struct stat there {};
+    ASSERT_EQ(stat((home + "/" + name).c_str(), &there), 0);
+    EXPECT_EQ(there.st_uid, nobody->uid) << name;
+  }
+  // Its output is opened with its own rights, and through no link.
+  Detached detached{{"true"}, plain()};
+  detached.user = *nobody;
+  detached.output = root_ + "/ours";
+  EXPECT_FALSE(start_detached(detached).ok());
+  std::filesystem::create_symlink(home + "/file", home + "/link");
+  detached.output = home + "/link";
+  EXPECT_FALSE(start_detached(detached).ok());
 }
 
 TEST(Process, FindsAFreePort) {
