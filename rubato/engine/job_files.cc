@@ -112,6 +112,16 @@ Result<std::optional<JobExit>> read_exit(const JobFiles& files) {
   return read_as<JobExit>(files.exit(), parse_job_exit);
 }
 
+Generation read_generation(const std::string& path) {
+  const auto json = read_json_file(path);
+  if (!json || !*json || !(*json)->is_object()) return Generation(0);
+  const auto found = (*json)->find("generation");
+  if (found == (*json)->end() || !found->is_number_unsigned()) return Generation(0);
+  return Generation(found->get<Generation::rep>());
+}
+
+Json generation_file(Generation generation) { return {{"generation", generation.value()}}; }
+
 bool lives(const ProcessName& process) {
   if (process.pid <= 0) return false;
   return wire::start_time_of(process.pid) == process.start_time && !has_ended(process.pid);

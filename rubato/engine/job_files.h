@@ -4,6 +4,8 @@
 //   master.json   ProcessName of the master, once it listens on m.sock
 //   workers.json  WorkerRecords: the processes it has started and not collected
 //   exit.json     JobExit of the last master that came to its end
+//   fence.json    starts up to this generation must not begin any more; by the daemon
+//   forgotten.json  the start whose end the daemon has stored; by the agent
 //   m.sock        where the master listens
 //   log           what the workers print        events.jsonl   what happened, one JSON a line
 //   checkpoint/   RUBATO_CHECKPOINT             secrets/       only where there is no tmpfs
@@ -28,6 +30,8 @@ struct JobFiles {
   [[nodiscard]] std::string master() const { return directory + "/master.json"; }
   [[nodiscard]] std::string workers() const { return directory + "/workers.json"; }
   [[nodiscard]] std::string exit() const { return directory + "/exit.json"; }
+  [[nodiscard]] std::string fence() const { return directory + "/fence.json"; }
+  [[nodiscard]] std::string forgotten() const { return directory + "/forgotten.json"; }
   [[nodiscard]] std::string socket() const { return directory + "/m.sock"; }
   [[nodiscard]] std::string log() const { return directory + "/log"; }
   [[nodiscard]] std::string events() const { return directory + "/events.jsonl"; }
@@ -48,6 +52,9 @@ enum class Durable : bool { no, yes };
 [[nodiscard]] Result<std::optional<ProcessName>> read_master(const JobFiles& files);
 [[nodiscard]] Result<std::vector<WorkerRecord>> read_workers(const JobFiles& files);  // or none
 [[nodiscard]] Result<std::optional<JobExit>> read_exit(const JobFiles& files);
+// Of fence.json or forgotten.json; 0, which no start has, if it is not there or not to be read.
+[[nodiscard]] Generation read_generation(const std::string& path);
+[[nodiscard]] Json generation_file(Generation generation);
 
 // Whether a process of that name lives; one that has ended and waits to be collected does not.
 [[nodiscard]] bool lives(const ProcessName& process);

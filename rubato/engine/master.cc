@@ -59,7 +59,8 @@ JobEnd end_of(const Outcome& outcome) {
 
 bool has_ended(const JobFiles& files, const JobLaunch& launch) {
   const auto exit = read_exit(files);
-  return exit && *exit && (*exit)->generation >= launch.generation;
+  return (exit && *exit && (*exit)->generation >= launch.generation) ||
+         read_generation(files.fence()) >= launch.generation;
 }
 
 Result<void> check_directory(const std::string& directory) {
