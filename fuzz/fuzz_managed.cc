@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "rubato/base/check.h"
+#include "rubato/engine/agent_messages.h"
 #include "rubato/engine/managed.h"
 
 namespace {
@@ -45,5 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(*json, parse_worker_records);
   check(*json, parse_job_exit);
   check(*json, parse_to_master);
+  check(*json, parse_from_agent);
+  check(*json, parse_to_agent);
   return 0;
 }

@@ -1,0 +1,348 @@
+#include "rubato/engine/engine_table.h"
+
+#include <algorithm>
+
+#include "rubato/base/check.h"
+
+namespace rubato {
+namespace {
+
+std::pair<JobId, Generation> name_of(const Command& command) {
+  return std::visit([](const auto& c) { return std::pair(c.job, c.generation); }, command);
+}
+
+// The GPUs it should have when it has obeyed.
+Allocation target_of(const Command& command) {
+  if (const auto* start = std::get_if<Start>(&command)) return start->gpus;
+  if (const auto* resize = std::get_if<Resize>(&command)) return resize->gpus;
+  return {};
+}
+
+std::optional<Batch> batch_of(const Command& command) {
+  if (const auto* start = std::get_if<Start>(&command)) return start->batch;
+  if (const auto* resize = std::get_if<Resize>(&command)) return resize->batch;
+  return std::nullopt;
+}
+
+bool says_nothing(const JobProgress& progress) {
+  return progress.step == 0 && !(progress.samples > 0);
+}
+
+}  // namespace
+
+EngineTable::EngineTable(Cluster cluster, Duration lease, Time now)
+    : cluster_(std::move(cluster)), lease_(lease), nodes_(cluster_.nodes().size()) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const NodeState state = cluster_.nodes()[i].state;
+    nodes_[i].state = state == NodeState::draining ? NodeState::up : state;
+    nodes_[i].heard = now;
+  }
+}
+
+void EngineTable::set_state(NodeId id, NodeState state) {
+  if (node(id).state == state) return;
+  node(id).state = state;
+  facts_.push_back({NodeChanged{id, state}, {}});
+}
+
+// --- what the daemon says ------------------------------------------------------------------------
+
+// Whether the last command was answered is not known; a second Running harms nobody.
+void EngineTable::know(const KnownJob& known) {
+  Job& job = jobs_[known.job];
+  job.home = known.home;
+  job.last = known.last;
+  job.told = name_of(known.last).second;
+  // Before a Resize there was a Start, of a generation that nobody has kept: any status may be of
+  // this run. One of an earlier run can only say that the job has ended, and then it is not there.
+  job.start = std::holds_alternative<Start>(known.last) ? job.told : Generation(0);
+  job.heard = !std::holds_alternative<Start>(known.last);
+  job.held = known.held;
+  job.held.add(minus(target_of(known.last), known.held));
+  job.on_gpus = !job.held.empty();
+  // Whoever was told that a node is dead may have died before it was done with its jobs.
+  if (touches_dead(job)) doom(known.job, job);
+}
+
+bool EngineTable::touches_dead(const Job& job) {
+  if (node(job.home).state == NodeState::down) return true;
+  return std::any_of(job.held.slices().begin(), job.held.slices().end(),
+                     [&](const Slice& slice) { return node(slice.node).state == NodeState::down; });
+}
+
+void EngineTable::ends_alone_after(JobId job, Duration silence) {
+  const auto found = jobs_.find(job);
+  if (found != jobs_.end()) found->second.ends_alone = silence;
+}
+
+void EngineTable::told(const Command& command) {
+  const auto [id, generation] = name_of(command);
+  Job& job = jobs_[id];
+  if (job.finished || generation <= job.told) return;
+  job.told = generation;
+  job.answered = false;
+  job.last = command;
+  std::visit([&, id = id](const auto& c) { told(id, job, c); }, command);
+}
+
+void EngineTable::told(JobId id, Job& job, const Start& start) {
+  if (job.on_gpus) return place(id, job, start.gpus);
+  CHECK(!start.gpus.empty());
+  const NodeId home = start.gpus.slices().front().node;
+  CHECK(home.index() < nodes_.size());
+  // What it told of the earlier run has been used; it must not speak for this one.
+  const bool ran_before = job.start > Generation(0);
+  if (ran_before && job.home != home && connected(job.home)) {
+    orders_.emplace_back(Tell{job.home, ForgetJob{id}});
+  }
+  job.home = home;
+  job.start = start.generation;
+  job.on_gpus = true;
+  job.held = start.gpus;
+  job.heard = job.shown = false;
+  job.doomed = false;
+  job.ends_alone.reset();
+  job.status.ended.reset();
+  job.status.running = false;
+  use(id, job);
+}
+
+void EngineTable::told(JobId id, Job& job, const Resize& resize) {
+  if (job.on_gpus) return place(id, job, resize.gpus);
+  job.answered = true;
+  fact(job, Failed{id, resize.generation, {}});
+}
+
+void EngineTable::told(JobId id, Job& job, const Stop& stop) {
+  if (job.on_gpus) return send(id, job);
+  job.answered = true;
+  fact(job, Released{id, stop.generation, {}, {}, true});
+}
+
+void EngineTable::place(JobId id, Job& job, const Allocation& gpus) {
+  job.held.add(minus(gpus, job.held));
+  use(id, job);
+}
+
+// The operator's word on a node may have crossed with the command.
+void EngineTable::use(JobId id, Job& job) { touches_dead(job) ? doom(id, job) : send(id, job); }
+
+// The newest command, in the words that fit what the agent may know. It waits for a home that is
+// not there, and for what must not be on the GPUs to be gone from them.
+void EngineTable::send(JobId id, Job& job) {
+  if (!node(job.home).settled || job.doomed) return;
+  const Allocation target = target_of(job.last);
+  const bool clear = std::all_of(target.slices().begin(), target.slices().end(),
+                                 [&](const Slice& slice) { return node(slice.node).settled_once; });
+  if (!clear) return;
+  if (std::holds_alternative<Stop>(job.last)) {
+    orders_.emplace_back(Tell{job.home, HaltJob{id, StopJob{job.told}}});
+  } else if (!job.heard) {
+    // From now on an older status is of a run that this one replaces.
+    job.start = job.told;
+    orders_.emplace_back(Launch{job.home, id, job.told, target_of(job.last), batch_of(job.last)});
+  } else {
+    orders_.emplace_back(Tell{job.home, PlaceJob{id, Place{job.told, slots_of(target_of(job.last)),
+                                                           batch_of(job.last)}}});
+  }
+}
+
+void EngineTable::forget(JobId id) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return;
+  CHECK(!found->second.on_gpus);
+  if (connected(found->second.home)) {
+    orders_.emplace_back(Tell{found->second.home, ForgetJob{id}});
+  }
+  jobs_.erase(found);
+  reported_.erase(id);
+}
+
+// --- what agents say -----------------------------------------------------------------------------
+
+void EngineTable::said_hello(Time now, NodeId id, const std::vector<JobStatus>& jobs) {
+  Node& here = node(id);
+  here.connected = true;
+  here.settled = false;
+  here.heard = now;
+  orders_.emplace_back(Tell{id, AgentWelcome{}});
+  for (auto& [name, job] : jobs_) {
+    if (job.home == id) job.shown = false;
+  }
+  for (const JobStatus& status : jobs) digest(id, status, true);
+  send_table(id);
+}
+
+void EngineTable::send_table(NodeId id) {
+  NodeTable table;
+  for (const auto& [name, job] : jobs_) {
+    if (job.home == id && job.on_gpus && !job.doomed) table.jobs.push_back({name, job.told});
+  }
+  orders_.emplace_back(Tell{id, std::move(table)});
+}
+
+void EngineTable::heard(Time now, NodeId id, const JobStatus& status) {
+  if (!connected(id)) return;
+  node(id).heard = now;
+  digest(id, status, false);
+}
+
+void EngineTable::heard_beat(Time now, NodeId id) {
+  if (connected(id)) node(id).heard = now;
+}
+
+void EngineTable::settled(Time now, NodeId id) {
+  if (!connected(id)) return;
+  node(id).heard = now;
+  node(id).settled = node(id).settled_once = true;
+  if (node(id).state == NodeState::unknown) set_state(id, NodeState::up);
+  for (auto& [name, job] : jobs_) {
+    const bool obeys = job.shown && job.status.generation >= job.told;
+    const bool concerned = job.home == id || target_of(job.last).mask_on(id) != 0;
+    if (job.on_gpus && concerned && !obeys) send(name, job);
+  }
+}
+
+void EngineTable::digest(NodeId from, const JobStatus& status, bool in_hello) {
+  const auto found = jobs_.find(status.job);
+  if (found == jobs_.end() || found->second.home != from) {
+    // Its end is stored, or it is of a journal that is no more; one that lives is not in the table.
+    if (status.ended) {
+      orders_.emplace_back(Tell{from, ForgetJob{status.job}});
+    } else if (!in_hello) {
+      send_table(from);
+    }
+    return;
+  }
+  auto& [id, job] = *found;
+  if (job.finished) return;
+  const bool finished = status.ended && status.ended->how == JobEnd::How::finished;
+  if (!finished && status.generation < job.start) return;
+  job.shown = true;
+  if (!finished && !job.on_gpus) {
+    if (!status.ended && !in_hello) send_table(from);
+    return;
+  }
+  JobProgress known = job.status.progress;
+  job.status = status;
+  job.status.job = id;
+  // An agent that has not heard the master yet knows of no progress.
+  if (says_nothing(status.progress)) job.status.progress = std::move(known);
+  reported_.insert(id);
+  if (finished) return finish(id, job);
+  job.heard = true;
+  if (job.doomed) return;
+  obey_status(id, job);
+}
+
+void EngineTable::obey_status(JobId id, Job& job) {
+  if (job.status.ended) return end(id, job);
+  if (job.status.generation < job.told || std::holds_alternative<Stop>(job.last)) return;
+  const auto in_use = allocation_of(job.status.in_use, cluster_);
+  if (!in_use) return;  // of another cluster: nothing of it can be believed to be free
+  const Allocation gone = minus(minus(job.held, *in_use), target_of(job.last));
+  if (!gone.empty()) {
+    job.held.remove(gone);
+    fact(job, Released{id, job.told, gone, {}, false});
+  }
+  if (!job.status.running || job.answered) return;
+  job.answered = true;
+  fact(job, Running{id, job.told, {}});
+}
+
+void EngineTable::finish(JobId id, Job& job) {
+  job.finished = true;
+  job.on_gpus = false;
+  job.doomed = false;
+  job.held = Allocation();
+  fact(job, Finished{id, job.told});
+}
+
+// It has no process any more. What it was told last says what that means.
+void EngineTable::end(JobId id, Job& job) {
+  Allocation held = std::exchange(job.held, Allocation());
+  job.on_gpus = false;
+  job.doomed = false;
+  job.answered = true;
+  if (std::holds_alternative<Stop>(job.last)) {
+    fact(job, Released{id, job.told, std::move(held), {}, true});
+  } else {
+    fact(job, Failed{id, job.told, {}});
+  }
+}
+
+// --- silence and death ---------------------------------------------------------------------------
+
+void EngineTable::lost(NodeId id) {
+  node(id).connected = false;
+  node(id).settled = false;
+  if (node(id).state == NodeState::up) set_state(id, NodeState::unknown);
+}
+
+void EngineTable::pass(Time now) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const NodeId id(static_cast<NodeId::rep>(i));
+    if (now - nodes_[i].heard <= lease_) continue;
+    if (nodes_[i].connected) orders_.emplace_back(Disconnect{id});
+    lost(id);
+  }
+  for (auto& [id, job] : jobs_) {
+    if (!job.on_gpus || job.doomed || !job.ends_alone || connected(job.home)) continue;
+    if (now - node(job.home).heard > *job.ends_alone) doom(id, job);
+  }
+}
+
+void EngineTable::doom(JobId id, Job& job) {
+  if (!job.on_gpus || job.doomed) return;
+  job.doomed = true;
+  orders_.emplace_back(Sweep{id, job.told});
+}
+
+void EngineTable::swept(JobId id, bool finished) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end() || !found->second.doomed) return;
+  finished ? finish(id, found->second) : end(id, found->second);
+}
+
+void EngineTable::mark_down(NodeId id) {
+  set_state(id, NodeState::down);
+  for (auto& [name, job] : jobs_) {
+    if (job.home == id || job.held.mask_on(id) != 0) doom(name, job);
+  }
+}
+
+void EngineTable::mark_up(NodeId id) {
+  if (node(id).state != NodeState::down) return;
+  const bool there = node(id).connected && node(id).settled;
+  set_state(id, there ? NodeState::up : NodeState::unknown);
+}
+
+// --- questions -----------------------------------------------------------------------------------
+
+std::vector<JobStatus> EngineTable::take_reports() {
+  std::vector<JobStatus> reports;
+  reports.reserve(reported_.size());
+  for (const JobId id : reported_) reports.push_back(jobs_.at(id).status);
+  reported_.clear();
+  return reports;
+}
+
+std::optional<NodeId> EngineTable::home_of(JobId job) const {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end() || !found->second.on_gpus) return std::nullopt;
+  return found->second.home;
+}
+
+bool EngineTable::waits() const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
+    const Job& job = entry.second;
+    return job.on_gpus && (job.doomed || !job.answered);
+  });
+}
+
+Allocation EngineTable::held_by(JobId job) const {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? Allocation() : found->second.held;
+}
+
+}  // namespace rubato

@@ -1,0 +1,163 @@
+// What a live engine decides: which message goes to which agent, which facts follow from what
+// agents say, when a node is unknown, and what has to be killed before a fact may be told.
+//
+// Pure: no clock, no process, no socket. Time is the daemon's steady clock and an input, as are the
+// words of agents; orders are the output, to be carried out in their order.
+//
+// A job has one home, the node of the first slice of its Start, whose agent speaks for all of it. A
+// status counts if it comes from the home and is not of an earlier start. GPUs are let go when the
+// home says that the newest generation is obeyed and no process is left on them, never because
+// nothing was heard. Two things end a job whose home is silent: the operator's word that a node is
+// dead, and the job's own wish to stop when it is left alone for so long; in both cases whatever is
+// left of the job on this machine is killed first, and only then its GPUs are free.
+//
+// A job that has finished has finished, whatever the generation and whoever says so: it is never
+// run again. All other facts carry the newest generation told, as the answer to it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rubato/base/time.h"
+#include "rubato/core/cluster.h"
+#include "rubato/core/command.h"
+#include "rubato/core/event.h"
+#include "rubato/engine/agent_messages.h"
+
+namespace rubato {
+
+// What the journal knows an engine to have been told of a job that has, or may have, GPUs.
+struct KnownJob {
+  JobId job;
+  NodeId home;
+  Command last;
+  Allocation held;
+};
+
+class EngineTable {
+ public:
+  // Tell this agent to launch the job with these GPUs as the first.
+  struct Launch {
+    NodeId node;
+    JobId job;
+    Generation generation;
+    Allocation gpus;
+    std::optional<Batch> batch;
+  };
+  struct Tell {
+    NodeId node;
+    ToAgent message;
+  };
+  // Kill all that is left of the job on this machine, and nothing of a start newer than
+  // `generation`; then say swept().
+  struct Sweep {
+    JobId job;
+    Generation generation;
+  };
+  struct Disconnect {
+    NodeId node;
+  };
+  using Order = std::variant<Launch, Tell, Sweep, Disconnect>;
+
+  // A fact, and what the job had done by then; the engine makes it the event's Progress.
+  struct Fact {
+    Event event;
+    JobProgress progress;
+  };
+
+  // The states of the cluster's nodes are those that the daemon believes now. One that is up is
+  // given `lease` to come.
+  EngineTable(Cluster cluster, Duration lease, Time now);
+
+  void know(const KnownJob& job);
+  // Without a word of its home for so long the job has surely ended by itself.
+  void ends_alone_after(JobId job, Duration silence);
+  void told(const Command& command);
+  // Its end is stored.
+  void forget(JobId job);
+
+  void said_hello(Time now, NodeId node, const std::vector<JobStatus>& jobs);
+  void heard(Time now, NodeId node, const JobStatus& status);
+  void heard_beat(Time now, NodeId node);
+  void settled(Time now, NodeId node);
+  void lost(NodeId node);
+  // Nothing of the job lives. `finished`: it had come to its end before.
+  void swept(JobId job, bool finished);
+
+  // The operator's word that the node is dead with all on it, and that it may be used again.
+  void mark_down(NodeId node);
+  void mark_up(NodeId node);
+
+  // To be called several times a second.
+  void pass(Time now);
+
+  [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
+  [[nodiscard]] std::vector<Fact> take_facts() { return std::exchange(facts_, {}); }
+  // The newest status of each job that has said anything since the last call.
+  [[nodiscard]] std::vector<JobStatus> take_reports();
+
+  [[nodiscard]] std::optional<NodeId> home_of(JobId job) const;
+  [[nodiscard]] NodeState state_of(NodeId node) const { return nodes_[node.index()].state; }
+  [[nodiscard]] bool connected(NodeId node) const { return nodes_[node.index()].connected; }
+  // Some command has not been answered yet.
+  [[nodiscard]] bool waits() const;
+  // GPUs that the facts have not let go.
+  [[nodiscard]] Allocation held_by(JobId job) const;
+
+ private:
+  struct Node {
+    NodeState state = NodeState::up;
+    bool connected = false;
+    bool settled = false;
+    bool settled_once = false;  // nothing is there that we have not started or adopted
+    Time heard;
+  };
+  struct Job {
+    NodeId home;
+    Command last;
+    Generation told;
+    Generation start;       // statuses of older ones are of an earlier run
+    bool on_gpus = false;   // between its Start and its end
+    Allocation held;        // empty unless on_gpus
+    bool heard = false;     // its home has shown this run
+    bool shown = false;     // also since it said Hello
+    bool answered = false;  // `last` has been
+    bool finished = false;
+    bool doomed = false;  // being swept
+    std::optional<Duration> ends_alone;
+    JobStatus status;
+  };
+
+  [[nodiscard]] Node& node(NodeId id) { return nodes_[id.index()]; }
+  void set_state(NodeId id, NodeState state);
+  void told(JobId id, Job& job, const Start& start);
+  void told(JobId id, Job& job, const Resize& resize);
+  void told(JobId id, Job& job, const Stop& stop);
+  void place(JobId id, Job& job, const Allocation& gpus);
+  [[nodiscard]] bool touches_dead(const Job& job);
+  void use(JobId id, Job& job);
+  void send(JobId id, Job& job);
+  void send_table(NodeId id);
+  void digest(NodeId from, const JobStatus& status, bool in_hello);
+  void obey_status(JobId id, Job& job);
+  void finish(JobId id, Job& job);
+  void end(JobId id, Job& job);
+  void doom(JobId id, Job& job);
+  void fact(const Job& job, Event event) {
+    facts_.push_back({std::move(event), job.status.progress});
+  }
+
+  Cluster cluster_;
+  Duration lease_;
+  std::vector<Node> nodes_;
+  std::map<JobId, Job> jobs_;
+  std::set<JobId> reported_;
+  std::vector<Order> orders_;
+  std::vector<Fact> facts_;
+};
+
+}  // namespace rubato

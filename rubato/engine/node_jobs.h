@@ -1,0 +1,156 @@
+// What the agent of a node decides: which masters to start, to adopt, to kill and to forget, and
+// what it tells the engine of its jobs.
+//
+// Pure: no clock, no process, no socket. Time and events are inputs; orders are the output, to be
+// carried out in their order.
+//
+// A job is here between its launch (or its being found on the disk) and the engine's word to forget
+// it. Its run ends in three steps: its master is gone; everything with the job's token is killed;
+// only then the end is told, so that whoever hears of an end may give the GPUs away and start the
+// job elsewhere. How it ended is what the master said or left in exit.json; a master that left
+// nothing has failed.
+//
+// Silence of the engine changes nothing but this: for a job that wishes to stop when it is left
+// alone, an agent without an engine is no manager, and hangs up on its master.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rubato/base/time.h"
+#include "rubato/engine/agent_messages.h"
+
+namespace rubato {
+
+class NodeJobs {
+ public:
+  // Write launch.json and start a master; then say started() or could_not_start().
+  struct StartMaster {
+    JobLaunch launch;
+  };
+  // From now on, for ever: connect to the master where it listens.
+  struct Connect {
+    JobId job;
+  };
+  struct HangUp {
+    JobId job;
+  };
+  struct SendToMaster {
+    JobId job;
+    ToMaster message;
+  };
+  struct KillMaster {
+    JobId job;
+  };
+  // Kill everything that has the job's token; then say swept().
+  struct Sweep {
+    JobId job;
+  };
+  // For agents to come: this run has ended so, whatever its master left.
+  struct RecordExit {
+    JobId job;
+    JobExit exit;
+  };
+  // For agents to come: this run need not be told of any more.
+  struct RecordForgotten {
+    JobId job;
+    Generation start;
+  };
+  struct TellEngine {
+    FromAgent message;
+  };
+  using Order = std::variant<StartMaster, Connect, HangUp, SendToMaster, KillMaster, Sweep,
+                             RecordExit, RecordForgotten, TellEngine>;
+
+  struct Limits {
+    Duration obey = from_seconds(3);    // a master that was told to kill its workers and end
+    Duration leave = from_seconds(5);   // one that has said that its job has ended
+    Duration engine = from_seconds(3);  // an engine silent for so long is gone
+  };
+
+  NodeJobs(NodeId node, Limits limits) : node_(node), limits_(limits) {}
+
+  // --- from the disk, at the start ---
+  struct Found {
+    JobLaunch launch;
+    bool master_lives = false;
+    std::vector<Slot> in_use;     // by workers.json
+    std::optional<JobExit> exit;  // of this start
+  };
+  void found(const Found& job);
+
+  // --- from the engine ---
+  void engine_said(Time now, const ToAgent& message);
+  void engine_lost() { engine_heard_.reset(); }
+  [[nodiscard]] std::vector<JobStatus> statuses() const;
+
+  // --- from masters ---
+  void started(JobId job);
+  void could_not_start(JobId job, const std::string& why);
+  void connected(Time now, JobId job);
+  void disconnected(JobId job);
+  void master_said(Time now, JobId job, const JobStatus& status);
+  // `exit`: what it left, if that counts for this start.
+  void master_gone(JobId job, const std::optional<JobExit>& exit);
+  void swept(JobId job);
+
+  // To be called several times a second.
+  void pass(Time now);
+
+  [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
+  [[nodiscard]] const JobLaunch* launch_of(JobId job) const;
+
+ private:
+  enum class Phase : std::uint8_t { alive, sweeping, ended };
+  using Command = std::variant<Place, StopJob>;
+
+  struct Job {
+    JobLaunch launch;
+    Phase phase = Phase::alive;
+    JobStatus status;  // as told; `ended` only in the phase of that name
+    bool connected = false;
+    bool hung_up = false;
+    std::optional<Command> command;  // newest, until the master has obeyed it
+    std::optional<JobEnd> end;       // once it is known how it will have ended
+    bool recorded = false;           // in exit.json
+    std::optional<Time> kill_due;    // of its master
+    bool doomed = false;
+    bool forgotten = false;         // as soon as it has ended
+    std::optional<JobLaunch> next;  // to be started when this run has ended
+  };
+
+  void obey(Time now, const NodeTable& table);
+  void obey(Time now, const LaunchJob& start);
+  void obey(Time now, const PlaceJob& place);
+  void obey(Time now, const HaltJob& halt);
+  void obey(Time now, const ForgetJob& forget);
+  void obey(Time now, const AgentWelcome& welcome);
+  void obey(Time now, const EngineBeat& beat);
+  void obey(Time now, const DismissAgent& dismiss);
+
+  void launch(const JobLaunch& launch);
+  void command(JobId id, Job& job, Command command);
+  void pass_on(JobId id, Job& job);
+  void doom(Time now, JobId id, Job& job);
+  void sweep(JobId id, Job& job);
+  static void take_end(Job& job, const JobExit& exit);
+  void ended(JobId id, Job& job);
+  void forget(JobId id, const Job& job);
+  void tell(const Job& job) { orders_.emplace_back(TellEngine{job.status}); }
+  void tell_not_here(JobId id, Generation generation, JobEnd end);
+  void settle();
+  [[nodiscard]] static Generation newest(const Job& job);
+
+  NodeId node_;
+  Limits limits_;
+  std::map<JobId, Job> jobs_;
+  std::optional<Time> engine_heard_;
+  bool settling_ = false;  // a table has come that is not carried out yet
+  std::vector<Order> orders_;
+};
+
+}  // namespace rubato
