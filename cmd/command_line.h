@@ -23,6 +23,9 @@ void add_run(CLI::App& app, Action& chosen);
 void add_resize(CLI::App& app, Action& chosen);
 void add_master(CLI::App& app, Action& chosen);
 
+// What `rubato up` starts for each node; hidden.
+void add_agent(CLI::App& app, Action& chosen);
+
 // Where the sockets of this user's runs are.
 [[nodiscard]] std::string run_directory();
 

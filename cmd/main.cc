@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   rubato::add_run(app, chosen);
   rubato::add_resize(app, chosen);
   rubato::add_master(app, chosen);
+  rubato::add_agent(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -1,0 +1,39 @@
+#include <array>
+#include <memory>
+#include <unistd.h>
+
+#include "cmd/command_line.h"
+#include "rubato/engine/node_agent.h"
+
+namespace rubato {
+namespace {
+
+struct AgentFlags {
+  std::string state, engine;
+  std::uint32_t node = 0;
+};
+
+int run(const AgentFlags& flags) {
+  std::array<char, 4096> path{};
+  if (readlink("/proc/self/exe", path.data(), path.size() - 1) < 0) {
+    return bad_input({"cannot tell where this program is: /proc is not there"});
+  }
+  auto agent = NodeAgent::open({flags.state, NodeId(flags.node), flags.engine, path.data()});
+  if (!agent) return bad_input(agent.error());
+  (*agent)->run();
+  return 0;
+}
+
+}  // namespace
+
+void add_agent(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand("agent", "The agent of one node, started by rubato up.");
+  command->group("");  // not for people
+  auto flags = std::make_shared<AgentFlags>();
+  command->add_option("--state", flags->state, "the daemon's state directory")->required();
+  command->add_option("--node", flags->node, "the number of the node")->required();
+  command->add_option("--engine", flags->engine, "where the daemon listens for agents")->required();
+  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+}
+
+}  // namespace rubato

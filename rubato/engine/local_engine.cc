@@ -1,0 +1,375 @@
+#include "rubato/engine/local_engine.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "rubato/engine/detached.h"
+#include "rubato/engine/job_files.h"
+#include "rubato/engine/state_directory.h"
+
+namespace rubato {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kBeatEvery = 1s;
+constexpr Duration kShortestPatience = 50ms;
+constexpr Duration kLongestPatience = 5s;
+// Beyond its own time: what its agent takes to hang up, and its workers to write a checkpoint.
+constexpr Duration kAloneMargin = 10s;
+
+Result<std::string> agent_token(const std::string& path) {
+  const auto there = read_json_file(path);
+  if (!there) return there.error();
+  if (*there && (*there)->is_string()) return (*there)->get<std::string>();
+  std::array<unsigned char, 32> bytes{};
+  CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  std::string token;
+  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
+  if (auto written = write_json_file(path, Json(token)); !written) return written.error();
+  return token;
+}
+
+// The sockets of masters are the deepest.
+Result<void> check_length(const std::string& state_directory) {
+  const std::string longest = JobFiles{job_directory(state_directory, JobId(UINT32_MAX))}.socket();
+  constexpr std::size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
+  if (longest.size() <= kMost) return {};
+  return Error{fmt::format(
+      "the state directory {} is too long by {} bytes for the sockets in it; choose a shorter one",
+      state_directory, longest.size() - kMost)};
+}
+
+Event with_progress(Event event, const Progress& progress) {
+  if (auto* running = std::get_if<Running>(&event)) running->progress = progress;
+  if (auto* released = std::get_if<Released>(&event)) released->progress = progress;
+  if (auto* failed = std::get_if<Failed>(&event)) failed->progress = progress;
+  return event;
+}
+
+std::optional<JobId> job_of(const Event& event) {
+  if (const auto* running = std::get_if<Running>(&event)) return running->job;
+  if (const auto* released = std::get_if<Released>(&event)) return released->job;
+  if (const auto* failed = std::get_if<Failed>(&event)) return failed->job;
+  return std::nullopt;
+}
+
+JobId job_of(const Command& command) {
+  return std::visit([](const auto& c) { return c.job; }, command);
+}
+
+}  // namespace
+
+// --- life ----------------------------------------------------------------------------------------
+
+LocalEngine::LocalEngine(wire::Poller& poller, LocalEngineOptions options)
+    : poller_(poller),
+      options_(std::move(options)),
+      table_(options_.cluster, options_.lease, kStart),
+      agents_(options_.cluster.nodes().size()) {
+  if (options_.address.empty()) {
+    options_.address = "unix:" + options_.state_directory + "/agents.sock";
+  }
+  if (options_.dial.empty()) options_.dial = options_.address;
+}
+
+LocalEngine::~LocalEngine() {
+  while (!links_.empty()) {
+    poller_.remove(links_.begin()->second.stream.fd());
+    links_.erase(links_.begin());
+  }
+  for (const AgentProcess& agent : agents_) {
+    if (agent.ended.valid()) poller_.remove(agent.ended.get());
+  }
+  if (listener_.valid()) poller_.remove(listener_.get());
+}
+
+Time LocalEngine::now() const {
+  return kStart + std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - began_);
+}
+
+Result<void> LocalEngine::prepare() {
+  if (auto fits = check_length(options_.state_directory); !fits) return fits;
+  for (const std::string& path : {options_.state_directory, options_.state_directory + "/nodes",
+                                  options_.state_directory + "/jobs"}) {
+    if (auto made = make_own_directory(path); !made) return made;
+  }
+  for (std::size_t i = 0; i < agents_.size(); ++i) {
+    const NodeId node(static_cast<NodeId::rep>(i));
+    if (auto made = make_own_directory(node_directory(options_.state_directory, node)); !made) {
+      return made;
+    }
+  }
+  auto token = agent_token(agent_token_file(options_.state_directory));
+  if (!token) return token.error();
+  token_ = std::move(*token);
+  // Whoever owns the state directory is the only one to listen there.
+  if (options_.address.starts_with("unix:")) unlink(options_.address.substr(5).c_str());
+  auto listener = wire::listen_on(options_.address);
+  if (!listener) return listener.error();
+  listener_ = std::move(*listener);
+  return {};
+}
+
+Result<void> LocalEngine::open(const std::vector<KnownJob>& jobs) {
+  if (auto prepared = prepare(); !prepared) return prepared;
+  poller_.add(listener_.get(), [this](wire::Poller::Ready) { accept_all(); });
+  for (const KnownJob& job : jobs) {
+    table_.know(job);
+    limit_silence(job.job);
+  }
+  for (std::size_t i = 0; i < agents_.size(); ++i) {
+    see_to_agent(NodeId(static_cast<NodeId::rep>(i)));
+  }
+  return {};
+}
+
+// --- the loop ------------------------------------------------------------------------------------
+
+void LocalEngine::carry_out(Time /*now*/, std::span<const Command> commands) {
+  for (const Command& command : commands) {
+    table_.told(command);
+    if (std::holds_alternative<Start>(command)) limit_silence(job_of(command));
+  }
+  carry_out_orders();
+}
+
+void LocalEngine::limit_silence(JobId job) {
+  const JobLaunch launch = options_.launch_of(job);
+  if (!launch.stop_after) return;
+  table_.ends_alone_after(job, *launch.stop_after + 2 * launch.grace + kAloneMargin);
+}
+
+void LocalEngine::collect(Time now, std::vector<Event>& facts) {
+  pass();
+  for (EngineTable::Fact& fact : table_.take_facts()) {
+    const auto job = job_of(fact.event);
+    const Progress progress = job && options_.progress_of
+                                  ? options_.progress_of(*job, fact.progress, now)
+                                  : Progress{0, now, 0};
+    facts.push_back(with_progress(std::move(fact.event), progress));
+  }
+}
+
+void LocalEngine::forget(JobId job) {
+  table_.forget(job);
+  carry_out_orders();
+}
+
+void LocalEngine::mark_down(NodeId node) {
+  table_.mark_down(node);
+  carry_out_orders();
+}
+
+void LocalEngine::mark_up(NodeId node) {
+  table_.mark_up(node);
+  see_to_agent(node);
+  carry_out_orders();
+}
+
+void LocalEngine::dismiss_agents() {
+  dismissed_ = true;
+  for (auto& [key, link] : links_) {
+    if (link.node) link.stream.send(to_json(ToAgent(DismissAgent{})));
+  }
+}
+
+std::optional<ProcessName> LocalEngine::agent_of(NodeId node) const {
+  return agents_[node.index()].process;
+}
+
+void LocalEngine::pass() {
+  if (now() >= beat_due_) {
+    beat_due_ = now() + kBeatEvery;
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      tell(NodeId(static_cast<NodeId::rep>(i)), EngineBeat{});
+    }
+  }
+  for (std::size_t i = 0; i < agents_.size(); ++i) {
+    if (!agents_[i].process && now() >= agents_[i].start_at) {
+      see_to_agent(NodeId(static_cast<NodeId::rep>(i)));
+    }
+  }
+  for (const JobId job : sweeper_.pass()) table_.swept(job, had_finished(job));
+  table_.pass(now());
+  carry_out_orders();
+}
+
+// --- agents --------------------------------------------------------------------------------------
+
+// One that lives is watched; where there is none, one is started.
+void LocalEngine::see_to_agent(NodeId node) {
+  AgentProcess& agent = agents_[node.index()];
+  if (agent.process || dismissed_ || table_.state_of(node) == NodeState::down) return;
+  agent.patience = std::clamp(agent.patience * 2, kShortestPatience, kLongestPatience);
+  agent.start_at = now() + agent.patience;
+  const std::string directory = node_directory(options_.state_directory, node);
+  const auto written = read_json_file(directory + "/agent.json");
+  if (written && *written) {
+    const auto there = parse_process_name(**written);
+    if (there && lives(*there)) return watch_agent(node, *there);
+  }
+  const auto started =
+      spawn_detached({options_.program, "agent", "--state", options_.state_directory, "--node",
+                      std::to_string(node.value()), "--engine", options_.dial},
+                     directory + "/agent.log");
+  if (started) watch_agent(node, *started);
+}
+
+void LocalEngine::watch_agent(NodeId node, const ProcessName& process) {
+  AgentProcess& agent = agents_[node.index()];
+  agent.process = process;
+  agent.ended = wire::watch_process(process.pid);
+  if (!agent.ended.valid()) return agent_ended(node);
+  poller_.add(agent.ended.get(), [this, node](wire::Poller::Ready) { agent_ended(node); });
+}
+
+void LocalEngine::agent_ended(NodeId node) {
+  AgentProcess& agent = agents_[node.index()];
+  if (agent.ended.valid()) poller_.remove(agent.ended.get());
+  agent.ended.close();
+  if (agent.process) rubato::collect(*agent.process);
+  agent.process.reset();
+  agent.start_at = now() + agent.patience;
+}
+
+void LocalEngine::accept_all() {
+  for (;;) {
+    wire::Fd fd = wire::accept_from(listener_);
+    if (!fd.valid()) return;
+    const int key = next_link_++;
+    const int number = fd.get();
+    links_[key].stream = wire::FrameStream(std::move(fd));
+    poller_.add(number, [this, key](wire::Poller::Ready ready) {
+      if (ready.out) {
+        wire::FrameStream& stream = links_.at(key).stream;
+        stream.flush();
+        poller_.want_out(stream.fd(), stream.unsent());
+      }
+      if (ready.in) read_link(key);
+      carry_out_orders();
+    });
+  }
+}
+
+void LocalEngine::read_link(int key) {
+  const int number = links_.at(key).stream.fd();
+  const std::vector<Json> messages = links_.at(key).stream.receive();
+  const bool ended = !links_.at(key).stream.open();
+  if (ended) poller_.remove(number);
+  for (const Json& message : messages) {
+    if (!links_.contains(key)) return;
+    handle(key, message);
+  }
+  if (ended) drop_link(key);
+}
+
+void LocalEngine::drop_link(int key) {
+  const auto found = links_.find(key);
+  if (found == links_.end()) return;
+  if (found->second.stream.open()) poller_.remove(found->second.stream.fd());
+  const auto node = found->second.node;
+  links_.erase(found);
+  if (node) table_.lost(*node);
+}
+
+// A word that cannot be read is an agent of another version, or none at all.
+void LocalEngine::handle(int key, const Json& json) {
+  const auto message = parse_from_agent(json);
+  const auto* hello = message ? std::get_if<AgentHello>(&*message) : nullptr;
+  if (hello != nullptr) return greet(key, *hello);
+  const auto node = links_.at(key).node;
+  if (!message || !node) return drop_link(key);
+  if (const auto* status = std::get_if<JobStatus>(&*message)) {
+    table_.heard(now(), *node, *status);
+  } else if (std::holds_alternative<AgentSettled>(*message)) {
+    table_.settled(now(), *node);
+  } else {
+    table_.heard_beat(now(), *node);
+  }
+}
+
+void LocalEngine::greet(int key, const AgentHello& hello) {
+  const bool known = hello.token == token_ && hello.node.index() < agents_.size();
+  if (!known || links_.at(key).node) return drop_link(key);
+  // The newer one counts: the lock of the node lets one agent live at a time.
+  for (auto& [other, link] : links_) {
+    if (link.node != hello.node) continue;
+    drop_link(other);
+    break;
+  }
+  links_.at(key).node = hello.node;
+  agents_[hello.node.index()].patience = {};
+  table_.said_hello(now(), hello.node, hello.jobs);
+}
+
+LocalEngine::Link* LocalEngine::link_of(NodeId node) {
+  for (auto& [key, link] : links_) {
+    if (link.node == node) return &link;
+  }
+  return nullptr;
+}
+
+void LocalEngine::tell(NodeId node, const ToAgent& message) {
+  Link* link = link_of(node);
+  if (link == nullptr || !link->stream.open()) return;
+  link->stream.send(to_json(message));
+  poller_.want_out(link->stream.fd(), link->stream.unsent());
+}
+
+// --- orders --------------------------------------------------------------------------------------
+
+void LocalEngine::carry_out_orders() {
+  for (auto orders = table_.take_orders(); !orders.empty(); orders = table_.take_orders()) {
+    for (const EngineTable::Order& order : orders) {
+      std::visit([this](const auto& o) { carry_out(o); }, order);
+    }
+  }
+}
+
+void LocalEngine::carry_out(const EngineTable::Launch& order) {
+  JobLaunch launch = options_.launch_of(order.job);
+  launch.job = order.job;
+  launch.home = order.node;
+  launch.generation = order.generation;
+  launch.slots = slots_of(order.gpus);
+  launch.batch = order.batch;
+  tell(order.node, LaunchJob{std::move(launch)});
+}
+
+void LocalEngine::carry_out(const EngineTable::Tell& order) { tell(order.node, order.message); }
+
+void LocalEngine::carry_out(const EngineTable::Disconnect& order) {
+  for (auto& [key, link] : links_) {
+    if (link.node == order.node) return drop_link(key);
+  }
+}
+
+// Whoever is about to start the job finds that it is too late. What a master says of its end stays:
+// it may have finished just now.
+void LocalEngine::carry_out(const EngineTable::Sweep& order) {
+  // It may be on its way there for the first time. On a full disk no master starts either.
+  [[maybe_unused]] const auto made =
+      make_job_directory(options_.state_directory, order.job, geteuid(), getegid());
+  [[maybe_unused]] const auto written = write_job_file(
+      options_.state_directory, order.job, "fence.json", generation_file(order.generation));
+  sweeper_.add(order.job, owner_of_job(options_.state_directory, order.job),
+               options_.launch_of(order.job).token,
+               processes_named_in(job_directory(options_.state_directory, order.job)));
+}
+
+bool LocalEngine::had_finished(JobId job) const {
+  const JobFiles files{job_directory(options_.state_directory, job)};
+  const auto exit = read_exit(files);
+  if (!exit || !*exit || (*exit)->end.how != JobEnd::How::finished) return false;
+  const auto launch = read_launch(files);
+  return launch && *launch && (*launch)->token == options_.launch_of(job).token;
+}
+
+}  // namespace rubato

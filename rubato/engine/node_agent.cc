@@ -1,0 +1,443 @@
+#include "rubato/engine/node_agent.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "rubato/base/text.h"
+#include "rubato/engine/detached.h"
+#include "rubato/engine/process.h"
+#include "rubato/engine/state_directory.h"
+
+namespace rubato {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kTick = 100ms;
+constexpr Duration kTickWhileSweeping = 20ms;
+constexpr Duration kBeatEvery = 1s;
+constexpr Duration kShortestPatience = 20ms;
+constexpr Duration kLongestPatience = 1s;
+
+void say(const std::string& text) { fmt::print(stderr, "rubato agent: {}\n", text); }
+
+Result<wire::Fd> take_lock(const std::string& path, NodeId node) {
+  wire::Fd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+  if (!lock.valid()) return Error{fmt::format("cannot open {}: {}", path, std::strerror(errno))};
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error{fmt::format("node {} has an agent already, which holds {}", node.value(), path)};
+  }
+  return lock;
+}
+
+Duration longer(Duration patience) {
+  return std::clamp(patience * 2, kShortestPatience, kLongestPatience);
+}
+
+Environment own_environment() {
+  Environment environment;
+  for (char** line = environ; *line != nullptr; ++line) environment.emplace_back(*line);
+  return environment;
+}
+
+// nullopt: whoever we are.
+Result<std::optional<RunAs>> user_of(const JobLaunch& launch) {
+  if (launch.user.empty()) return std::optional<RunAs>();
+  auto user = look_up_user(launch.user);
+  if (!user) return user.error();
+  if (user->uid == geteuid()) return std::optional<RunAs>();
+  if (geteuid() == 0) return std::optional<RunAs>(std::move(*user));
+  return Error{fmt::format("the job is to run as {}, for which the daemon must be started by root",
+                           rubato::quoted(launch.user))};
+}
+
+std::vector<JobId> jobs_in(const std::string& directory) {
+  std::vector<JobId> jobs;
+  DIR* entries = opendir(directory.c_str());
+  if (entries == nullptr) return jobs;
+  while (const dirent* entry = readdir(entries)) {
+    const auto number = parse_integer(entry->d_name);
+    if (number && *number >= 0 && *number <= UINT32_MAX) {
+      jobs.emplace_back(static_cast<JobId::rep>(*number));
+    }
+  }
+  closedir(entries);
+  std::sort(jobs.begin(), jobs.end());
+  return jobs;
+}
+
+}  // namespace
+
+// --- life ----------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<NodeAgent>> NodeAgent::open(NodeAgentOptions options) {
+  const std::string directory = node_directory(options.state_directory, options.node);
+  for (const std::string& path :
+       {options.state_directory + "/nodes", directory, options.state_directory + "/jobs"}) {
+    if (auto made = make_own_directory(path); !made) return made.error();
+  }
+  auto lock = take_lock(directory + "/lock", options.node);
+  if (!lock) return lock.error();
+  const auto token = read_json_file(agent_token_file(options.state_directory));
+  if (!token) return token.error();
+  if (!*token || !(*token)->is_string()) {
+    return Error{fmt::format("{} has no token for agents; is this the state directory of a daemon?",
+                             agent_token_file(options.state_directory))};
+  }
+  const auto written = write_json_file(directory + "/agent.json", to_json(own_name()));
+  if (!written) return written.error();
+  return std::unique_ptr<NodeAgent>(
+      new NodeAgent(std::move(options), (*token)->get<std::string>(), std::move(*lock)));
+}
+
+NodeAgent::NodeAgent(NodeAgentOptions options, std::string token, wire::Fd lock)
+    : options_(std::move(options)),
+      token_(std::move(token)),
+      lock_(std::move(lock)),
+      jobs_(options_.node, {}) {}
+
+Time NodeAgent::now() const {
+  return kStart + std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - began_);
+}
+
+void NodeAgent::watch_signals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_ = wire::Fd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  CHECK(signals_.valid());
+  poller_.add(signals_.get(), [this](wire::Poller::Ready) { over_ = true; });
+}
+
+void NodeAgent::run() {
+  watch_signals();
+  look_at_disk();
+  carry_out();
+  while (!over_) {
+    poller_.wait(std::chrono::duration_cast<std::chrono::milliseconds>(idle_time()));
+    pass();
+    carry_out();
+  }
+}
+
+Duration NodeAgent::idle_time() const {
+  if (sweeper_.busy()) return kTickWhileSweeping;
+  Time next = now() + kTick;
+  if (!engine_.open()) next = std::min(next, connect_at_);
+  for (const auto& [id, master] : masters_) {
+    if (master.wanted && !master.stream.open()) next = std::min(next, master.connect_at);
+  }
+  return std::max(next - now(), Duration(1ms));
+}
+
+void NodeAgent::pass() {
+  if (!engine_.open() && now() >= connect_at_) connect_to_engine();
+  if (now() >= beat_due_) {
+    beat_due_ = now() + kBeatEvery;
+    tell_engine(AgentBeat{});
+  }
+  for (auto& [id, master] : masters_) {
+    if (master.wanted && !master.stream.open() && now() >= master.connect_at) {
+      connect_to_master(id, master);
+    }
+  }
+  for (const JobId id : sweeper_.pass()) jobs_.swept(id);
+  jobs_.pass(now());
+}
+
+// --- what is there -------------------------------------------------------------------------------
+
+JobFiles NodeAgent::files_of(JobId job) const {
+  return {job_directory(options_.state_directory, job)};
+}
+
+void NodeAgent::look_at_disk() {
+  for (const JobId id : jobs_in(options_.state_directory + "/jobs")) {
+    const auto launch = read_launch(files_of(id));
+    if (!launch) {
+      say(launch.error().message);
+    } else if (*launch && (*launch)->home == options_.node && (*launch)->job == id &&
+               read_generation(files_of(id).forgotten()) < (*launch)->generation) {
+      look_at_job(id, **launch);
+    }
+  }
+}
+
+void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
+  const JobFiles files = files_of(id);
+  NodeJobs::Found found;
+  found.launch = launch;
+  found.exit = exit_that_counts(launch);
+  const auto living_master = [&]() -> std::optional<ProcessName> {
+    const auto master = read_master(files);
+    return master && *master && lives(**master) ? *master : std::nullopt;
+  };
+  std::optional<ProcessName> master = living_master();
+  if (!master && !found.exit) {
+    // It has died, or our predecessor died while it was starting it. One that finds an exit of its
+    // own start ends before it starts anything; one that has not found it has named itself before
+    // we look again.
+    const JobExit exit{launch.generation, {JobEnd::How::failed, 1, "its launcher died"}, {}, 0, 0};
+    write(id, "exit.json", to_json(exit));
+    master = living_master();
+    if (master) {
+      unlink(files.exit().c_str());
+    } else {
+      found.exit = exit;
+    }
+  }
+  // With an exit, a master that still lives is on its way out.
+  found.master_lives = master.has_value();
+  if (const auto workers = read_workers(files)) {
+    for (const WorkerRecord& worker : *workers) found.in_use.push_back(worker.slot);
+  }
+  jobs_.found(found);
+  if (master) watch(id, *master);
+}
+
+// One that names this start or a newer one; or the end of a job that had finished, which this one
+// is if it has its token; or the daemon's word that it is too late for this start.
+std::optional<JobExit> NodeAgent::exit_that_counts(const JobLaunch& launch) const {
+  const JobFiles files = files_of(launch.job);
+  const auto exit = read_exit(files);
+  if (!exit) say(exit.error().message);
+  if (exit && *exit) {
+    if ((*exit)->generation >= launch.generation) return *exit;
+    const auto before = read_launch(files);
+    if ((*exit)->end.how == JobEnd::How::finished && before && *before &&
+        (*before)->token == launch.token) {
+      return *exit;
+    }
+  }
+  if (read_generation(files.fence()) < launch.generation) return std::nullopt;
+  return JobExit{
+      launch.generation, {JobEnd::How::failed, 1, "its node is dead or was lost"}, {}, 0, 0};
+}
+
+void NodeAgent::watch(JobId job, const ProcessName& process) {
+  Master& master = masters_[job];
+  master.process = process;
+  master.ended = wire::watch_process(process.pid);
+  // The number may have passed to another between the two.
+  if (!master.ended.valid() || !lives(process)) return master_ended(job);
+  poller_.add(master.ended.get(), [this, job](wire::Poller::Ready) {
+    master_ended(job);
+    carry_out();
+  });
+}
+
+void NodeAgent::master_ended(JobId job) {
+  const auto found = masters_.find(job);
+  if (found == masters_.end()) return;
+  // Its last words.
+  if (found->second.stream.open()) read_master_of(job);
+  hang_up(found->second);
+  if (found->second.ended.valid()) poller_.remove(found->second.ended.get());
+  collect(found->second.process);
+  masters_.erase(found);
+  const JobLaunch* launch = jobs_.launch_of(job);
+  jobs_.master_gone(job, launch == nullptr ? std::nullopt : exit_that_counts(*launch));
+}
+
+// --- the engine ----------------------------------------------------------------------------------
+
+void NodeAgent::connect_to_engine() {
+  patience_ = longer(patience_);
+  connect_at_ = now() + patience_;
+  auto fd = wire::connect_to(options_.engine);
+  if (!fd) return;
+  engine_ = wire::FrameStream(std::move(*fd));
+  poller_.add(engine_.fd(), [this](wire::Poller::Ready ready) {
+    if (ready.out) engine_.flush();
+    if (ready.in) read_engine();
+    if (engine_.open()) poller_.want_out(engine_.fd(), engine_.unsent());
+    carry_out();
+  });
+  tell_engine(AgentHello{options_.node, token_, own_name(), jobs_.statuses()});
+}
+
+void NodeAgent::read_engine() {
+  const int number = engine_.fd();
+  const std::vector<Json> messages = engine_.receive();
+  if (!engine_.open()) poller_.remove(number);
+  for (const Json& json : messages) {
+    const auto message = parse_to_agent(json);
+    if (!message) {
+      say(message.error().message);
+      continue;
+    }
+    patience_ = {};
+    if (std::holds_alternative<DismissAgent>(*message)) over_ = true;
+    jobs_.engine_said(now(), *message);
+  }
+  if (!engine_.open()) drop_engine();
+}
+
+void NodeAgent::drop_engine() {
+  engine_ = wire::FrameStream();
+  patience_ = longer(patience_);
+  connect_at_ = now() + patience_;
+  jobs_.engine_lost();
+}
+
+void NodeAgent::tell_engine(const FromAgent& message) {
+  if (!engine_.open()) return;
+  engine_.send(to_json(message));
+  poller_.want_out(engine_.fd(), engine_.unsent());
+}
+
+// --- masters -------------------------------------------------------------------------------------
+
+void NodeAgent::connect_to_master(JobId job, Master& master) {
+  master.patience = longer(master.patience);
+  master.connect_at = now() + master.patience;
+  auto fd = wire::connect_to("unix:" + files_of(job).socket());
+  if (!fd) return;
+  master.stream = wire::FrameStream(std::move(*fd));
+  poller_.add(master.stream.fd(), [this, job](wire::Poller::Ready ready) {
+    Master& there = masters_.at(job);
+    if (ready.out) {
+      there.stream.flush();
+      poller_.want_out(there.stream.fd(), there.stream.unsent());
+    }
+    if (ready.in) read_master_of(job);
+    carry_out();
+  });
+  master.stream.send(to_json(ToMaster(Manage{jobs_.launch_of(job)->token})));
+  jobs_.connected(now(), job);
+}
+
+void NodeAgent::read_master_of(JobId job) {
+  Master& master = masters_.at(job);
+  const int number = master.stream.fd();
+  const std::vector<Json> messages = master.stream.receive();
+  for (const Json& json : messages) {
+    const auto status = parse_job_status(json);
+    if (!status) {
+      say(fmt::format("master of job {}: {}", job.value(), status.error().message));
+      continue;
+    }
+    master.patience = {};
+    jobs_.master_said(now(), job, *status);
+  }
+  if (master.stream.open()) return;
+  poller_.remove(number);
+  master.stream = wire::FrameStream();
+  master.patience = longer(master.patience);
+  master.connect_at = now() + master.patience;
+  jobs_.disconnected(job);
+}
+
+void NodeAgent::hang_up(Master& master) {
+  if (!master.stream.open()) return;
+  poller_.remove(master.stream.fd());
+  master.stream = wire::FrameStream();
+}
+
+// --- orders --------------------------------------------------------------------------------------
+
+void NodeAgent::carry_out() {
+  for (auto orders = jobs_.take_orders(); !orders.empty(); orders = jobs_.take_orders()) {
+    for (const NodeJobs::Order& order : orders) {
+      std::visit([this](const auto& o) { carry_out(o); }, order);
+    }
+  }
+}
+
+void NodeAgent::carry_out(const NodeJobs::StartMaster& order) {
+  const JobId id = order.launch.job;
+  if (const auto exit = exit_that_counts(order.launch)) return jobs_.master_gone(id, exit);
+  const auto process = start_master(order.launch);
+  if (!process) {
+    say(process.error().message);
+    return jobs_.could_not_start(id, process.error().message);
+  }
+  watch(id, *process);
+  jobs_.started(id);
+}
+
+Result<ProcessName> NodeAgent::start_master(const JobLaunch& launch) {
+  const JobFiles files = files_of(launch.job);
+  const auto user = user_of(launch);
+  if (!user) return user.error();
+  const auto made =
+      make_job_directory(options_.state_directory, launch.job, *user ? (*user)->uid : geteuid(),
+                         *user ? (*user)->gid : getegid());
+  if (!made) return made.error();
+  const auto written =
+      write_job_file(options_.state_directory, launch.job, "launch.json", to_json(launch));
+  if (!written) return written.error();
+  Detached master;
+  master.command = {options_.program, "master", files.directory};
+  master.environment = *user ? clean_environment(**user) : own_environment();
+  master.user = *user;
+  master.output = files.directory + "/master.err";
+  const auto pid = start_detached(master);
+  if (!pid) return pid.error();
+  // It is our child, so the number is its own until we collect it.
+  return ProcessName{*pid, wire::start_time_of(*pid)};
+}
+
+void NodeAgent::carry_out(const NodeJobs::Connect& order) {
+  const auto found = masters_.find(order.job);
+  if (found == masters_.end()) return;
+  found->second.wanted = true;
+  found->second.connect_at = now();
+}
+
+void NodeAgent::carry_out(const NodeJobs::HangUp& order) {
+  const auto found = masters_.find(order.job);
+  if (found == masters_.end()) return;
+  found->second.wanted = false;
+  hang_up(found->second);
+}
+
+void NodeAgent::carry_out(const NodeJobs::SendToMaster& order) {
+  const auto found = masters_.find(order.job);
+  if (found == masters_.end() || !found->second.stream.open()) return;
+  wire::FrameStream& stream = found->second.stream;
+  stream.send(to_json(order.message));
+  poller_.want_out(stream.fd(), stream.unsent());
+}
+
+void NodeAgent::carry_out(const NodeJobs::KillMaster& order) {
+  const auto found = masters_.find(order.job);
+  const uid_t owner = owner_of_job(options_.state_directory, order.job);
+  if (found != masters_.end() && lives_as(owner, found->second.process)) {
+    kill(found->second.process.pid, SIGKILL);
+  }
+}
+
+void NodeAgent::carry_out(const NodeJobs::Sweep& order) {
+  const JobLaunch* launch = jobs_.launch_of(order.job);
+  if (launch == nullptr) return;
+  sweeper_.add(order.job, owner_of_job(options_.state_directory, order.job), launch->token,
+               processes_named_in(files_of(order.job).directory));
+}
+
+void NodeAgent::carry_out(const NodeJobs::RecordExit& order) {
+  write(order.job, "exit.json", to_json(order.exit));
+}
+
+void NodeAgent::carry_out(const NodeJobs::RecordForgotten& order) {
+  write(order.job, "forgotten.json", generation_file(order.start));
+}
+
+void NodeAgent::write(JobId job, const std::string& name, const Json& content) const {
+  const auto written = write_job_file(options_.state_directory, job, name, content);
+  if (!written) say(written.error().message);
+}
+
+void NodeAgent::carry_out(const NodeJobs::TellEngine& order) { tell_engine(order.message); }
+
+}  // namespace rubato

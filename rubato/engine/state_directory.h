@@ -1,0 +1,33 @@
+// The directory that a daemon and its agents share: where things are, and who may touch them.
+//
+// It is its owner's alone. If the owner is root, jobs of other users may run: then others may pass
+// through it and through jobs/ to the one directory that is theirs. Such a user may put anything
+// into that directory, links too, so nothing is ever opened for writing there: a file is made
+// beside it, given to the user and moved in.
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+
+#include "rubato/engine/managed.h"
+
+namespace rubato {
+
+[[nodiscard]] std::string job_directory(const std::string& state_directory, JobId job);
+[[nodiscard]] std::string node_directory(const std::string& state_directory, NodeId node);
+[[nodiscard]] std::string agent_token_file(const std::string& state_directory);
+
+// Makes it if it is not there; an error if others may read it or write to it, or if it is theirs.
+[[nodiscard]] Result<void> make_own_directory(const std::string& path);
+// Makes the directory of a job and gives it to this user.
+[[nodiscard]] Result<void> make_job_directory(const std::string& state_directory, JobId job,
+                                              uid_t user, gid_t group);
+
+// Whose job it is: us, if it has no directory.
+[[nodiscard]] uid_t owner_of_job(const std::string& state_directory, JobId job);
+
+// `name`: such as "exit.json". It belongs to the owner of the job, and is whole or not there.
+[[nodiscard]] Result<void> write_job_file(const std::string& state_directory, JobId job,
+                                          const std::string& name, const Json& content);
+
+}  // namespace rubato

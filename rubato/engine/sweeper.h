@@ -1,0 +1,50 @@
+// Kills all that is left of jobs on this machine, and knows when nothing is.
+//
+// A process belongs to a job if it is named (pid and time of start, from the job's files) or if the
+// job's token is in the environment it was started with, which catches workers that nobody had time
+// to write down and what they forked. A program that gives its children another environment can
+// hide them; its process group is killed with it.
+//
+// A job's user may write what it likes into the job's files; so nothing is killed that is not the
+// user's own.
+//
+// Never blocks: pass() is to be called several times a second while there is work. Belongs to one
+// thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "rubato/engine/managed.h"
+
+namespace rubato {
+
+class Sweeper {
+ public:
+  // Replaces what was said of the job before. `owner`: of all its processes.
+  void add(JobId job, uid_t owner, std::string token, std::vector<ProcessName> named);
+  [[nodiscard]] bool busy() const { return !jobs_.empty(); }
+
+  // Kills; answers the jobs of which nothing lives any more, once each.
+  [[nodiscard]] std::vector<JobId> pass();
+
+ private:
+  struct Job {
+    uid_t owner = 0;
+    std::string token;
+    std::vector<ProcessName> named;
+    int clean = 0;  // passes in a row that found nothing
+  };
+
+  std::map<JobId, Job> jobs_;
+};
+
+// Whether a process of that name lives and is this user's.
+[[nodiscard]] bool lives_as(uid_t owner, const ProcessName& process);
+
+// Everything the files of a job name: its master and its workers.
+[[nodiscard]] std::vector<ProcessName> processes_named_in(const std::string& job_directory);
+
+}  // namespace rubato
