@@ -591,7 +591,7 @@ std::optional<HttpRefusal> check_origin(const HttpHead& head,
   const auto& host = std::get<std::optional<std::string>>(given);
   if (!host) return bad("the request has no Host header");
   // The colon of a port stands behind the bracket of an address that has colons of its own.
-  const auto colon = host->find(':', host->front() == '[' ? host->find(']') : 0);
+  const auto colon = host->find(':', host->substr(0, 1) == "[" ? host->find(']') : 0);
   const std::string name = media_type(host->substr(0, colon));
   const bool good_port = colon == std::string::npos ||
                          (colon + 1 < host->size() && host->size() - colon <= 6 &&

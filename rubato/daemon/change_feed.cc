@@ -1,7 +1,7 @@
 #include "rubato/daemon/change_feed.h"
 
+#include <algorithm>
 #include <fmt/format.h>
-#include <set>
 #include <utility>
 
 #include "rubato/base/text.h"
@@ -12,11 +12,33 @@ void ChangeFeed::publish(Change change) {
   std::function<void()> wake;
   {
     const std::lock_guard lock(mutex_);
-    ring_.push_back(std::make_shared<const Numbered>(Numbered{++newest_, std::move(change)}));
-    if (ring_.size() > options_.ring) ring_.pop_front();
+    auto& number = number_of_[{change.event, change.id}];
+    if (number != 0) changes_.erase(number);
+    number = ++newest_;
+    changes_.emplace(number, std::make_shared<const Numbered>(Numbered{number, std::move(change)}));
+    if (changes_.size() > options_.things) forget_oldest();
     if (!std::exchange(woken_, true)) wake = wake_;
   }
   if (wake) wake();
+}
+
+void ChangeFeed::forget_oldest() {
+  const auto oldest = changes_.begin();
+  const Change& change = oldest->second->change;
+  number_of_.erase({change.event, change.id});
+  forgotten_[change.user] = oldest->first;
+  forgotten_of_all_ = oldest->first;
+  changes_.erase(oldest);
+}
+
+std::uint64_t ChangeFeed::forgotten(const Caller& caller) const {
+  if (caller.admin) return forgotten_of_all_;
+  std::uint64_t number = 0;
+  for (const auto& user : {std::string(), caller.user}) {
+    const auto found = forgotten_.find(user);
+    if (found != forgotten_.end()) number = std::max(number, found->second);
+  }
+  return number;
 }
 
 void ChangeFeed::on_change(std::function<void()> wake) {
@@ -35,14 +57,15 @@ std::uint64_t ChangeFeed::newest() const {
   return newest_;
 }
 
-std::optional<std::uint64_t> ChangeFeed::position_of(std::string_view id) const {
+std::optional<std::uint64_t> ChangeFeed::position_of(std::string_view id,
+                                                     const Caller& caller) const {
   const auto dash = id.rfind('-');
   if (dash == std::string_view::npos || id.substr(0, dash) != options_.epoch) return std::nullopt;
   const auto number = parse_integer(id.substr(dash + 1));
   if (!number || *number < 0) return std::nullopt;
   const auto position = static_cast<std::uint64_t>(*number);
   const std::lock_guard lock(mutex_);
-  if (position > newest_ || newest_ - position > ring_.size()) return std::nullopt;
+  if (position > newest_ || position < forgotten(caller)) return std::nullopt;
   return position;
 }
 
@@ -54,15 +77,13 @@ std::optional<ChangeFeed::Changes> ChangeFeed::collect(std::uint64_t position, c
                                                        std::uint64_t& newest) const {
   const std::lock_guard lock(mutex_);
   newest = newest_;
-  if (newest_ - position > ring_.size()) return std::nullopt;
+  if (position < forgotten(caller)) return std::nullopt;
   Changes found;
-  std::set<std::pair<std::string_view, std::uint32_t>> seen;
-  for (auto at = ring_.rbegin(); at != ring_.rend() && (*at)->number > position; ++at) {
-    const Change& change = (*at)->change;
+  for (auto at = changes_.upper_bound(position); at != changes_.end(); ++at) {
+    const Change& change = at->second->change;
     if (!caller.admin && !change.user.empty() && change.user != caller.user) continue;
-    if (!seen.emplace(change.event, change.id).second) continue;
     if (found.size() == options_.at_once) return std::nullopt;
-    found.push_back(*at);
+    found.push_back(at->second);
   }
   return found;
 }
@@ -74,8 +95,8 @@ ChangeFeed::Delivery ChangeFeed::since(std::uint64_t position, const Caller& cal
   Delivery delivery{newest, nullptr, false, found->size()};
   if (found->empty()) return delivery;
   std::string text;
-  for (auto at = found->rbegin(); at != found->rend(); ++at) {
-    const auto& [number, change] = **at;
+  for (const auto& one : *found) {
+    const auto& [number, change] = *one;
     // Text that is no UTF-8 must not take the daemon down.
     const auto data = change.body.dump(-1, ' ', false, Json::error_handler_t::replace);
     text += fmt::format("id: {}\nevent: {}\ndata: {}\n\n", id_of(number), change.event, data);

@@ -1,10 +1,11 @@
 // What has changed, for those who watch: the loop publishes, the HTTP server delivers.
 //
-// Watchers want to know how things are, not each step on the way. So a watcher is a position in a
-// ring of the newest changes, and a delivery is the newest change of each thing since then: what a
-// watcher costs does not grow with what happens, and all watchers at one position of one user share
-// the same bytes. Whoever falls out of the ring, or would be sent too much at once, is told to read
-// the lists anew ("resync") and goes on from the end.
+// Watchers want to know how things are, not each step on the way. So the feed keeps the newest
+// change of each thing, of the things that changed last, and a watcher is a position in their
+// order: what it costs does not grow with what happens, and all watchers at one position of one
+// user share the same bytes. Whoever is so far behind that changes of theirs have been forgotten,
+// or would be sent too much at once, is told to read the lists anew ("resync") and goes on from the
+// end.
 //
 // The id of an event is "EPOCH-NUMBER". Numbers begin anew with each daemon, and so does the epoch:
 // an id of an earlier daemon is too old, whatever its number.
@@ -15,7 +16,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rubato/base/json.h"
@@ -42,9 +43,9 @@ struct Change {
 class ChangeFeed {
  public:
   struct Options {
-    std::string epoch = "0";   // differs from that of every earlier daemon; letters and digits
-    std::size_t ring = 4096;   // changes kept
-    std::size_t at_once = 64;  // events in one delivery, beyond which it is a resync
+    std::string epoch = "0";    // differs from that of every earlier daemon; letters and digits
+    std::size_t things = 4096;  // whose newest change is kept
+    std::size_t at_once = 64;   // events in one delivery, beyond which it is a resync
   };
   struct Delivery {
     std::uint64_t position = 0;                // after it
@@ -64,8 +65,9 @@ class ChangeFeed {
   void deliveries_begin();
 
   [[nodiscard]] std::uint64_t newest() const;
-  // Where the watcher goes on who has seen the event of this id; nullopt: it is too old.
-  [[nodiscard]] std::optional<std::uint64_t> position_of(std::string_view id) const;
+  // Where the caller goes on who has seen the event of this id; nullopt: it is too old.
+  [[nodiscard]] std::optional<std::uint64_t> position_of(std::string_view id,
+                                                         const Caller& caller) const;
   [[nodiscard]] std::string id_of(std::uint64_t position) const;
 
   // What the caller has to be told after `position`.
@@ -79,14 +81,22 @@ class ChangeFeed {
   };
   using Changes = std::vector<std::shared_ptr<const Numbered>>;
 
-  // The newest of each thing, newest first; nullopt: too many, or too old.
+  using Thing = std::pair<std::string, std::uint32_t>;  // event and id
+
+  void forget_oldest();
+  // The last change that was forgotten of those that the caller may see.
+  [[nodiscard]] std::uint64_t forgotten(const Caller& caller) const;
+  // In order; nullopt: too many, or too old.
   [[nodiscard]] std::optional<Changes> collect(std::uint64_t position, const Caller& caller,
                                                std::uint64_t& newest) const;
 
   const Options options_;
   mutable std::mutex mutex_;
   std::uint64_t newest_ = 0;
-  std::deque<std::shared_ptr<const Numbered>> ring_;
+  std::map<std::uint64_t, std::shared_ptr<const Numbered>> changes_;  // one of each thing
+  std::map<Thing, std::uint64_t> number_of_;
+  std::map<std::string, std::uint64_t> forgotten_;  // by user
+  std::uint64_t forgotten_of_all_ = 0;
   std::function<void()> wake_;
   bool woken_ = false;
 };

@@ -672,7 +672,7 @@ void HttpConnection::begin_watching(const WatchEvents& task) {
   std::string text = stream_head("text/event-stream", false) + ": changes\n\n";
   position_ = feed.newest();
   if (!task.last_event_id.empty()) {
-    const auto position = feed.position_of(task.last_event_id);
+    const auto position = feed.position_of(task.last_event_id, caller_);
     const auto missed = position ? feed.since(*position, caller_) : feed.resync();
     position_ = missed.position;
     if (missed.bytes) text += *missed.bytes;
@@ -708,8 +708,8 @@ void HttpConnection::send(std::shared_ptr<const std::string> bytes) {
 bool HttpConnection::deliver(SharedDeliveries& deliveries, std::uint64_t newest,
                              Clock::time_point now) {
   if (closed_ || position_ >= newest) return true;
-  // One that has not read the last delivery keeps its place; when it falls out of the ring, it is
-  // told so.
+  // One that has not read the last delivery keeps its place; when it has fallen too far behind, it
+  // is told so.
   if (sending_ || now < not_before_) return false;
   const auto& delivery = deliveries.since(position_, caller_);
   position_ = delivery.position;

@@ -33,6 +33,13 @@ std::string read_at(const wire::Fd& file, std::int64_t from, std::size_t most) {
   return bytes;
 }
 
+bool same_file(const wire::Fd& one, const wire::Fd& other) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(one.get(), &a) == 0 && ::fstat(other.get(), &b) == 0 && a.st_ino == b.st_ino &&
+         a.st_dev == b.st_dev;
+}
+
 // Where `tail` ends in the file; looked for from the end, which it is near.
 std::optional<std::int64_t> end_of(const std::string& tail, const wire::Fd& file) {
   constexpr std::int64_t kWindow = std::int64_t{1} << 20U;
@@ -98,9 +105,11 @@ bool LogFile::replaced() const {
 Result<void> LogFile::change_over() {
   auto file = open_file();
   if (!file || !file->valid()) return file ? Result<void>() : file.error();
+  // One that was cut off in its place has nothing of the old left to look for.
+  const bool another = file_.valid() && !same_file(file_, *file);
   const std::int64_t length = std::min(position_, kTail);
   const std::string tail =
-      file_.valid() ? read_at(file_, position_ - length, static_cast<std::size_t>(length)) : "";
+      another ? read_at(file_, position_ - length, static_cast<std::size_t>(length)) : "";
   const auto end = tail.empty() ? std::nullopt : end_of(tail, *file);
   file_ = std::move(*file);
   // Rather something twice than something lost.
