@@ -398,10 +398,14 @@ Result<JobFile> read_job(const Json& json, const std::string& source) {
   return job;
 }
 
-Result<JobFile> parse_job_file(std::string_view text, const std::string& source) {
+Result<Json> parse_job_text(std::string_view text, const std::string& source) {
   const bool looks_like_json = trim(text).starts_with('{');
-  auto json = looks_like_json ? parse_json(text, source, {kMostBytes, kMostDepth})
-                              : parse_yaml(text, source, {kMostBytes, kMostDepth});
+  return looks_like_json ? parse_json(text, source, {kMostBytes, kMostDepth})
+                         : parse_yaml(text, source, {kMostBytes, kMostDepth});
+}
+
+Result<JobFile> parse_job_file(std::string_view text, const std::string& source) {
+  const auto json = parse_job_text(text, source);
   if (!json) return json.error();
   return read_job(*json, source);
 }

@@ -75,6 +75,8 @@ struct JobFile {
 
 // `source` names the input in the error sentence. YAML if the text does not begin with '{'.
 [[nodiscard]] Result<JobFile> parse_job_file(std::string_view text, const std::string& source);
+// In two steps, for whoever adds to the file before it must be whole.
+[[nodiscard]] Result<Json> parse_job_text(std::string_view text, const std::string& source);
 [[nodiscard]] Result<JobFile> read_job(const Json& json, const std::string& source);
 // Canonical: the same job gives the same bytes, and read_job() gives the same job.
 [[nodiscard]] Json to_json(const JobFile& job);
