@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <utility>
@@ -19,12 +20,20 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
 void add_generate(CLI::App& app, Action& chosen);
 void add_policies(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
-// resize, join, kill and runs: what one does to runs that live.
+// resize, join, kill and runs: what one does to runs that live; resize is for jobs, too.
 void add_resize(CLI::App& app, Action& chosen);
 void add_master(CLI::App& app, Action& chosen);
 
 // What `rubato up` starts for each node; hidden.
 void add_agent(CLI::App& app, Action& chosen);
+
+// Those that speak to the daemon. `behind_dashes` is how many words stand behind "--".
+void add_submit(CLI::App& app, Action& chosen, std::size_t behind_dashes);
+void add_client_jobs(CLI::App& app, Action& chosen);
+void add_client_cluster(CLI::App& app, Action& chosen);
+void add_top(CLI::App& app, Action& chosen);
+// Scripts for shells, from the commands that `app` has when it is asked for.
+void add_completion(CLI::App& app, Action& chosen);
 
 // Where the sockets of this user's runs are.
 [[nodiscard]] std::string run_directory();

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <fmt/format.h>
+#include <string_view>
 
 #include "cmd/command_line.h"
 
@@ -12,7 +14,11 @@ int main(int argc, char** argv) {
       "report.html\n"
       "  rubato policies\n"
       "  rubato run --workers 1:4 --name demo -- ./train\n"
-      "  rubato resize demo 3",
+      "  rubato resize demo 3\n"
+      "\n"
+      "With a cluster (rubato up):\n"
+      "  rubato submit --deadline +2h --work epochs=3 --gpus 1:8 -- ./train\n"
+      "  rubato top",
       "rubato");
   app.set_version_flag("--version", "rubato " RUBATO_VERSION);
   app.require_subcommand(1);
@@ -25,6 +31,13 @@ int main(int argc, char** argv) {
   rubato::add_resize(app, chosen);
   rubato::add_master(app, chosen);
   rubato::add_agent(app, chosen);
+  char** const dashes = std::find(argv, argv + argc, std::string_view("--"));
+  rubato::add_submit(
+      app, chosen, static_cast<std::size_t>(std::max<std::ptrdiff_t>(argv + argc - dashes, 1) - 1));
+  rubato::add_client_jobs(app, chosen);
+  rubato::add_top(app, chosen);
+  rubato::add_client_cluster(app, chosen);
+  rubato::add_completion(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 #include <memory>
 
-#include "cmd/command_line.h"
+#include "cmd/client.h"
 #include "rubato/base/text.h"
+#include "rubato/daemon/job_flags.h"
 #include "rubato/engine/run_control.h"
 
 namespace rubato {
@@ -29,6 +30,78 @@ int resize(const std::optional<std::string>& name, const std::string& to) {
   fmt::print("{}: from {} to {} workers\n", answer->value("name", ""), answer->value("from", 0),
              answer->value("to", 0));
   return 0;
+}
+
+// --- a job of the daemon -------------------------------------------------------------------------
+
+struct ResizeFlags {
+  ClientFlags client;
+  std::vector<std::string> words;  // whose, and to what
+  bool job = false;
+  bool run = false;
+};
+
+// What the daemon is told. "+1" and "-1" count from what the job has now.
+Result<Json> limits_of(const std::string& to, const Json& job) {
+  if (!to.starts_with('+') && !to.starts_with('-')) {
+    auto limits = parse_gpus(to);
+    if (!limits) return limits;
+    if (!limits->contains("max")) return Error{"give both, the least and the most: MIN:MAX"};
+    return limits;
+  }
+  const auto change = parse_integer(to.starts_with('+') ? to.substr(1) : to);
+  const auto now = parse_integer(show::count(job, "gpus"));
+  constexpr long long kMost = 1'000'000;
+  if (!change || *change > kMost || *change < -kMost) {
+    return Error{fmt::format("{} is no change of a number", rubato::quoted(to))};
+  }
+  if (!now || *now < 1) return Error{"it has no GPUs now; say how many it may have"};
+  return Json{{"gpus", std::max<long long>(*now + *change, 1)}};
+}
+
+int resize_job(const ResizeFlags& flags, const Client& client, const Json& job,
+               const std::string& to) {
+  const auto limits = limits_of(to, job);
+  if (!limits) return bad_input(limits.error());
+  // By number: a name may be another job's by now.
+  const Said said = client.post(job_target(show::count(job, "id"), "/resize"), *limits);
+  return print(flags.client, said, [](const Json& body, const show::Look& /*look*/) {
+    const Json now = body.contains("limits") ? body["limits"] : Json();
+    return fmt::format("job {} ({}): {} GPUs now, {} to {} from here on\n", show::count(body, "id"),
+                       show::text(body, "name"), show::count(body, "gpus"), show::count(now, "min"),
+                       show::count(now, "max"));
+  });
+}
+
+// Names can be of a run, of a job or of both; numbers are jobs'.
+int resize_any(const ResizeFlags& flags) {
+  const std::string& to = flags.words.back();
+  if (flags.words.size() == 1) {
+    if (flags.job) return bad_input({"which job? Give its number or name before the count"});
+    return resize(std::nullopt, to);
+  }
+  const std::string& name = flags.words.front();
+  const bool number = parse_integer(name).has_value();
+  const bool run = !number && !flags.job && find_run(run_directory(), name).ok();
+  if (flags.run || (run && flags.client.state.empty() && flags.client.server.empty())) {
+    if (!flags.run) {
+      const auto client = connect(flags.client);
+      if (client && client->get(job_target(name)).ok()) {
+        return bad_input({fmt::format("there are a run and a job {}; add --run or --job",
+                                      rubato::quoted(name))});
+      }
+    }
+    return resize(name, to);
+  }
+  return with_client(flags.client, [&](const Client& client) {
+    const bool any =
+        !number && !flags.job && flags.client.state.empty() && flags.client.server.empty();
+    Said there = client.get(job_target(name));
+    if (any && there.exit == Exit::no_daemon) {
+      there.error = fmt::format("no run of that name lives, and {}", there.error);
+    }
+    return there.ok() ? resize_job(flags, client, there.body, to) : fail(there);
+  });
 }
 
 int kill_worker(const std::vector<std::string>& words) {
@@ -73,20 +146,29 @@ int list(bool json) {
 
 void add_resize(CLI::App& app, Action& chosen) {
   auto* resize_command = app.add_subcommand(
-      "resize", "Change the number of workers of a run: rubato resize [NAME] N, +K or -K.");
-  auto flags = std::make_shared<ControlFlags>();
+      "resize",
+      "Change how many GPUs a job of the daemon may have, or how many workers a run (rubato run) "
+      "has. N is a number; +K and -K count from what it has now; MIN:MAX and 1,2,4 are for jobs, "
+      "whose number the policy then chooses. Training goes on meanwhile.");
+  auto resizing = std::make_shared<ResizeFlags>();
   resize_command
-      ->add_option("workers", flags->words, "the run, if there are several, and the workers")
-      ->type_name("[NAME] N|+K|-K")
+      ->add_option("which", resizing->words,
+                   "number or name of a job, or name of a run, and how many; the name may be left "
+                   "out if there is one run")
+      ->type_name("[JOB|RUN] N|+K|-K|MIN:MAX")
       ->required()
       ->expected(1, 2);
-  resize_command->callback([flags, &chosen] {
-    chosen = [flags] {
-      const auto& words = flags->words;
-      return resize(words.size() == 2 ? name_in(words) : std::nullopt, words.back());
-    };
-  });
+  auto* job = resize_command->add_flag("--job", resizing->job, "the name is a job's");
+  resize_command->add_flag("--run", resizing->run, "the name is a run's")->excludes(job);
+  add_connection(*resize_command, resizing->client);
+  resize_command->footer(
+      with_exit_codes("  rubato resize 7 2:8      job 7 may have 2 to 8 GPUs\n"
+                      "  rubato resize resnet +1  exactly one more than now\n"
+                      "  rubato resize 3          the only run: 3 workers"));
+  resize_command->callback(
+      [resizing, &chosen] { chosen = [resizing] { return resize_any(*resizing); }; });
 
+  auto flags = std::make_shared<ControlFlags>();
   auto* join = app.add_subcommand("join", "Add one worker to a run.");
   join->add_option("name", flags->words, "the run, if there are several")
       ->type_name("[NAME]")

@@ -1,0 +1,52 @@
+// What the commands that speak to the daemon share: how to reach it, how to print what it said, and
+// with which code to end.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cmd/command_line.h"
+#include "rubato/daemon/client.h"
+#include "rubato/daemon/show.h"
+
+namespace rubato {
+
+struct ClientFlags {
+  std::string state;
+  std::string server;
+  std::string token_file;
+  bool json = false;
+};
+
+// --state, --server, --token-file and --json.
+void add_connection(CLI::App& command, ClientFlags& flags);
+
+// From --state, RUBATO_STATE or ~/.rubato.
+[[nodiscard]] Result<std::string> state_directory(const std::string& given);
+[[nodiscard]] Result<Client> connect(const ClientFlags& flags);
+
+// Of standard output: colours, width and clock.
+[[nodiscard]] show::Look look_of_terminal();
+
+// The sentence on standard error, and the code.
+int fail(const Said& said);
+// Never raw text of others: JSON in ASCII.
+void print_json(const Json& json);
+
+using Render = std::function<std::string(const Json& body, const show::Look& look)>;
+// What was said, as JSON or rendered; or the error.
+int print(const ClientFlags& flags, const Said& said, const Render& render);
+
+// Connects and does it.
+int with_client(const ClientFlags& flags, const std::function<int(const Client&)>& work);
+// The same for each word; the code is that of the first that failed.
+int for_each_word(const ClientFlags& flags, const std::vector<std::string>& words,
+                  const std::function<int(const Client&, const std::string&)>& work);
+
+// Exit codes are the same everywhere; the footer of each command's help.
+[[nodiscard]] std::string with_exit_codes(const std::string& examples);
+
+}  // namespace rubato

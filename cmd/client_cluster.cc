@@ -1,0 +1,231 @@
+// nodes, drain, resume, policy, metrics and users: what one asks of the cluster.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cmd/client.h"
+#include "rubato/base/unicode.h"
+
+namespace rubato {
+namespace {
+
+// --- nodes ---------------------------------------------------------------------------------------
+
+struct NodeFlags {
+  ClientFlags client;
+  std::vector<std::string> nodes;
+  bool down = false;
+};
+
+int tell_nodes(const NodeFlags& flags, const std::string& state) {
+  return for_each_word(
+      flags.client, flags.nodes, [&](const Client& client, const std::string& node) {
+        const Said said = client.post("/v1/nodes/" + escape(node), {{"state", state}});
+        return print(flags.client, said, [&](const Json& body, const show::Look& /*look*/) {
+          const std::string now = show::text(body, "state");
+          return fmt::format("node {}: {}\n", for_terminal(node), now.empty() ? state : now);
+        });
+      });
+}
+
+void add_nodes(CLI::App& app, Action& chosen) {
+  auto flags = std::make_shared<NodeFlags>();
+  auto* nodes =
+      app.add_subcommand("nodes", "List the nodes: their state, their GPUs and who uses them.");
+  add_connection(*nodes, flags->client);
+  nodes->footer(with_exit_codes("  rubato nodes\n  rubato nodes --json"));
+  nodes->callback([flags, &chosen] {
+    chosen = [flags] {
+      return with_client(flags->client, [&](const Client& client) {
+        return print(flags->client, client.get("/v1/nodes"), show::nodes);
+      });
+    };
+  });
+
+  const auto positional = [&](CLI::App& command) {
+    command.add_option("node", flags->nodes, "number of a node")->type_name("NODE ...")->required();
+    add_connection(command, flags->client);
+  };
+  auto* drain = app.add_subcommand(
+      "drain", "Start nothing more on nodes, as before a repair; what runs there goes on (admin).");
+  positional(*drain);
+  drain->add_flag("--down", flags->down,
+                  "your word that the node is dead with all that ran on it: its jobs start anew "
+                  "elsewhere. If it lives, work is done twice");
+  drain->footer(with_exit_codes("  rubato drain 1\n  rubato resume 1"));
+  drain->callback([flags, &chosen] {
+    chosen = [flags] { return tell_nodes(*flags, flags->down ? "down" : "drain"); };
+  });
+
+  auto* resume = app.add_subcommand("resume", "Use nodes again that were drained or down (admin).");
+  positional(*resume);
+  resume->footer(with_exit_codes("  rubato resume 1"));
+  resume->callback([flags, &chosen] { chosen = [flags] { return tell_nodes(*flags, "resume"); }; });
+}
+
+// --- policy, metrics -----------------------------------------------------------------------------
+
+struct PolicyFlags {
+  ClientFlags client;
+  std::string policy;
+};
+
+int show_or_switch(const PolicyFlags& flags) {
+  return with_client(flags.client, [&](const Client& client) {
+    if (flags.policy.empty()) return print(flags.client, client.get("/v1/policy"), show::policy);
+    const HttpCall call{
+        "PUT",
+        "/v1/policy",
+        {},
+        Json{{"policy", flags.policy}}.dump(-1, ' ', false, Json::error_handler_t::replace)};
+    return print(flags.client, client.ask(call), show::policy);
+  });
+}
+
+void add_policy(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand(
+      "policy",
+      "Show the policy and what it has promised, or switch to another while jobs run (admin). "
+      "Nothing stops; the answer lists the promises that the new one does not honour.");
+  auto flags = std::make_shared<PolicyFlags>();
+  command->add_option("policy", flags->policy, "NAME:key=value,..., as rubato policies lists them")
+      ->type_name("[POLICY]");
+  add_connection(*command, flags->client);
+  command->footer(
+      with_exit_codes("  rubato policy\n  rubato policy afs-l\n"
+                      "  rubato policy elasticflow:slot=60"));
+  command->callback([flags, &chosen] { chosen = [flags] { return show_or_switch(*flags); }; });
+}
+
+int show_metrics(const ClientFlags& flags) {
+  return with_client(flags, [&](const Client& client) {
+    const auto reply = client.http().send({"GET", "/metrics", {}, {}});
+    if (!reply || !reply->good()) return fail(client.get("/metrics"));
+    if (flags.json) {
+      print_json(show::metrics(reply->body));
+    } else if (::isatty(STDOUT_FILENO) != 0) {
+      fmt::print("{}", show::LogFilter().pass(reply->body));
+    } else {
+      fmt::print("{}", reply->body);
+    }
+    return 0;
+  });
+}
+
+void add_metrics(CLI::App& app, Action& chosen) {
+  auto* command =
+      app.add_subcommand("metrics", "Print the daemon's figures in Prometheus' text format.");
+  auto flags = std::make_shared<ClientFlags>();
+  add_connection(*command, *flags);
+  command->footer(with_exit_codes("  rubato metrics | grep queue"));
+  command->callback([flags, &chosen] { chosen = [flags] { return show_metrics(*flags); }; });
+}
+
+// --- users ---------------------------------------------------------------------------------------
+
+struct UserFlags {
+  ClientFlags client;
+  std::string name;
+  std::string token;
+  bool admin = false;
+  double weight = 1;
+};
+
+// A token is shown this once: the daemon keeps its hash alone.
+int print_token(const UserFlags& flags, const Said& said) {
+  return print(flags.client, said, [&](const Json& body, const show::Look& /*look*/) {
+    if (::isatty(STDOUT_FILENO) != 0) {
+      fmt::print(stderr, "The token of {}; it is shown this once. Keep it in a file of mode 600.\n",
+                 for_terminal(flags.name));
+    }
+    return show::text(body, "token") + "\n";
+  });
+}
+
+int add_one_user(const UserFlags& flags) {
+  return with_client(flags.client, [&](const Client& client) {
+    return print_token(flags, client.post("/v1/users", {{"name", flags.name},
+                                                        {"role", flags.admin ? "admin" : "user"},
+                                                        {"weight", flags.weight}}));
+  });
+}
+
+int remove_at(const UserFlags& flags, const std::string& target, const std::string& what) {
+  return with_client(flags.client, [&](const Client& client) {
+    return print(flags.client, client.ask({"DELETE", target, {}, {}}),
+                 [&](const Json& /*body*/, const show::Look& /*look*/) {
+                   return fmt::format("{}: removed\n", for_terminal(what));
+                 });
+  });
+}
+
+int change_tokens(const UserFlags& flags) {
+  const std::string target = fmt::format("/v1/users/{}/tokens", escape(flags.name));
+  if (!flags.token.empty()) {
+    return remove_at(flags, target + "/" + escape(flags.token), "token " + flags.token);
+  }
+  return with_client(flags.client, [&](const Client& client) {
+    return print_token(flags, client.post(target, Json()));
+  });
+}
+
+int list_users(const UserFlags& flags) {
+  return with_client(flags.client, [&](const Client& client) {
+    return print(flags.client, client.get("/v1/users"), show::users);
+  });
+}
+
+void add_users(CLI::App& app, Action& chosen) {
+  auto* users = app.add_subcommand(
+      "users", "Who may speak to the daemon over the network, and with which tokens (admin).");
+  users->require_subcommand(1);
+  users->footer(
+      with_exit_codes("  rubato users add ada --weight 2 > ada.token\n"
+                      "  rubato users list\n"
+                      "  rubato users token ada\n"
+                      "  rubato users token ada --revoke 1f0c9a52b7de\n"
+                      "  rubato users remove ada"));
+  auto flags = std::make_shared<UserFlags>();
+  const auto with_name = [&](CLI::App& command, const char* example) {
+    command.add_option("name", flags->name, "the user")->type_name("NAME")->required();
+    add_connection(command, flags->client);
+    command.footer(with_exit_codes(example));
+  };
+  auto* add = users->add_subcommand("add", "Add a user and print their first token.");
+  with_name(*add, "  rubato users add ada --weight 2 > ada.token");
+  add->add_flag("--admin", flags->admin, "sees and changes everything");
+  add->add_option("--weight", flags->weight, "the largest weight that their jobs may have")
+      ->type_name("NUMBER")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  add->callback([flags, &chosen] { chosen = [flags] { return add_one_user(*flags); }; });
+
+  auto* list = users->add_subcommand("list", "List users, and the names of their tokens.");
+  add_connection(*list, flags->client);
+  list->footer(with_exit_codes("  rubato users list"));
+  list->callback([flags, &chosen] { chosen = [flags] { return list_users(*flags); }; });
+
+  auto* token = users->add_subcommand("token", "Print a new token for a user, or take one back.");
+  with_name(*token, "  rubato users token ada\n  rubato users token ada --revoke 1f0c9a52b7de");
+  token
+      ->add_option("--revoke", flags->token,
+                   "the token with this name, as rubato users list shows it")
+      ->type_name("TOKEN");
+  token->callback([flags, &chosen] { chosen = [flags] { return change_tokens(*flags); }; });
+
+  auto* remove = users->add_subcommand("remove", "Remove a user with all their tokens.");
+  with_name(*remove, "  rubato users remove ada");
+  remove->callback([flags, &chosen] {
+    chosen = [flags] { return remove_at(*flags, "/v1/users/" + escape(flags->name), flags->name); };
+  });
+}
+
+}  // namespace
+
+void add_client_cluster(CLI::App& app, Action& chosen) {
+  add_nodes(app, chosen);
+  add_policy(app, chosen);
+  add_metrics(app, chosen);
+  add_users(app, chosen);
+}
+
+}  // namespace rubato

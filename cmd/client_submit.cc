@@ -1,0 +1,249 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "cmd/client.h"
+#include "rubato/base/unicode.h"
+#include "rubato/daemon/job_flags.h"
+
+namespace rubato {
+namespace {
+
+struct SubmitFlags {
+  ClientFlags client;
+  JobFlags job;
+  std::vector<std::string> words;  // the file, then the command
+  std::size_t behind_dashes = 0;   // how many of the words stood behind "--"
+  std::string key;
+  bool dry_run = false;
+  bool wait = false;
+  bool parsable = false;
+};
+
+// A daemon that starts again is back long before.
+constexpr std::chrono::minutes kPatience{5};
+
+Result<std::string> read_all(const std::string& path) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    if (!file) return Error{fmt::format("cannot read the job file {}", path)};
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) return Error{fmt::format("cannot read the job file {}", path)};
+  return text;
+}
+
+// 128 random bits: two submissions never meet by chance.
+Result<std::string> random_key() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return Error{"the system gives no random numbers; give --key"};
+  }
+  std::string key;
+  for (const unsigned char byte : bytes) key += fmt::format("{:02x}", byte);
+  return key;
+}
+
+// "NAME" alone stands for this process's own variable.
+Result<void> expand_environment(std::vector<std::string>& variables) {
+  for (std::string& variable : variables) {
+    if (variable.find('=') != std::string::npos) continue;
+    const char* value = std::getenv(variable.c_str());
+    if (value == nullptr) {
+      return Error{fmt::format("--env {}: there is no such variable here; write NAME=VALUE",
+                               for_terminal(variable))};
+    }
+    variable += fmt::format("={}", value);
+  }
+  return {};
+}
+
+Result<std::string> absolute(const std::string& path) {
+  std::error_code problem;
+  const auto whole = std::filesystem::absolute(path, problem);
+  if (problem) return Error{fmt::format("{}: {}", for_terminal(path), problem.message())};
+  return whole.lexically_normal().string();
+}
+
+// Paths on the command line are as seen from here.
+Result<void> absolute_paths(JobFlags& job) {
+  if (!job.directory.empty()) {
+    auto whole = absolute(job.directory);
+    if (!whole) return whole.error();
+    job.directory = std::move(*whole);
+  }
+  for (std::string& secret : job.secrets) {
+    const auto equals = secret.find('=');
+    if (equals == std::string::npos) continue;
+    auto whole = absolute(secret.substr(equals + 1));
+    if (!whole) return whole.error();
+    secret = secret.substr(0, equals + 1) + *whole;
+  }
+  return {};
+}
+
+// On the daemon's machine a file that is not there is better said now than when the job starts.
+Result<void> check_secrets(const JobFile& job) {
+  for (const auto& [name, path] : job.secrets) {
+    if (::access(path.c_str(), R_OK) == 0) continue;
+    return Error{fmt::format("secrets.{} must name a file that you can read", name)};
+  }
+  return {};
+}
+
+Result<Json> job_of(SubmitFlags& flags) {
+  const std::size_t before = flags.words.size() - std::min(flags.behind_dashes, flags.words.size());
+  if (before > 1) {
+    return Error{fmt::format("{} follows the job file; write -- before the command",
+                             rubato::for_terminal(flags.words[1]))};
+  }
+  flags.job.command.assign(flags.words.begin() + static_cast<std::ptrdiff_t>(before),
+                           flags.words.end());
+  if (before == 0 && flags.job.command.empty()) {
+    return Error{"what should run? Give a job file, or a command after --"};
+  }
+  if (auto done = expand_environment(flags.job.env); !done) return done.error();
+  if (auto done = absolute_paths(flags.job); !done) return done.error();
+  Json file;
+  std::string source = "the job";
+  if (before == 1) {
+    source = for_terminal(flags.words.front());
+    const auto text = read_all(flags.words.front());
+    if (!text) return text.error();
+    auto parsed = parse_job_text(*text, source);
+    if (!parsed) return parsed.error();
+    if (parsed->is_null()) return Error{fmt::format("{} is empty", source)};
+    file = std::move(*parsed);
+  }
+  auto json = with_flags(std::move(file), flags.job);
+  if (!json) return json.error();
+  auto job = read_job(*json, source);
+  if (!job) return job.error();
+  if (job->directory.empty()) {
+    auto here = absolute(".");
+    if (!here) return here.error();
+    job->directory =
+        here->size() > 1 && here->ends_with('/') ? here->substr(0, here->size() - 1) : *here;
+  }
+  if (flags.client.server.empty()) {
+    if (auto done = check_secrets(*job); !done) return done.error();
+  }
+  return to_json(*job);
+}
+
+void print_submission(const SubmitFlags& flags, const Said& said) {
+  if (flags.client.json) return print_json(said.body);
+  if (flags.parsable) return fmt::print("{}\n", show::count(said.body, "id"));
+  fmt::print("{}", show::submission(said.body, look_of_terminal()));
+}
+
+int wait_for_end(const SubmitFlags& flags, const Client& client, const std::string& id) {
+  const bool quiet = flags.parsable || flags.client.json;
+  std::fflush(stdout);
+  const Said end = client.wait_for(
+      id,
+      [&](const Json& job) {
+        if (quiet) return;
+        fmt::print(stderr, "job {}: {}\n", id, show::text(job, "state"));
+      },
+      kPatience);
+  if (flags.client.json && !end.body.is_null()) print_json(end.body);
+  return end.ok() ? 0 : fail(end);
+}
+
+int submit(SubmitFlags& flags) {
+  const auto job = job_of(flags);
+  if (!job) return bad_input(job.error());
+  auto key = flags.key.empty() ? random_key() : Result<std::string>(flags.key);
+  if (!key) return bad_input(key.error());
+  return with_client(flags.client, [&](const Client& client) {
+    const Said said = client.submit(*job, *key, flags.dry_run);
+    const bool judged = said.body.is_object() && said.body.contains("verdict");
+    if (!said.ok() && !judged) return fail(said);
+    // A job that was refused is an answer, too; a wait prints one JSON value, the last.
+    const bool waits = flags.wait && said.ok() && !flags.dry_run;
+    if (!(waits && flags.client.json)) print_submission(flags, said);
+    if (!said.ok()) return static_cast<int>(said.exit);
+    const bool refused = judged && said.body["verdict"].is_object() &&
+                         said.body["verdict"].value("admitted", Json()) == Json(false);
+    if (refused) return static_cast<int>(Exit::refused);
+    return waits ? wait_for_end(flags, client, show::count(said.body, "id")) : 0;
+  });
+}
+
+void add_job_flags(CLI::App& command, JobFlags& job) {
+  const auto option = [&](const char* name, std::string& value, const char* help,
+                          const char* type) {
+    command.add_option(name, value, help)->type_name(type)->group("Job");
+  };
+  option("--name", job.name, "for rubato status and its like (default: the program)", "NAME");
+  option("--deadline", job.deadline,
+         "when it must be done: +2h from now, or 2026-11-20T17:00:00+01:00; none", "TIME");
+  option("--work", job.work, "how much there is to do: epochs=3, steps=1000 or samples=1e6",
+         "UNIT=AMOUNT");
+  option("--gpus", job.gpus, "4 exactly, 1:8 from and to, 1,2,4,8 one of them (default: 1:)",
+         "COUNT");
+  option("--batch", job.batch, "fixed, or adaptive with its limits: adaptive:64:4096",
+         "MODE[:MIN[:MAX]]");
+  option("--learning-rate", job.learning_rate, "how it follows the batch: adascale, sqrt, linear",
+         "RULE");
+  option("--profile", job.profile, "jobs of one profile share what was measured of them", "NAME");
+  command.add_option("--env", job.env, "a variable for the job; NAME alone copies yours")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false)
+      ->group("Job");
+  command
+      .add_option("--secret", job.secrets,
+                  "a file with a secret; the job gets a private copy, whose path is in $NAME")
+      ->type_name("NAME=FILE")
+      ->allow_extra_args(false)
+      ->group("Job");
+  option("--directory", job.directory, "where it runs (default: here)", "DIR");
+  option("--weight", job.weight, "its share beside other jobs, up to your own limit", "NUMBER");
+  option("--max-failures", job.max_failures,
+         "workers that may fail and be replaced; resizes do not count", "NUMBER");
+  option("--notice", job.notice, "time to end in peace before a worker is killed", "SPAN");
+  option("--cooldown", job.cooldown, "least time between two resizes", "SPAN");
+  option("--stop-after", job.stop_after,
+         "without a word from the daemon for so long, the job stops itself", "SPAN");
+}
+
+}  // namespace
+
+void add_submit(CLI::App& app, Action& chosen, std::size_t behind_dashes) {
+  auto* command = app.add_subcommand(
+      "submit",
+      "Submit a job to the daemon: a file (JSON or YAML), a command after --, or both. Flags count "
+      "more than the file. The answer says at once whether it can be done in time.");
+  auto flags = std::make_shared<SubmitFlags>();
+  flags->behind_dashes = behind_dashes;
+  command
+      ->add_option("job", flags->words,
+                   "the job file (- is standard input); after --, the program and its arguments")
+      ->type_name("[FILE] [-- PROGRAM ...]");
+  command->add_flag("--dry-run", flags->dry_run, "say what would happen, and submit nothing");
+  command->add_flag("--wait", flags->wait, "until the job has ended; 0 if it completed");
+  command->add_flag("--parsable", flags->parsable, "print the job's number alone");
+  command
+      ->add_option(
+          "--key", flags->key,
+          "the daemon takes one job for each key, however often it is sent (default: random)")
+      ->type_name("TEXT");
+  add_job_flags(*command, flags->job);
+  add_connection(*command, flags->client);
+  command->footer(with_exit_codes(
+      "  rubato submit job.yaml\n"
+      "  rubato submit --name x --deadline +2h --work epochs=3 --gpus 1:8 -- python train.py\n"
+      "  rubato submit job.yaml --deadline +30m --dry-run\n"
+      "  id=$(rubato submit --parsable job.yaml)"));
+  command->callback([flags, &chosen] { chosen = [flags] { return submit(*flags); }; });
+}
+
+}  // namespace rubato
