@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rubato/base/result.h"
 
@@ -27,6 +28,9 @@ void add_master(CLI::App& app, Action& chosen);
 // What `rubato up` starts for each node; hidden.
 void add_agent(CLI::App& app, Action& chosen);
 
+// The daemon.
+void add_up(CLI::App& app, Action& chosen);
+
 // Those that speak to the daemon. `behind_dashes` is how many words stand behind "--".
 void add_submit(CLI::App& app, Action& chosen, std::size_t behind_dashes);
 void add_client_jobs(CLI::App& app, Action& chosen);
@@ -34,9 +38,14 @@ void add_client_cluster(CLI::App& app, Action& chosen);
 void add_top(CLI::App& app, Action& chosen);
 // Scripts for shells, from the commands that `app` has when it is asked for.
 void add_completion(CLI::App& app, Action& chosen);
+void add_replay(CLI::App& app, Action& chosen);
 
 // Where the sockets of this user's runs are.
 [[nodiscard]] std::string run_directory();
+
+// A file with one number a line, which a policy needs; a first line that is a word is the column's
+// name.
+[[nodiscard]] Result<std::vector<double>> read_numbers(const std::string& path);
 
 // "0.5:1.5": how much time deadlines give, as a share of the duration.
 [[nodiscard]] Result<std::pair<double, double>> parse_tightness(const char* flag,

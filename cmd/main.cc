@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   rubato::add_resize(app, chosen);
   rubato::add_master(app, chosen);
   rubato::add_agent(app, chosen);
+  rubato::add_up(app, chosen);
   char** const dashes = std::find(argv, argv + argc, std::string_view("--"));
   rubato::add_submit(
       app, chosen, static_cast<std::size_t>(std::max<std::ptrdiff_t>(argv + argc - dashes, 1) - 1));
@@ -38,6 +39,7 @@ int main(int argc, char** argv) {
   rubato::add_top(app, chosen);
   rubato::add_client_cluster(app, chosen);
   rubato::add_completion(app, chosen);
+  rubato::add_replay(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -49,7 +49,8 @@ struct Comparison {
   SimulationOptions options;
 };
 
-// A file with one number a line; a first line that is a word is the column's name.
+}  // namespace
+
 Result<std::vector<double>> read_numbers(const std::string& path) {
   const auto text = read_text_file(path);
   if (!text) return text.error();
@@ -70,6 +71,8 @@ Result<std::vector<double>> read_numbers(const std::string& path) {
   if (numbers.empty()) return Error{fmt::format("{}: holds no numbers", path)};
   return numbers;
 }
+
+namespace {
 
 Result<Duration> seconds_flag(const char* flag, double value) {
   if (value >= 0 && value <= kLongestSeconds) return from_seconds(value);

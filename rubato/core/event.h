@@ -69,6 +69,11 @@ struct Limited {
   JobId job;
   GpuLimits limits;
 };
+// Its deadline is another moment on the loop's clock than it was: the wall clock was set.
+struct Due {
+  JobId job;
+  std::optional<Time> deadline;
+};
 // With what became of it, it is the past that is told again: nothing is checked, and no placement
 // is asked where the GPUs are.
 struct Decided {
@@ -77,6 +82,6 @@ struct Decided {
 };
 
 using Event = std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Estimated,
-                           Wake, Cancelled, Held, Limited, Decided>;
+                           Wake, Cancelled, Held, Limited, Due, Decided>;
 
 }  // namespace rubato

@@ -8,7 +8,7 @@
 
 namespace rubato {
 
-void ChangeFeed::publish(Change change) {
+void ChangeFeed::publish(News change) {
   std::function<void()> wake;
   {
     const std::lock_guard lock(mutex_);
@@ -24,7 +24,7 @@ void ChangeFeed::publish(Change change) {
 
 void ChangeFeed::forget_oldest() {
   const auto oldest = changes_.begin();
-  const Change& change = oldest->second->change;
+  const News& change = oldest->second->change;
   number_of_.erase({change.event, change.id});
   forgotten_[change.user] = oldest->first;
   forgotten_of_all_ = oldest->first;
@@ -80,7 +80,7 @@ std::optional<ChangeFeed::Changes> ChangeFeed::collect(std::uint64_t position, c
   if (position < forgotten(caller)) return std::nullopt;
   Changes found;
   for (auto at = changes_.upper_bound(position); at != changes_.end(); ++at) {
-    const Change& change = at->second->change;
+    const News& change = at->second->change;
     if (!caller.admin && !change.user.empty() && change.user != caller.user) continue;
     if (found.size() == options_.at_once) return std::nullopt;
     found.push_back(at->second);

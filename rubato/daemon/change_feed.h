@@ -32,7 +32,7 @@
 
 namespace rubato {
 
-struct Change {
+struct News {
   std::string user;      // whose it is; empty = everybody's
   std::string event;     // "job", "node", "policy"
   std::uint32_t id = 0;  // of the job or the node: a newer change of it replaces an older one
@@ -57,7 +57,7 @@ class ChangeFeed {
   ChangeFeed() = default;
   explicit ChangeFeed(Options options) : options_(std::move(options)) {}
 
-  void publish(Change change);
+  void publish(News change);
 
   // Called by publish(), once after each deliveries_begin(): the server need not be woken for each
   // change. Set it while nobody publishes.
@@ -77,7 +77,7 @@ class ChangeFeed {
  private:
   struct Numbered {
     std::uint64_t number;
-    Change change;
+    News change;
   };
   using Changes = std::vector<std::shared_ptr<const Numbered>>;
 

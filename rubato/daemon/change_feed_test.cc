@@ -13,7 +13,7 @@ const Caller kAda{"ada", false};
 const Caller kBo{"bo", false};
 const Caller kAdmin{"eve", true};
 
-Change change(const std::string& user, std::uint32_t id, int value) {
+News change(const std::string& user, std::uint32_t id, int value) {
   return {user, "job", id, Json{{"id", id}, {"value", value}}};
 }
 

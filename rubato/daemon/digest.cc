@@ -1,5 +1,6 @@
 #include "rubato/daemon/digest.h"
 
+#include <charconv>
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
@@ -67,6 +68,17 @@ std::string hex(std::string_view bytes) {
   std::string text;
   for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
   return text;
+}
+
+std::optional<Digest> parse_digest(std::string_view digits) {
+  Digest digest{};
+  if (digits.size() != 2 * digest.size()) return std::nullopt;
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const char* pair = digits.data() + 2 * i;
+    const auto [end, error] = std::from_chars(pair, pair + 2, digest[i], 16);
+    if (error != std::errc() || end != pair + 2) return std::nullopt;
+  }
+  return digest;
 }
 
 }  // namespace rubato

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,5 +38,7 @@ class Digester {
 };
 
 [[nodiscard]] std::string hex(std::string_view bytes);
+// Of 64 digits; nullopt for anything else.
+[[nodiscard]] std::optional<Digest> parse_digest(std::string_view digits);
 
 }  // namespace rubato

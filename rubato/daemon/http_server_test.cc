@@ -266,7 +266,7 @@ class HttpServerTest : public testing::Test {
     return line + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n" + more +
            "\r\n";
   }
-  static Change change(const std::string& user, std::uint32_t id, int value) {
+  static News change(const std::string& user, std::uint32_t id, int value) {
     return {user, "job", id, Json{{"id", id}, {"value", value}}};
   }
   void expect_alive() const { EXPECT_EQ(get("/v1/jobs/1").status, 200); }

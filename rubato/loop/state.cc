@@ -129,6 +129,17 @@ struct Folder {
     if (job == nullptr) return;
     JobSpec spec = *job->spec;
     spec.limits = e.limits;
+    // Policies for rigid jobs go by what was asked for.
+    if (!spec.limits.legal(spec.requested)) spec.requested = spec.limits.smallest();
+    job->spec = std::make_shared<const JobSpec>(std::move(spec));
+    note_change(state, e.job);
+  }
+
+  void operator()(const Due& e) const {
+    JobView* job = state.snapshot.jobs.find(e.job);
+    if (job == nullptr) return;
+    JobSpec spec = *job->spec;
+    spec.deadline = e.deadline;
     job->spec = std::make_shared<const JobSpec>(std::move(spec));
     note_change(state, e.job);
   }

@@ -420,6 +420,7 @@ PolicyEntry elasticflow() {
   entry.elastic = true;
   entry.one_type = true;
   entry.work_conserving = false;
+  entry.promises = true;
   entry.keys = {choice_key("admission", {"on", "off"},
                            "off: take every job in and promise nothing, for comparison")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {

@@ -159,7 +159,7 @@ Decision Edf::decide(const Snapshot& snapshot, State& state) const {
   Decision decision;
   GangQueue& queue = state.queue;
   queue.rerank_running(snapshot, [](Gang& /*gang*/, const JobView& /*job*/) {});
-  queue.sync(snapshot, [&](const JobView& job) -> std::optional<std::pair<Rank, int>> {
+  const auto to_rank = [&](const JobView& job) -> std::optional<std::pair<Rank, int>> {
     if (config.admission && !job.has_run()) {  // who has run was admitted then
       if (auto reject = judge(job, snapshot, state)) {
         decision.reject.push_back(std::move(*reject));
@@ -167,7 +167,9 @@ Decision Edf::decide(const Snapshot& snapshot, State& state) const {
       }
     }
     return std::pair(Rank{0, key_of(job), queue.next_stamp()}, least_gpus(*job.spec, *job.speed));
-  });
+  };
+  queue.sync(snapshot, to_rank,
+             [](Gang& gang, const JobView& job) { gang.rank.key = key_of(job); });
   const auto outcome =
       queue.fill(snapshot, GangQueue::Blocking::skip, [&](const Gang& gang, int room) {
         return size(*snapshot.jobs.find(gang.job), snapshot.cluster.usable(), room);

@@ -93,7 +93,8 @@ class Round {
         if (job.spec->deadline && config_.admission) arrived_.push_back(job.id);
       }
       Record& record = records.back();
-      if (record.speed != job.speed) {
+      if (record.speed != job.speed || record.spec != job.spec) {
+        record.spec = job.spec;
         record.speed = job.speed;
         record.levels = levels_of(*job.spec, *job.speed, snapshot_.cluster.installed());
       }
@@ -132,6 +133,14 @@ class Round {
     return member;
   }
 
+  // Whether all counts of the plan are still ones the job can have.
+  [[nodiscard]] static bool allows(const Traveller& traveller, const Plan& plan) {
+    return std::all_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& step) {
+      return step.gpus == 0 || std::any_of(traveller.levels.begin(), traveller.levels.end(),
+                                           [&](const Level& l) { return l.gpus == step.gpus; });
+    });
+  }
+
   // Follows every plan from where its job really is. Whether all will be done by the time for which
   // GPUs are reserved.
   bool check_courses() {
@@ -140,7 +149,9 @@ class Round {
       m.plan.begin_at(now_);
       const Time finish = SharePlanner::finish_of(m.traveller, m.plan.steps);
       const Time reserved = m.plan.finish + m.plan.margin;
-      const bool in_time = finish >= now_ && finish <= reserved;
+      // Its owner may have changed its limits, and a clock that was set its deadline.
+      const bool in_time = finish >= now_ && finish <= reserved &&
+                           reserved <= m.traveller.deadline && allows(m.traveller, m.plan);
       if (in_time && finish > m.plan.finish) {  // it was moved, which its margin is for
         m.plan.margin = reserved - finish;
         moved_ = true;
@@ -202,7 +213,7 @@ class Round {
     for (const std::size_t i : by_deadline()) {
       Member& m = promised_[i];
       kept[i] = m.plan.finish >= now_ && m.plan.finish + m.plan.margin <= m.traveller.deadline &&
-                m.plan.fits(free_);
+                allows(m.traveller, m.plan) && m.plan.fits(free_);
       if (!kept[i]) {
         if (auto plan = planner_.least_share(m.traveller, now_)) {
           m.plan = std::move(*plan);

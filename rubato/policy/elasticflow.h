@@ -55,6 +55,7 @@ struct ElasticFlow {
     bool promised = false;  // its deadline; else best effort
     Plan plan;              // of a promised job
     // Not saved: what the speed curve allows.
+    std::shared_ptr<const JobSpec> spec;
     std::shared_ptr<const SpeedModel> speed;
     std::vector<Level> levels;
   };

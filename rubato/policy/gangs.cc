@@ -67,6 +67,11 @@ void GangQueue::insert_waiting(const Gang& gang) {
   waiting_gang_[gang.job.index()] = gang;
 }
 
+void GangQueue::insert_running(const Gang& gang) {
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), gang), gang);
+  set_where(gang.job, Where::running);
+}
+
 void GangQueue::erase_waiting(JobId job) {
   const Gang& gang = waiting_gang_[job.index()];
   const auto size = std::lower_bound(waiting_.begin(), waiting_.end(), gang.gpus,

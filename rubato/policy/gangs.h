@@ -66,18 +66,21 @@ class Room {
 class GangQueue {
  public:
   // Learns of jobs that came and went. to_rank(job) -> optional<pair<Rank, GPUs>> gives a new job
-  // its place; nullopt keeps it out.
-  template <class ToRank>
-  void sync(const Snapshot& snapshot, const ToRank& to_rank) {
+  // its place; nullopt keeps it out. One that has GPUs already, from another policy or from before
+  // it was out of reach, is among the running. renew(Gang&, job) tells a known job's place anew:
+  // its owner may have changed what it needs.
+  template <class ToRank, class Renew>
+  void sync(const Snapshot& snapshot, const ToRank& to_rank, const Renew& renew) {
+    renew_running(snapshot, renew);
     if (snapshot.changed_since != seen_) {
       for (const JobId id : known_jobs()) {
         if (snapshot.jobs.find(id) == nullptr) forget(id);
       }
-      for (const JobView& job : snapshot.jobs) meet(job, to_rank);
+      for (const JobView& job : snapshot.jobs) meet(job, to_rank, renew);
     } else {
       for (const JobId id : snapshot.changed) {
         const JobView* job = snapshot.jobs.find(id);
-        job != nullptr ? meet(*job, to_rank) : forget(id);
+        job != nullptr ? meet(*job, to_rank, renew) : forget(id);
       }
     }
     seen_ = snapshot.as_of;
@@ -147,11 +150,31 @@ class GangQueue {
   };
   enum class Where : std::uint8_t { unknown, waiting, running };
 
-  template <class ToRank>
-  void meet(const JobView& job, const ToRank& to_rank) {
-    if (where(job.id) != Where::unknown) return;
+  template <class ToRank, class Renew>
+  void meet(const JobView& job, const ToRank& to_rank, const Renew& renew) {
+    if (where(job.id) == Where::waiting) return renew_waiting(job, renew);
+    if (where(job.id) == Where::running) return;
     const std::optional<std::pair<Rank, int>> place = to_rank(job);
-    if (place) insert_waiting({place->first, job.id, place->second});
+    if (!place) return;
+    const Gang gang{place->first, job.id, place->second};
+    job.target.empty() ? insert_waiting(gang) : insert_running(gang);
+  }
+  template <class Renew>
+  void renew_waiting(const JobView& job, const Renew& renew) {
+    Gang gang = waiting_gang_[job.id.index()];
+    renew(gang, job);
+    const Gang& before = waiting_gang_[job.id.index()];
+    if (gang.gpus == before.gpus && !(gang < before) && !(before < gang)) return;
+    erase_waiting(job.id);
+    insert_waiting(gang);
+  }
+  template <class Renew>
+  void renew_running(const Snapshot& snapshot, const Renew& renew) {
+    for (Gang& gang : running_) {
+      if (const JobView* job = snapshot.jobs.find(gang.job)) renew(gang, *job);
+    }
+    if (!std::is_sorted(running_.begin(), running_.end()))
+      std::sort(running_.begin(), running_.end());
   }
   // The type a job runs on, if there is a choice.
   [[nodiscard]] static std::optional<GpuType> type_now(const Snapshot& snapshot, JobId job) {
@@ -164,6 +187,7 @@ class GangQueue {
   }
   void forget(JobId job);
   void insert_waiting(const Gang& gang);
+  void insert_running(const Gang& gang);
   void erase_waiting(JobId job);
   [[nodiscard]] Where where(JobId job) const {
     return job.index() < where_.size() ? where_[job.index()] : Where::unknown;

@@ -42,9 +42,12 @@ Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
     // Who may not be preempted comes before all that wait.
     if (!config.preempts) gang.rank.level = -1;
   });
-  queue.sync(snapshot, [&](const JobView& job) {
-    return std::pair(Rank{0, key(job, snapshot.now), queue.next_stamp()}, job.spec->requested);
-  });
+  const auto to_rank = [&](const JobView& job) {
+    const int level = !config.preempts && !job.target.empty() ? -1 : 0;
+    return std::pair(Rank{level, key(job, snapshot.now), queue.next_stamp()}, job.spec->requested);
+  };
+  queue.sync(snapshot, to_rank,
+             [](Gang& gang, const JobView& job) { gang.gpus = job.spec->requested; });
   const auto outcome = queue.fill(
       snapshot, config.head_blocks ? GangQueue::Blocking::head_blocks : GangQueue::Blocking::skip);
   queue.settle(outcome);

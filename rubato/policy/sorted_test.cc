@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "rubato/core/testing.h"
 #include "rubato/policy/testing.h"
 
 namespace rubato {
@@ -198,6 +199,47 @@ TEST(Sorted, RefusesABrokenState) {
     const auto loaded = make_policy("srtf")->load(parse_json(text, "test").value());
     ASSERT_FALSE(loaded.ok()) << text;
     EXPECT_NE(loaded.error().message.find("saved queue"), std::string::npos);
+  }
+}
+
+// From another policy, or from before it was out of reach.
+TEST(Sorted, AJobWithGpusThatItNeverSawIsAmongTheRunning) {
+  for (const char* name : {"fifo", "fifo-backfill"}) {
+    const auto policy = make_policy(name);
+    Snapshot snapshot;
+    snapshot.cluster = testing::cluster_of("1x8");
+    for (const int gpus : {8, 4}) {
+      JobView job = job_view(job_id(snapshot.jobs.size()), rigid_spec(gpus));
+      job.speed = std::make_shared<ConstantSpeed>(1);
+      snapshot.jobs.insert(std::move(job));
+    }
+    snapshot.jobs.find(job_id(1))->target = gpus_on({{0, 0b1111}});
+    const auto decision = policy->decide(snapshot);
+    ASSERT_TRUE(decision);
+    ASSERT_EQ(decision->run.size(), 1U) << name;
+    EXPECT_EQ(decision->run[0].job, job_id(1)) << name;
+  }
+}
+
+TEST(Sorted, OwnersMayChangeWhatTheirJobsNeed) {
+  for (const char* name : {"fifo", "fifo-backfill", "srtf", "tiresias-las"}) {
+    const auto policy = make_policy(name);
+    Snapshot snapshot;
+    snapshot.cluster = testing::cluster_of("1x4");
+    JobView job = job_view(job_id(0), rigid_spec(8));
+    job.speed = std::make_shared<ConstantSpeed>(1);
+    snapshot.jobs.insert(std::move(job));
+    snapshot.changed = {job_id(0)};
+    EXPECT_TRUE(policy->decide(snapshot)->run.empty()) << name;
+    for (const int gpus : {2, 3}) {  // while it waits, and while it runs
+      snapshot.changed_since = snapshot.as_of;
+      snapshot.as_of = snapshot.as_of.next();
+      snapshot.jobs.find(job_id(0))->spec = rigid_spec(gpus);
+      const auto decision = policy->decide(snapshot);
+      ASSERT_EQ(decision->run.size(), 1U) << name;
+      EXPECT_EQ(gpus_of(decision->run[0].want), gpus) << name;
+      snapshot.jobs.find(job_id(0))->target = gpus_on({{0, 0b11}});
+    }
   }
 }
 

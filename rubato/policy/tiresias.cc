@@ -106,7 +106,7 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
   GangQueue& queue = state.queue;
   queue.rerank_running(
       snapshot, [&](Gang& gang, const JobView& job) { demote(gang, job, snapshot.now, state); });
-  queue.sync(snapshot, [&](const JobView& job) {
+  const auto to_rank = [&](const JobView& job) {
     // One that has run elsewhere comes with its service.
     const GpuTime attained = job.attained(snapshot.now);
     std::size_t to = 0;
@@ -116,7 +116,9 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
             ? Rank{level_of(to, false), -config.table.rank(attained.gpu_seconds()), job.id.value()}
             : Rank{level_of(to, true), 0, queue.next_stamp()};
     return std::pair(rank, job.spec->requested);
-  });
+  };
+  queue.sync(snapshot, to_rank,
+             [](Gang& gang, const JobView& job) { gang.gpus = job.spec->requested; });
   if (config.promote > 0) {
     const auto ended = [&](const auto& entry) {
       return snapshot.jobs.find(entry.first) == nullptr;

@@ -512,6 +512,12 @@ void describe(auto& f, Is<Limited> auto& value) {
   f.field("limits", limits);
 }
 
+void describe(auto& f, Is<Due> auto& value) {
+  auto& [job, deadline] = value;
+  f.field("deadline", deadline);
+  f.field("job", job);
+}
+
 void describe(auto& f, Is<Change> auto& value) {
   auto& [job, kind, target] = value;
   f.field("job", job);
@@ -1224,6 +1230,7 @@ constexpr std::string_view type_of(const Wake& /*event*/) { return "wake"; }
 constexpr std::string_view type_of(const Cancelled& /*event*/) { return "cancelled"; }
 constexpr std::string_view type_of(const Held& /*event*/) { return "held"; }
 constexpr std::string_view type_of(const Limited& /*event*/) { return "limited"; }
+constexpr std::string_view type_of(const Due& /*event*/) { return "due"; }
 constexpr std::string_view type_of(const Decided& /*event*/) { return "decided"; }
 constexpr std::string_view type_of(const Start& /*command*/) { return "start"; }
 constexpr std::string_view type_of(const Resize& /*command*/) { return "resize"; }
@@ -1315,9 +1322,9 @@ const std::map<std::string, int, std::less<>>& coded_versions() {
   static const std::map<std::string, int, std::less<>> versions = {
       {"submitted", 1}, {"running", 1},      {"released", 1}, {"finished", 1},  {"failed", 1},
       {"estimated", 1}, {"node-changed", 1}, {"wake", 1},     {"cancelled", 1}, {"held", 1},
-      {"limited", 1},   {"decided", 1},      {"start", 1},    {"resize", 1},    {"stop", 1},
-      {kAllocation, 1}, {kCluster, 1},       {kJobSpec, 1},   {kProgress, 1},   {kSpeed, 1},
-      {kState, 1},
+      {"limited", 1},   {"due", 1},          {"decided", 1},  {"start", 1},     {"resize", 1},
+      {"stop", 1},      {kAllocation, 1},    {kCluster, 1},   {kJobSpec, 1},    {kProgress, 1},
+      {kSpeed, 1},      {kState, 1},
   };
   return versions;
 }

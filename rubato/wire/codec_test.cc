@@ -155,6 +155,9 @@ struct SameEvent {
     return a.job == b.job && min == b.limits.min && max == b.limits.max &&
            allowed == b.limits.allowed;
   }
+  bool operator()(const Due& a, const Due& b) const {
+    return a.job == b.job && a.deadline == b.deadline;
+  }
   bool operator()(const Decided& a, const Decided& b) const {
     if (!same(a.decision, b.decision) || a.carried.has_value() != b.carried.has_value())
       return false;
@@ -337,7 +340,7 @@ class Draw {
   Event event() {
     const auto job = id<JobId>();
     const auto generation = id<Generation>();
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
         return Submitted{job, spec(), speed(), number()};
       case 1:
@@ -360,6 +363,8 @@ class Draw {
         return Held{job, coin()};
       case 10:
         return Limited{job, {whole<int>(), whole<int>(), list([&] { return whole<int>(); })}};
+      case 11:
+        return Due{job, maybe([&] { return time(); })};
       default:
         return Decided{decision(), maybe([&] { return carried(); })};
     }

@@ -1,0 +1,41 @@
+#include "rubato/daemon/replay.h"
+
+#include <fmt/format.h>
+#include <memory>
+
+#include "cmd/command_line.h"
+
+namespace rubato {
+namespace {
+
+int run_replay(const std::string& directory) {
+  LedgerOptions options;
+  options.inputs.numbers = read_numbers;
+  const auto replayed = replay(directory, options);
+  if (!replayed) return bad_input(replayed.error());
+  fmt::print("{} rows, {} jobs, {} decisions, {} states of the policy, {} rows of commands\n",
+             replayed->rows, replayed->jobs, replayed->decisions, replayed->policy_states,
+             replayed->commands);
+  if (!replayed->difference) {
+    fmt::print("all reproduced byte for byte\n");
+    return 0;
+  }
+  const auto& [number, type, stored, computed] = *replayed->difference;
+  fmt::print("row {} ({}) differs\nstored:   {}\ncomputed: {}\n", number.value(), type, stored,
+             computed);
+  return 1;
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand("replay",
+                                     "run the journal of a daemon through the loop again and "
+                                     "compare every decision, byte for byte");
+  auto directory = std::make_shared<std::string>();
+  command->add_option("JOURNAL", *directory, "state directory of the daemon")->required();
+  command->callback(
+      [directory, &chosen] { chosen = [directory] { return run_replay(*directory); }; });
+}
+
+}  // namespace rubato

@@ -1,0 +1,854 @@
+#include "rubato/daemon/core.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "rubato/base/check.h"
+#include "rubato/daemon/desk.h"
+#include "rubato/daemon/intake.h"
+
+namespace rubato {
+namespace {
+
+// The wall clock may drift by so much before deadlines are derived anew.
+constexpr Duration kClockSlack = std::chrono::seconds(1);
+constexpr Duration kRetry = std::chrono::seconds(1);
+// What is told anew: speeds that differ by so much, and progress by so much of the whole.
+constexpr double kMaterialRate = 0.05;
+constexpr double kMaterialProgress = 0.02;
+// Of a new measurement in what is known: programs do not run evenly.
+constexpr double kNewShare = 0.5;
+// Counts at which a job is measured before it is promised anything.
+constexpr std::size_t kCountsMeasured = 4;
+
+JobId job_of(const Event& event) {
+  return std::visit(
+      [](const auto& e) {
+        if constexpr (requires { e.job; }) {
+          return e.job;
+        } else {
+          return JobId();
+        }
+      },
+      event);
+}
+
+bool same_machines(const Cluster& a, const Cluster& b) {
+  if (a.nodes().size() != b.nodes().size() || a.types() != b.types()) return false;
+  for (int t = 0; t < a.types(); ++t) {
+    const GpuType type(static_cast<GpuType::rep>(t));
+    if (a.type_name(type) != b.type_name(type)) return false;
+  }
+  return std::equal(a.nodes().begin(), a.nodes().end(), b.nodes().begin(),
+                    [](const Node& x, const Node& y) {
+                      return x.type == y.type && x.gpus == y.gpus && x.reserved == y.reserved;
+                    });
+}
+
+struct ChangesSomething {
+  bool operator()(const SubmitJob& submit) const { return !submit.dry_run; }
+  bool operator()(const CancelJob& /*ask*/) const { return true; }
+  bool operator()(const HoldJob& /*ask*/) const { return true; }
+  bool operator()(const ResizeJob& /*ask*/) const { return true; }
+  bool operator()(const SetNode& /*ask*/) const { return true; }
+  bool operator()(const SwitchPolicy& /*ask*/) const { return true; }
+  bool operator()(const AddUser& /*ask*/) const { return true; }
+  bool operator()(const RemoveUser& /*ask*/) const { return true; }
+  bool operator()(const AddToken& /*ask*/) const { return true; }
+  bool operator()(const RemoveToken& /*ask*/) const { return true; }
+  bool operator()(const auto& /*ask*/) const { return false; }
+};
+
+}  // namespace
+
+// --- starting ---
+
+Core::Core(Journal journal, CoreOptions options, Engine& engine)
+    : journal_(std::move(journal)), options_(std::move(options)), engine_(engine) {}
+
+Result<std::unique_ptr<Core>> Core::recover(Journal::Opened opened, CoreOptions options,
+                                            Engine& engine, WallTime wall) {
+  std::unique_ptr<Core> core(new Core(std::move(opened.journal), std::move(options), engine));
+  core->base_ = std::move(opened.snapshot);
+  auto ledger = core->reload();
+  if (!ledger) return ledger.error();
+  core->ledger_ = std::move(*ledger);
+  core->time_ = core->ledger_->time();
+  core->snapshot_at_ = core->time_;
+  core->rows_since_snapshot_ =
+      core->journal_.last().value() - (core->base_ ? core->base_->number.value() : 0);
+  if (auto ok = core->begin(wall); !ok) return ok.error();
+  return core;
+}
+
+Result<std::unique_ptr<Ledger>> Core::reload() const {
+  auto ledger = std::make_unique<Ledger>(options_.ledger);
+  if (base_) {
+    if (base_->version != Ledger::kSnapshotVersion)
+      return Error{fmt::format("the journal's snapshot has version {}", base_->version)};
+    if (auto ok = ledger->load(*base_); !ok) return ok.error();
+  }
+  const RowNumber last = journal_.last();
+  auto read = journal_.read(base_ ? base_->number : RowNumber(),
+                            [&](RowNumber number, const JournalRow& row) -> Result<void> {
+                              if (number > last) return {};  // of a transaction that failed
+                              return ledger->apply(number, row);
+                            });
+  if (!read) return read.error();
+  if (!ledger->issued().empty())
+    return Error{"the journal ends before the commands that follow from its last rows"};
+  return ledger;
+}
+
+Result<void> Core::begin(WallTime wall) {
+  const std::string placement(name_of(options_.placement));
+  const Json settings = {{"interval", options_.interval.count()}, {"placement", placement}};
+  bool choose_policy = options_.switch_policy;
+  if (!ledger_->begun()) {
+    const auto cluster = encode(options_.cluster);
+    if (!cluster) return cluster.error();
+    Json began = settings;
+    began["cluster"] = parse_json(cluster->body, "the cluster").value();
+    began["version"] = cluster->version;
+    put("began", began);
+    if (wrong_.empty()) set_clock(wall);  // later starts see it in their first turn
+    choose_policy = true;
+  } else if (!same_machines(ledger_->now().cluster, options_.cluster)) {
+    return Error{
+        "the journal belongs to another cluster: start with the nodes it was begun with, or in "
+        "another state directory"};
+  } else if (ledger_->placement() != options_.placement ||
+             ledger_->now().interval != options_.interval) {
+    put("settings", settings);
+  }
+  if (choose_policy && wrong_.empty()) {
+    const auto chosen = choose(options_.policy);
+    if (!chosen) return chosen.error();
+    if (ledger_->policy().entry == nullptr || ledger_->policy().text != chosen->text)
+      put_policy(*chosen);
+  }
+  if (!wrong_.empty()) return Error{wrong_};
+  return store();
+}
+
+Result<PolicyInForce> Core::choose(const std::string& text) const {
+  auto parsed = parse_policies(text);
+  if (!parsed) return parsed.error();
+  if (parsed->size() != 1) return Error{"name one policy"};
+  const ChosenPolicy& one = parsed->front();
+  if (one.entry->one_type && options_.cluster.types() > 1) {
+    return Error{fmt::format("{} is defined on a cluster of one GPU type only, and this one has {}",
+                             one.entry->name, options_.cluster.types())};
+  }
+  if (auto made = one.make(options_.ledger.inputs); !made) return made.error();
+  PolicyInForce policy{one.canonical, one.entry, Duration(0)};
+  // A plan that is promised must not be left for trying out counts.
+  if (one.entry->elastic && !policy.promises()) policy.measuring = options_.measuring;
+  return policy;
+}
+
+void Core::put_policy(const PolicyInForce& policy) {
+  put("policy", {{"measuring", policy.measuring.count()}, {"policy", policy.text}});
+}
+
+// Nothing stops: the jobs go on until the new policy's first decision, which comes at once.
+void Core::switch_policy(const PolicyInForce& policy) {
+  put_policy(policy);
+  std::vector<JobId> jobs;
+  for (const JobView& view : ledger_->now().jobs) jobs.push_back(view.id);
+  for (const JobId id : jobs) {
+    if (wrong_.empty()) estimate(id);
+  }
+  post(Wake{});
+  decide_now_ = true;
+}
+
+// Only what is not as in every new job.
+void Core::put_job(const JobRecord& job) {
+  static const Json plain = write_record(JobRecord()).value();
+  auto whole = write_record(job);
+  if (!whole) {
+    wrong_ = whole.error().message;
+    return;
+  }
+  Json body = Json::object();
+  for (const auto& [name, value] : whole->items()) {
+    const bool needed = name == "file" || name == "id" || name == "name" || name == "user";
+    if (name == "submitted" || (!needed && plain.contains(name) && plain[name] == value)) continue;
+    body[name] = value;
+  }
+  touched_.insert(job.id);
+  if (!job.measures_for) ++metrics_.submitted;
+  put("job", body);
+}
+
+void Core::put_user(const UserRecord& user) {
+  put("user", write_record(user).value());
+  users_changed_ = true;
+}
+
+// --- a turn ---
+
+Turn Core::turn(Time now, WallTime wall, std::vector<Input> inputs) {
+  Turn turn;
+  time_ = std::max(now, time_);
+  engine_.collect(time_, facts_);
+  std::vector<Asked> asked;
+  for (Input& input : inputs) {
+    if (auto* ask = std::get_if<Asked>(&input)) {
+      asked.push_back(std::move(*ask));
+    } else if (auto* fact = std::get_if<Fact>(&input)) {
+      facts_.push_back(std::move(fact->event));
+    } else {
+      auto& status = std::get<JobStatus>(input);
+      const JobId job = status.job;
+      statuses_[job] = std::move(status);
+      unmeasured_.insert(job);
+    }
+  }
+  const bool waits = !trouble_.empty() && time_ < retry_at_;
+  if (!waits) try_to_work(wall, asked, turn);
+  if (!trouble_.empty()) refuse(asked, turn);
+  turn.stored = journal_.last();
+  turn.trouble = trouble_;
+  return turn;
+}
+
+void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
+  if (ledger_ == nullptr) {
+    auto ledger = reload();
+    if (!ledger) return fail(ledger.error().message);
+    ledger_ = std::move(*ledger);
+  }
+  const std::set<JobId> unmeasured = unmeasured_;
+  std::vector<std::function<Answer()>> answers;
+  work(wall, asked, answers);
+  if (!wrong_.empty()) {
+    // Not the journal's fault, so trying the same again would not help. What people asked is
+    // dropped; the engine's facts only if they cannot be taken in by themselves either.
+    for (const Asked& one : asked) {
+      turn.answers.emplace_back(
+          one.id, refusal(500, fmt::format("the daemon could not take this in: {}", wrong_)));
+    }
+    if (asked.empty()) facts_.clear();
+    asked.clear();
+    return fail(std::exchange(wrong_, {}));
+  }
+  const std::vector<Command> commands = issued_;
+  std::vector<Answer> told;
+  told.reserve(answers.size());
+  for (const auto& answer : answers) told.push_back(answer());
+  const bool quiet = asked.empty();
+  const RowNumber before = journal_.last();
+  if (auto ok = store(); !ok) {
+    unmeasured_ = unmeasured;
+    return fail(ok.error().message);
+  }
+  trouble_.clear();
+  facts_.clear();
+  list_changes(turn, before);
+  for (std::size_t i = 0; i < told.size(); ++i)
+    turn.answers.emplace_back(asked[i].id, std::move(told[i]));
+  asked.clear();
+  if (!commands.empty()) engine_.carry_out(time_, commands);
+  snapshot_if_due(quiet);
+}
+
+// Nothing of the turn has happened.
+void Core::fail(std::string why) {
+  trouble_ = std::move(why);
+  retry_at_ = time_ + kRetry;
+  forget_turn();
+  ledger_ = nullptr;
+  if (auto ledger = reload()) ledger_ = std::move(*ledger);
+}
+
+void Core::refuse(const std::vector<Asked>& asked, Turn& turn) {
+  for (const Asked& one : asked) {
+    if (std::visit(ChangesSomething(), one.request.ask) || ledger_ == nullptr) {
+      turn.answers.emplace_back(
+          one.id,
+          refusal(503,
+                  fmt::format("nothing can be stored now, so nothing new is taken in; what runs "
+                              "goes on; the reason: {}",
+                              trouble_)));
+      continue;
+    }
+    turn.answers.emplace_back(one.id, Desk(*this, one.request.caller).take(one.request.ask)());
+  }
+}
+
+void Core::work(WallTime wall, std::vector<Asked>& asked,
+                std::vector<std::function<Answer()>>& answers) {
+  forget_turn();
+  set_clock(wall);
+  for (const JobId job : std::exchange(unmeasured_, {})) {
+    if (const auto status = statuses_.find(job); status != statuses_.end()) measure(status->second);
+  }
+  for (const Event& fact : facts_) take_fact(fact);
+  answers.reserve(asked.size());
+  for (Asked& one : asked) answers.push_back(Desk(*this, one.request.caller).take(one.request.ask));
+  profile();
+  const auto& again = ledger_->loop().state().again_at;
+  if (again && *again <= time_ && may_decide()) post(Wake{});
+  if (ledger_->loop().decision_due() && (may_decide() || decide_now_)) decide();
+  if (!wrong_.empty()) return;
+  auto commands = ledger_->row_of_commands(time_);
+  if (!commands) {
+    wrong_ = commands.error().message;
+    return;
+  }
+  if (!*commands) return;
+  issued_ = ledger_->issued();
+  for (const Command& command : issued_) {
+    touched_.insert(std::visit([](const auto& c) { return c.job; }, command));
+    metrics_.resizes += std::holds_alternative<Resize>(command) ? 1 : 0;
+  }
+  put((*commands)->type, (*commands)->version, std::move((*commands)->body));
+}
+
+void Core::forget_turn() {
+  rows_.clear();
+  issued_.clear();
+  marks_.clear();
+  touched_.clear();
+  outlooks_.reset();
+  users_changed_ = false;
+  decide_now_ = false;
+}
+
+RowNumber Core::next_row() const { return RowNumber(journal_.last().value() + rows_.size() + 1); }
+
+void Core::put(std::string type, int version, std::string body) {
+  if (!wrong_.empty()) return;
+  JournalRow row{time_, std::move(type), version, std::move(body)};
+  if (auto ok = ledger_->apply(next_row(), row); !ok) {
+    wrong_ = ok.error().message;
+    return;
+  }
+  rows_.push_back(std::move(row));
+}
+
+void Core::put(const char* type, const Json& body) {
+  auto text = canonical_json(body);
+  if (!text) {
+    if (wrong_.empty()) wrong_ = text.error().message;
+    return;
+  }
+  put(type, 1, std::move(*text));
+}
+
+void Core::post(const Event& event) {
+  auto coded = encode(event);
+  if (!coded) {
+    if (wrong_.empty()) wrong_ = coded.error().message;
+    return;
+  }
+  touched_.insert(job_of(event));
+  put(std::move(coded->type), coded->version, std::move(coded->body));
+}
+
+// Decisions keep to the intervals: one in each at most.
+bool Core::may_decide() const {
+  const Duration interval = ledger_->now().interval;
+  if (interval == Duration(0) || !ledger_->last_decision()) return true;
+  return (time_ - kStart) / interval > (ledger_->loop().state().asked_at - kStart) / interval;
+}
+
+void Core::decide() {
+  if (!wrong_.empty()) return;
+  const double begun = options_.stopwatch ? options_.stopwatch() : 0;
+  auto rows = ledger_->decide(time_, next_row());
+  if (options_.stopwatch) metrics_.decision.observe(options_.stopwatch() - begun);
+  ++metrics_.decisions;
+  if (!rows) {
+    wrong_ = rows.error().message;
+    return;
+  }
+  for (JournalRow& row : *rows) rows_.push_back(std::move(row));
+  if (const auto& last = ledger_->last_decision(); last && last->at == time_) {
+    for (const Reject& reject : last->decision.reject) touched_.insert(reject.job);
+    for (const Promise& promise : last->decision.promise) touched_.insert(promise.job);
+  }
+}
+
+Result<void> Core::store() {
+  if (rows_.empty()) return {};
+  const double begun = options_.stopwatch ? options_.stopwatch() : 0;
+  auto stored = journal_.append(rows_);
+  if (!stored) {
+    ++metrics_.journal_failures;
+    return stored.error();
+  }
+  if (options_.stopwatch) metrics_.journal_append.observe(options_.stopwatch() - begun);
+  metrics_.journal_rows += rows_.size();
+  rows_since_snapshot_ += rows_.size();
+  rows_.clear();
+  return {};
+}
+
+void Core::list_changes(Turn& turn, RowNumber before) {
+  const auto& lines = ledger_->lines();
+  auto first = lines.end();
+  while (first != lines.begin() && std::prev(first)->number > before) --first;
+  turn.lines.assign(first, lines.end());
+  touched_.erase(JobId());
+  turn.changed.assign(touched_.begin(), touched_.end());
+  for (const JobId id : turn.changed) {
+    const JobRecord* job = ledger_->job(id);
+    if (job != nullptr && !job->gone()) continue;
+    turn.gone.push_back(id);
+    statuses_.erase(id);
+    unmeasured_.erase(id);
+    if (job != nullptr) count_end(*job);
+  }
+  turn.marks = marks_;
+  turn.users_changed = users_changed_;
+}
+
+Shown Core::shown() {
+  if (!outlooks_) outlooks_ = forecast(*ledger_);
+  return {*ledger_, *outlooks_, [this](JobId id) { return status(id); }};
+}
+
+Answer Core::history(const Caller& caller, const History& ask, std::optional<JobId> only) const {
+  Json events = Json::array();
+  const auto most = static_cast<std::size_t>(std::max(ask.limit, 1));
+  RowNumber last;
+  bool more = false;
+  // The lines of a row stay together, so that who goes on after it misses none.
+  const auto take = [&](const HistoryLine& line) {
+    if (only && line.job != only) return true;
+    if (!caller.admin) {
+      const JobRecord* job = line.job ? ledger_->job(*line.job) : nullptr;
+      if (line.job ? job == nullptr || job->user != caller.user : line.type == "user") return true;
+    }
+    more = events.size() >= most && line.number != last;
+    if (more) return false;
+    last = line.number;
+    events.push_back(show_line(line));
+    return true;
+  };
+  const RowNumber after(ask.after);
+  if (after.next() >= ledger_->first_line_row()) {
+    const auto& lines = ledger_->lines();
+    auto line = std::upper_bound(lines.begin(), lines.end(), after,
+                                 [](RowNumber n, const HistoryLine& l) { return n < l.number; });
+    while (line != lines.end() && take(*line)) ++line;
+  } else {
+    const auto read =
+        journal_.read(after, [&](RowNumber number, const JournalRow& row) -> Result<void> {
+          for (const HistoryLine& line : lines_of(number, row, ledger_->offset_at(number))) {
+            if (!take(line)) return Error{"enough"};
+          }
+          return {};
+        });
+    if (!read && !more) return refusal(500, read.error().message);
+  }
+  return {200,
+          {{"events", std::move(events)}, {"next", more ? Json(last.value()) : Json(nullptr)}}};
+}
+
+void Core::count_end(const JobRecord& job) {
+  switch (job.ending->how) {
+    case Ending::completed:
+      ++metrics_.completed;
+      break;
+    case Ending::failed:
+      ++metrics_.failed;
+      break;
+    case Ending::cancelled:
+      ++metrics_.cancelled;
+      break;
+    case Ending::refused:
+      ++metrics_.refused;
+      break;
+  }
+  if (!job.deadline || job.ending->how != Ending::completed) return;
+  ++(*job.ended <= *job.deadline ? metrics_.deadlines_met : metrics_.deadlines_missed);
+}
+
+std::string Core::metrics_for(const Caller& caller) {
+  Metrics metrics = metrics_;
+  const Snapshot& now = ledger_->now();
+  for (const auto& [id, job] : ledger_->jobs()) {
+    if (job.measures_for) continue;
+    ++metrics.jobs[state_of(*ledger_, job)];
+    Metrics::Share& share = metrics.shares[job.user];
+    const JobView* view = job.gone() ? nullptr : ledger_->view(id);
+    share.gpu_seconds += (view != nullptr ? view->attained(time_) : job.attained).gpu_seconds();
+    if (view == nullptr) continue;
+    share.gpus += static_cast<std::uint64_t>(view->held.gpus());
+    metrics.gpus_in_use += static_cast<std::uint64_t>(view->held.gpus());
+    const JobStatus* reported = status(id);
+    if (reported != nullptr && view->phase == Phase::running) {
+      metrics.samples_per_second += reported->progress.rate;
+      metrics.goodput += reported->progress.rate;
+    }
+    const auto end = expected_end(job, *view, time_);
+    if (!job.deadline || !end) continue;
+    const double slack = seconds(Duration(*job.deadline - ledger_->wall(*end)));
+    metrics.least_slack_seconds = std::min(metrics.least_slack_seconds.value_or(slack), slack);
+    ++(slack >= 0 ? metrics.deadlines_ahead : metrics.deadlines_behind);
+  }
+  for (auto& [name, share] : metrics.shares) {
+    const auto user = ledger_->users().find(name);
+    share.weight = user != ledger_->users().end() ? user->second.most_weight : options_.most_weight;
+  }
+  for (const Node& node : now.cluster.nodes()) ++metrics.nodes[node.state];
+  metrics.gpus_installed = static_cast<std::uint64_t>(now.cluster.installed());
+  metrics.gpus_usable = static_cast<std::uint64_t>(now.cluster.usable());
+  return metrics_text(metrics, caller);
+}
+
+Time Core::again_at() const {
+  if (ledger_ == nullptr || !trouble_.empty()) return retry_at_;
+  Time at = kNever;
+  const State& state = ledger_->loop().state();
+  const Duration interval = ledger_->now().interval;
+  const auto when_allowed = [&](Time t) {
+    if (interval == Duration(0) || may_decide()) return t;
+    const Time next = kStart + ((state.asked_at - kStart) / interval + 1) * interval;
+    return std::max(t, next);
+  };
+  if (state.decision_due) at = std::min(at, when_allowed(time_));
+  if (state.again_at) at = std::min(at, when_allowed(*state.again_at));
+  for (const JobId id : ledger_->to_be_measured()) {
+    if (const JobRecord* job = ledger_->job(id); job->verdict_by)
+      at = std::min(at, *job->verdict_by);
+  }
+  return at;
+}
+
+// --- snapshots ---
+
+void Core::snapshot_if_due(bool quiet) {
+  const bool rows_due = rows_since_snapshot_ >= options_.snapshot_rows;
+  const bool time_due = rows_since_snapshot_ > 0 && time_ - snapshot_at_ >= options_.snapshot_every;
+  if (!rows_due && !time_due) return;
+  // It takes a while: rather when nobody waits for an answer.
+  if (!quiet && rows_since_snapshot_ < 2 * options_.snapshot_rows) return;
+  snapshot_at_ = time_;
+  static_cast<void>(save());  // a failure costs time at the next start and nothing else
+}
+
+Result<void> Core::save() {
+  if (ledger_ == nullptr) return Error{trouble_};
+  if (rows_since_snapshot_ == 0) return {};
+  auto body = ledger_->snapshot();
+  if (!body) return body.error();
+  JournalSnapshot snapshot{journal_.last(), Ledger::kSnapshotVersion, std::move(*body)};
+  if (auto ok = journal_.write_snapshot(snapshot); !ok) return ok;
+  base_ = std::move(snapshot);
+  rows_since_snapshot_ = 0;
+  return journal_.compact();
+}
+
+// --- the clock ---
+
+void Core::set_clock(WallTime wall) {
+  const Duration offset = wall.time_since_epoch() - time_.time_since_epoch();
+  const bool first = !ledger_->clock_set();
+  const Duration moved = offset - ledger_->offset();
+  if (!first && std::chrono::abs(moved) <= kClockSlack) return;
+  std::vector<JobId> dated;
+  for (const JobView& view : ledger_->now().jobs) {
+    if (view.spec->deadline) dated.push_back(view.id);
+  }
+  Json body = {{"offset", offset.count()}};
+  if (!first) {
+    body["deadlines"] = dated.size();
+    body["moved"] = moved.count();
+  }
+  put("clock", body);
+  for (const JobId id : dated) {
+    const JobRecord* job = ledger_->job(id);
+    if (job != nullptr && job->deadline) post(Due{id, ledger_->loop_time(*job->deadline)});
+  }
+}
+
+// --- facts ---
+
+void Core::take_fact(Event fact) {
+  if (const auto* changed = std::get_if<NodeChanged>(&fact)) return take_node(*changed);
+  const JobId id = job_of(fact);
+  const JobView* view = ledger_->view(id);
+  if (view == nullptr) return;
+  const auto current = [&](const auto& e) { return e.generation == view->generation; };
+  if (auto* running = std::get_if<Running>(&fact)) {
+    if (!current(*running)) return;
+    if (!options_.engine_knows_work) {
+      if (view->phase == Phase::running) return;  // nothing new
+      running->progress = progress_of(id, view->speed->on(view->held.type(), view->held.gpus()));
+    }
+  } else if (auto* released = std::get_if<Released>(&fact)) {
+    if (!current(*released) || view->held.empty()) return;
+    if (!options_.engine_knows_work) {
+      const bool trains = !released->stopped && view->phase == Phase::running;
+      released->progress = progress_of(id, trains ? view->progress.rate : 0);
+    }
+  } else if (auto* failed = std::get_if<Failed>(&fact)) {
+    if (!current(*failed) || view->held.empty()) return;  // said before
+    if (!options_.engine_knows_work) failed->progress = progress_of(id, 0);
+    return take_failure(*failed);
+  }
+  post(fact);
+}
+
+Progress Core::progress_of(JobId id, WorkRate rate) const {
+  const JobRecord* job = ledger_->job(id);
+  const JobView* view = ledger_->view(id);
+  const auto status = statuses_.find(id);
+  const JobProgress& progress = status != statuses_.end() ? status->second.progress : job->progress;
+  const double done = done_by(*job, progress);
+  const Work left = done > 0 ? job->work - done : view->progress.left(time_);
+  // It is done when it says so: until then there is always a little left.
+  const Work least = std::max(rate, (job->file.work ? 1e-6 : 0.1) * job->work);
+  return {std::max(left, least), time_, rate};
+}
+
+void Core::take_failure(const Failed& failed) {
+  post(failed);
+  const JobRecord* job = ledger_->job(failed.job);
+  if (job == nullptr || job->gone() || job->leaves_as) return;
+  const auto status = statuses_.find(failed.job);
+  const JobEnd* end = status != statuses_.end() && status->second.ended &&
+                              status->second.ended->how == JobEnd::How::failed
+                          ? &*status->second.ended
+                          : nullptr;
+  const std::string why = end == nullptr ? "" : end->why;
+  // Its launcher has tried as often as its owner wished.
+  const bool by_itself = end != nullptr && status->second.failures > job->file.max_failures;
+  if (!by_itself && job->failures <= job->file.max_failures) return;
+  JobEnding ending{Ending::failed,
+                   by_itself ? (why.empty() ? "its program failed" : why)
+                             : fmt::format("failed {} times{}{}", job->failures,
+                                           why.empty() ? "" : "; the last time: ", why),
+                   std::nullopt, std::nullopt};
+  if (end != nullptr) ending.code = end->code;
+  end_job(failed.job, std::move(ending));
+}
+
+void Core::end_job(JobId id, JobEnding ending) {
+  const JobRecord* job = ledger_->job(id);
+  const auto run = job->measured_by;
+  auto json = write_record(ending);
+  touched_.insert(id);
+  put("ended", {{"ending", json.value()}, {"job", id.value()}});
+  if (ledger_->view(id) != nullptr) post(Cancelled{id});
+  if (!run) return;
+  if (const JobRecord* other = ledger_->job(*run);
+      other != nullptr && !other->gone() && !other->leaves_as)
+    end_job(*run,
+            {Ending::cancelled, "nobody waits for its measurements", std::nullopt, std::nullopt});
+}
+
+void Core::take_node(const NodeChanged& fact) {
+  if (fact.node.index() >= ledger_->now().cluster.nodes().size()) return;
+  if (ledger_->reported(fact.node) == fact.state) return;
+  put("node", {{"node", fact.node.value()}, {"reported", std::string(to_text(fact.state))}});
+  set_node(fact.node);
+}
+
+// The operator's word counts while the node is there at all.
+void Core::set_node(NodeId node) {
+  const NodeState wish = ledger_->wish(node);
+  const NodeState reported = ledger_->reported(node);
+  const NodeState state = wish == NodeState::down     ? wish
+                          : reported != NodeState::up ? reported
+                                                      : wish;
+  if (wrong_.empty() && ledger_->now().cluster.node(node).state != state)
+    post(NodeChanged{node, state});
+}
+
+// --- measuring ---
+
+void Core::measure(const JobStatus& status) {
+  const JobRecord* job = ledger_->job(status.job);
+  const JobView* view = ledger_->view(status.job);
+  if (job == nullptr || view == nullptr) {
+    statuses_.erase(status.job);
+    return;
+  }
+  if (options_.engine_knows_work) return;
+  if (job->measured_at && time_ - *job->measured_at < options_.measure_every && !status.ended) {
+    unmeasured_.insert(status.job);
+    return;
+  }
+  Json body = {{"job", status.job.value()}, {"progress", to_json(status.progress)}};
+  const int gpus = view->held.gpus();
+  const bool steady = status.running && status.generation == view->generation &&
+                      view->phase == Phase::running && status.progress.workers == gpus &&
+                      time_ - job->running_since >= options_.settle;
+  JobRecord scaled = *job;  // a guess of the work takes its scale from the first measurement
+  if (steady && scaled.scale == 0) {
+    scaled.scale = 1;
+    const double raw = rate_by(scaled, status.progress);
+    const WorkRate guessed = view->speed->on(view->held.type(), gpus);
+    scaled.scale = raw > 0 && guessed > 0 ? guessed / raw : 0;
+    if (scaled.scale > 0) body["scale"] = scaled.scale;
+  }
+  Rates rates;
+  const WorkRate rate = steady ? rate_by(scaled, status.progress) : 0;
+  if (std::isfinite(rate) && rate > 0) {
+    const auto known = job->rates.by_gpus.find(gpus);
+    rates.by_gpus[gpus] = known == job->rates.by_gpus.end()
+                              ? rate
+                              : known->second + kNewShare * (rate - known->second);
+  }
+  if (!status.pauses.empty() && status.pauses.back() > 0) rates.pause = status.pauses.back();
+  if (!rates.by_gpus.empty() || rates.pause > 0) body["rates"] = write_record(rates).value();
+  touched_.insert(status.job);
+  put("measured", body);
+  if (!wrong_.empty() || rates.by_gpus.empty()) return;
+  tell_speed(status.job, gpus, rates.by_gpus.begin()->second);
+}
+
+// Told only what matters: every word makes the policy think again.
+void Core::tell_speed(JobId id, int gpus, WorkRate rate) {
+  const JobView* view = ledger_->view(id);
+  const auto told = view->speed->measured();
+  const WorkRate before = view->speed->on(view->held.type(), gpus);
+  const bool known = std::find(told.begin(), told.end(), gpus) != told.end();
+  if (!known || std::abs(rate - before) > kMaterialRate * before) estimate(id);
+  if (!wrong_.empty()) return;
+  view = ledger_->view(id);
+  const Progress progress = progress_of(id, rate);
+  const bool ahead =
+      std::abs(view->progress.left(time_) - progress.work_left) > kMaterialProgress * view->work;
+  if (ahead || std::abs(rate - view->progress.rate) > kMaterialRate * view->progress.rate)
+    post(Running{id, view->generation, progress});
+}
+
+void Core::estimate(JobId id) {
+  const JobRecord* job = ledger_->job(id);
+  const JobView* view = ledger_->view(id);
+  if (job == nullptr || view == nullptr) return;
+  post(Estimated{id, estimate_of(*job, view->spec->limits, ledger_->policy())});
+}
+
+// Jobs that wait for a promise: those that run for them are taken from count to count, and when
+// that is done, or took too long, the policy is asked.
+void Core::profile() {
+  const std::set<JobId> waiting = ledger_->to_be_measured();
+  for (const JobId id : waiting) {
+    if (!wrong_.empty()) return;
+    const JobRecord* job = ledger_->job(id);
+    const JobRecord* run = ledger_->job(*job->measured_by);
+    const bool runs = run != nullptr && !run->gone() && !run->leaves_as;
+    const bool late = job->verdict_by && time_ >= *job->verdict_by;
+    if (runs && !late && ledger_->policy().promises()) {
+      const auto next = next_count(*run);
+      if (!next) continue;
+      if (*next > 0) {
+        post(Limited{run->id, {*next, *next, {}}});
+        estimate(run->id);
+        continue;
+      }
+    }
+    give_verdict(*job, runs ? std::optional(run->id) : std::nullopt);
+  }
+}
+
+// The count to measure next; 0 if it was measured at all, nullopt while it is being measured.
+std::optional<int> Core::next_count(const JobRecord& run) const {
+  const JobView* view = ledger_->view(run.id);
+  const int now = view->spec->limits.min;
+  if (!run.rates.by_gpus.contains(now)) return std::nullopt;
+  const GpuLimits limits = limits_on(ledger_->now().cluster, run.file.gpus);
+  if (run.rates.by_gpus.size() >= kCountsMeasured) return 0;
+  int next = now;
+  while (next < 2 * now) {
+    const auto above = limits.above(next);
+    if (!above || *above > ledger_->now().cluster.usable()) return 0;
+    next = *above;
+  }
+  return next;
+}
+
+// The run may have been so short that it was over before anything could be measured.
+void Core::learn_from_end(const JobRecord& job) {
+  const JobRecord* run = ledger_->job(*job.measured_by);
+  if (!job.rates.by_gpus.empty() || run == nullptr || !run->gone() || !run->started) return;
+  if (run->ending->how != Ending::completed) return;
+  const double took = std::max(1.0, seconds(Duration(*run->ended - *run->started)));
+  Rates rates;
+  rates.by_gpus[limits_on(ledger_->now().cluster, run->file.gpus).smallest()] = run->work / took;
+  put("measured", {{"job", job.id.value()},
+                   {"progress", to_json(JobProgress())},
+                   {"rates", write_record(rates).value()}});
+}
+
+void Core::give_verdict(const JobRecord& job, std::optional<JobId> run) {
+  const JobId id = job.id;
+  learn_from_end(job);
+  const bool measured = !job.rates.by_gpus.empty();
+  touched_.insert(id);
+  put("verdict", {{"job", id.value()}});
+  if (run)
+    end_job(*run,
+            {Ending::cancelled, "has measured what it was to measure", std::nullopt, std::nullopt});
+  if (!measured && ledger_->policy().promises()) {
+    return end_job(id, {Ending::refused,
+                        "its speed could not be measured in time, so nothing can be promised; "
+                        "submit it again when GPUs are free, or without a deadline",
+                        std::nullopt, std::nullopt});
+  }
+  estimate(id);
+  post(Held{id, false});
+}
+
+// --- looking ---
+
+std::vector<ToldJob> Core::told() const {
+  std::vector<ToldJob> jobs;
+  for (const JobView& view : ledger_->now().jobs) {
+    const JobRecord* job = ledger_->job(view.id);
+    if (job == nullptr || !job->told || !job->home || view.held.empty()) continue;
+    jobs.push_back({view.id, *job->home, *job->told, view.held});
+  }
+  return jobs;
+}
+
+std::optional<Caller> Core::who(const Digest& token) const {
+  if (ledger_ == nullptr) return std::nullopt;
+  const std::string name =
+      hex({reinterpret_cast<const char*>(token.data()), token.size()});  // NOLINT
+  for (const auto& [user, record] : ledger_->users()) {
+    if (record.tokens.contains(name)) return Caller{user, record.admin};
+  }
+  return std::nullopt;
+}
+
+JobLaunch Core::launch_of(JobId id) const {
+  const JobRecord* job = ledger_->job(id);
+  const JobView* view = ledger_->view(id);
+  CHECK(job != nullptr && view != nullptr);
+  JobLaunch launch;
+  launch.job = id;
+  launch.name = job->name;
+  launch.command = job->file.command;
+  launch.env = job->file.env;
+  launch.directory = job->file.directory;
+  launch.user = job->user;
+  launch.secrets = job->file.secrets;
+  launch.least = view->spec->limits.smallest();
+  launch.most = view->spec->limits.max;
+  launch.max_failures = job->file.max_failures;
+  launch.stop_after = job->file.stop_after;
+  if (job->file.notice > Duration(0)) launch.grace = job->file.notice;
+  return launch;
+}
+
+Json Core::show(JobId id) {
+  const JobRecord* job = ledger_ != nullptr ? ledger_->job(id) : nullptr;
+  return job != nullptr ? show_job(shown(), *job) : Json(nullptr);
+}
+
+const JobStatus* Core::status(JobId id) const {
+  const auto found = statuses_.find(id);
+  return found == statuses_.end() ? nullptr : &found->second;
+}
+
+}  // namespace rubato

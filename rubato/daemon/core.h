@@ -1,0 +1,207 @@
+// The daemon's core: what people ask and what the machines report go in, rows of the journal, then
+// answers and commands come out. Knows no clock, no thread and no I/O but through its Journal and
+// its Engine.
+//
+// turn() folds all that has come, asks the policy once if that is due, stores everything in one
+// transaction, and only then answers and commands. So whatever anybody was told is stored, and a
+// crash at any point loses nothing that was said. If the journal cannot be written, nothing of the
+// turn has happened: the ledger is read back, people are answered 503, the facts of the engine are
+// kept for the next turn; there is nothing to repair when it can be written again.
+//
+// Recovery folds rows; it asks neither a policy nor a placement (ledger.h).
+//
+// Of one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rubato/daemon/answers.h"
+#include "rubato/daemon/journal.h"
+#include "rubato/daemon/ledger.h"
+#include "rubato/daemon/metrics.h"
+#include "rubato/daemon/request.h"
+#include "rubato/engine/managed.h"
+#include "rubato/loop/engine.h"
+
+namespace rubato {
+
+struct CoreOptions {
+  Cluster cluster;  // must be the one the journal began with
+  Placement placement = Placement::pack;
+  Duration interval{};  // between decisions; 0: whenever something happens
+  std::string policy = "afs-l";
+  // In an old journal, whether `policy` takes the place of the one in force.
+  bool switch_policy = false;
+  Duration measuring =
+      from_seconds(10);  // how long to stay on a count that is tried out; 0: no trying
+  Duration restart_cost = from_seconds(5);  // of a job of which none was measured
+  LedgerOptions ledger;
+
+  // The simulator's engine knows how much work is left; a real one reports what programs count.
+  bool engine_knows_work = false;
+
+  double most_weight = 1;           // of users without a record
+  std::size_t most_jobs = 100'000;  // that are not gone; beyond it, submissions are answered 429
+  Duration measure_every = from_seconds(5);     // at most one row of measurements a job
+  Duration settle = from_seconds(3);            // after a start or resize, before speed is measured
+  Duration verdict_within = from_seconds(120);  // for measuring a job that is to be promised
+  std::uint64_t snapshot_rows = 50'000;
+  Duration snapshot_every = std::chrono::hours(1);
+  std::string jobs_directory;  // of FindLog
+  // Seconds of some clock, for metrics alone: how long decisions and the journal take.
+  std::function<double()> stopwatch;
+};
+
+// --- what goes in ---
+
+struct Asked {
+  std::uint64_t id = 0;  // the asker's own, to find the answer by
+  Request request;
+};
+struct Fact {
+  Event event;
+};
+using Input = std::variant<Asked, Fact, JobStatus>;
+
+// --- what comes out ---
+
+struct NodeMark {  // the operator's word, which an engine must hear
+  NodeId node;
+  bool down = false;
+};
+
+struct Turn {
+  std::vector<std::pair<std::uint64_t, Answer>> answers;
+  RowNumber stored;                // the last row
+  std::vector<HistoryLine> lines;  // of this turn
+  std::vector<JobId> changed;      // jobs that look different now, ascending
+  std::vector<JobId> gone;         // whose end is stored: the engine may forget them
+  std::vector<NodeMark> marks;
+  bool users_changed = false;
+  std::string trouble;  // why nothing could be stored; or empty
+};
+
+// What the engine is to be told again after a restart.
+struct ToldJob {
+  JobId job;
+  NodeId home;
+  Command last;
+  Allocation held;
+};
+
+class Core {
+ public:
+  // Goes on from what the journal has; a new one is begun at `wall`. The error is one sentence.
+  [[nodiscard]] static Result<std::unique_ptr<Core>> recover(Journal::Opened opened,
+                                                             CoreOptions options, Engine& engine,
+                                                             WallTime wall);
+
+  // `now` is the loop's time, which continues from time() and never runs backwards. Collects the
+  // engine's facts itself.
+  [[nodiscard]] Turn turn(Time now, WallTime wall, std::vector<Input> inputs);
+
+  // When turn() should be called at the latest if nothing happens; kNever if never.
+  [[nodiscard]] Time again_at() const;
+
+  // A snapshot now, for a quick start: at a clean stop.
+  [[nodiscard]] Result<void> save();
+
+  [[nodiscard]] Time time() const { return time_; }
+  [[nodiscard]] const Ledger& ledger() const { return *ledger_; }
+  [[nodiscard]] std::vector<ToldJob> told() const;
+  // Whose token it is, by its SHA-256.
+  [[nodiscard]] std::optional<Caller> who(const Digest& token) const;
+  // All that its master needs, but for what the engine knows: home, generation, slots, token.
+  [[nodiscard]] JobLaunch launch_of(JobId job) const;
+  [[nodiscard]] const JobStatus* status(JobId job) const;
+  // As its owner sees it, for those who watch; null if it is not remembered.
+  [[nodiscard]] Json show(JobId job);
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+
+ private:
+  class Desk;  // takes requests (desk.h)
+
+  Core(Journal journal, CoreOptions options, Engine& engine);
+
+  [[nodiscard]] Result<void> begin(WallTime wall);
+  [[nodiscard]] Result<PolicyInForce> choose(const std::string& text) const;
+  void switch_policy(const PolicyInForce& policy);
+  [[nodiscard]] Result<std::unique_ptr<Ledger>> reload() const;
+
+  // Makes a row, folds it, and keeps it for the transaction.
+  void put(std::string type, int version, std::string body);
+  void put(const char* type, const Json& body);
+  void put_policy(const PolicyInForce& policy);
+  void put_job(const JobRecord& job);
+  void put_user(const UserRecord& user);
+  void post(const Event& event);
+  [[nodiscard]] RowNumber next_row() const;
+
+  void try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn);
+  void fail(std::string why);
+  void refuse(const std::vector<Asked>& asked, Turn& turn);
+  void forget_turn();
+  void work(WallTime wall, std::vector<Asked>& asked,
+            std::vector<std::function<Answer()>>& answers);
+  void set_clock(WallTime wall);
+  void take_fact(Event fact);
+  void take_failure(const Failed& failed);
+  void take_node(const NodeChanged& fact);
+  void set_node(NodeId node);
+  [[nodiscard]] Progress progress_of(JobId job, WorkRate rate) const;
+  void measure(const JobStatus& status);
+  void tell_speed(JobId job, int gpus, WorkRate rate);
+  void estimate(JobId job);
+  void profile();
+  [[nodiscard]] std::optional<int> next_count(const JobRecord& run) const;
+  void learn_from_end(const JobRecord& job);
+  void give_verdict(const JobRecord& job, std::optional<JobId> run);
+  void end_job(JobId job, JobEnding ending);
+  void decide();
+  [[nodiscard]] bool may_decide() const;
+  [[nodiscard]] Result<void> store();
+  void snapshot_if_due(bool quiet);
+  void list_changes(Turn& turn, RowNumber before);
+  [[nodiscard]] Shown shown();
+  [[nodiscard]] Answer history(const Caller& caller, const History& ask,
+                               std::optional<JobId> only) const;
+  [[nodiscard]] std::string metrics_for(const Caller& caller);
+  void count_end(const JobRecord& job);
+
+  Journal journal_;
+  CoreOptions options_;
+  Engine& engine_;
+  std::unique_ptr<Ledger> ledger_;
+  std::optional<JournalSnapshot> base_;  // the newest snapshot: where reload() begins
+
+  Time time_ = kStart;  // of the present turn
+  std::vector<JournalRow> rows_;
+  std::vector<Command> issued_;  // by this turn
+  std::string wrong_;  // a row that could not be folded: our own mistake, or nonsense from outside
+  bool decide_now_ = false;
+  std::vector<NodeMark> marks_;
+  std::set<JobId> touched_;
+  bool users_changed_ = false;
+  std::optional<std::map<JobId, Outlook>> outlooks_;  // once they were asked for
+
+  Metrics metrics_;
+
+  std::vector<Event> facts_;             // not yet stored
+  std::map<JobId, JobStatus> statuses_;  // the newest of each job that is not gone
+  std::set<JobId> unmeasured_;           // with a status that measure() has not seen
+  std::string trouble_;
+  Time retry_at_ = kStart;
+  std::uint64_t rows_since_snapshot_ = 0;
+  Time snapshot_at_ = kStart;
+};
+
+}  // namespace rubato

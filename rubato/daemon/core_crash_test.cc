@@ -1,0 +1,216 @@
+// The daemon dies at every single write of its journal and before every single command it sends,
+// and goes on from what is there: whoever was told that a job is taken in finds it, every job's
+// work is done once, and all comes to the same end as without.
+#include <functional>
+#include <gtest/gtest.h>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rubato/daemon/testing_daemon.h"
+
+namespace rubato {
+namespace {
+
+struct Death {};  // of the process, in the middle of what it does
+
+// People who ask until they have an answer.
+struct Client {
+  double at_s = 0;
+  Caller caller;
+  std::function<Ask(const std::map<std::string, JobId>&)> ask;
+  std::string name;  // of the job it submits
+  bool answered = false;
+};
+
+class Story {
+ public:
+  explicit Story(const std::string& policy) {
+    daemon_.options.policy = policy;
+    daemon_.options.snapshot_rows = 25;
+    daemon_.options.restart_cost = from_seconds(2);
+    daemon_.machines.most_grace = from_seconds(1.2);
+    daemon_.crashes["d"] = 1;
+    daemon_.judge = [this](std::string_view) {
+      if (dead_) return SQLITE_IOERR_WRITE;
+      if (writes_++ == die_at_write) {
+        dead_ = true;
+        return SQLITE_IOERR_WRITE;
+      }
+      return SQLITE_OK;
+    };
+    daemon_.before_command = [this](const Command&) {
+      if (commands_++ == die_at_command) throw Death();
+    };
+    submit(0.5, kAda, "a", 300, 2, 4);
+    submit(1, kBob, "b", 200, 1, 2);
+    submit(1, kBob, "c", 150, 4, 4);
+    submit(6, kAda, "d", 120, 1, 4);
+    submit(8, kAda, "e", 1e5, 1, 1);
+    wish(12, kAda, [](const auto& ids) { return Ask(CancelJob{ids.at("e")}); });
+    wish(9, kBob, [](const auto& ids) { return Ask(HoldJob{ids.at("b"), true}); });
+    wish(15, kBob, [](const auto& ids) { return Ask(HoldJob{ids.at("b"), false}); });
+  }
+
+  std::optional<long> die_at_write, die_at_command;
+
+  void tell() {
+    restart();
+    for (int i = 0; i < 400 && !over(); ++i) {
+      daemon_.now += from_seconds(0.5);
+      moment();
+    }
+    ASSERT_TRUE(over()) << "not all jobs came to their end";
+    check();
+  }
+
+  // How each job ended, by name.
+  std::map<std::string, std::string> endings() {
+    std::map<std::string, std::string> endings;
+    for (const auto& [name, id] : ids_) endings[name] = daemon_.state(id);
+    return endings;
+  }
+  [[nodiscard]] long writes() const { return writes_; }
+  [[nodiscard]] long commands() const { return commands_; }
+  [[nodiscard]] int deaths() const { return deaths_; }
+
+ private:
+  void submit(double at_s, const Caller& caller, const std::string& name, double samples, int min,
+              int max) {
+    JobFile file = job_file(name, samples, min, max);
+    clients_.push_back({at_s, caller,
+                        [file, name](const auto&) {
+                          return Ask(SubmitJob{file, "key of " + name, false});
+                        },
+                        name, false});
+  }
+  void wish(double at_s, const Caller& caller,
+            std::function<Ask(const std::map<std::string, JobId>&)> ask) {
+    clients_.push_back({at_s, caller, std::move(ask), "", false});
+  }
+
+  void restart() {
+    for (std::string why = daemon_.up(); !why.empty(); why = daemon_.up()) {
+      ASSERT_TRUE(dead_) << why;
+      bury();
+    }
+    if (dead_) {
+      bury();
+      restart();
+    }
+  }
+  void bury() {
+    daemon_.kill();
+    dead_ = false;
+    ++deaths_;
+  }
+
+  void moment() {
+    std::vector<Input> inputs;
+    for (std::size_t i = 0; i < clients_.size(); ++i) {
+      const Client& client = clients_[i];
+      if (client.answered || time_at(client.at_s) > daemon_.now) continue;
+      if (client.name.empty() && ids_.size() < 5) continue;
+      inputs.emplace_back(Asked{i, {client.caller, client.ask(ids_)}});
+    }
+    Turn turn;
+    bool alive = true;
+    try {
+      turn = daemon_.turn(std::move(inputs));
+    } catch (const Death&) {
+      alive = false;
+    }
+    // Whoever dies while it stores something has told nobody.
+    if (!alive || dead_) {
+      bury();
+      return restart();
+    }
+    for (auto& [i, answer] : turn.answers) hear(clients_[i], answer);
+  }
+
+  void hear(Client& client, const Answer& answer) {
+    if (answer.status == 503) return;
+    client.answered = true;
+    if (client.name.empty()) return;
+    EXPECT_TRUE(answer.status == 201 || answer.status == 200) << answer.body.dump();
+    ids_[client.name] = JobId(answer.body["id"].get<JobId::rep>());
+  }
+
+  [[nodiscard]] bool over() const {
+    for (const Client& client : clients_) {
+      if (!client.answered) return false;
+    }
+    return daemon_.core->ledger().alive() == 0;
+  }
+
+  void check() {
+    const Ledger& ledger = daemon_.core->ledger();
+    EXPECT_EQ(ledger.jobs().size(), ids_.size()) << "each was taken in once";
+    for (const auto& [name, id] : ids_) {
+      const JobRecord* job = ledger.job(id);
+      ASSERT_NE(job, nullptr) << name;
+      EXPECT_EQ(job->name, name);
+      const bool completed = job->ending->how == Ending::completed;
+      EXPECT_EQ(daemon_.machines.finishes(id), completed ? 1 : 0) << name;
+      if (completed) {
+        EXPECT_EQ(daemon_.machines.done(id), job->work) << name;
+      }
+    }
+    EXPECT_TRUE(daemon_.machines.violations.empty()) << daemon_.machines.violations.front();
+    daemon_.judge = nullptr;
+    daemon_.expect_replay();
+  }
+
+  TestDaemon daemon_{"2x2"};
+  std::vector<Client> clients_;
+  std::map<std::string, JobId> ids_;
+  long writes_ = 0;
+  long commands_ = 0;
+  int deaths_ = 0;
+  bool dead_ = false;
+};
+
+class CoreCrash : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CoreCrash, AtEveryWriteAndEveryCommand) {
+  Story quiet(GetParam());
+  ASSERT_NO_FATAL_FAILURE(quiet.tell());
+  const auto endings = quiet.endings();
+  EXPECT_EQ(endings.at("a"), "COMPLETED");
+  EXPECT_EQ(endings.at("d"), "COMPLETED");
+  EXPECT_EQ(endings.at("e"), "CANCELLED");
+  EXPECT_GT(quiet.writes(), 100);
+  EXPECT_GT(quiet.commands(), 8);
+  int deaths = 0;
+  for (long n = 0; n < quiet.writes(); ++n) {
+    SCOPED_TRACE("write " + std::to_string(n));
+    Story story(GetParam());
+    story.die_at_write = n;
+    ASSERT_NO_FATAL_FAILURE(story.tell());
+    ASSERT_EQ(story.endings(), endings);
+    ASSERT_FALSE(HasFailure());
+    deaths += story.deaths();
+  }
+  for (long n = 0; n < quiet.commands(); ++n) {
+    SCOPED_TRACE("command " + std::to_string(n));
+    Story story(GetParam());
+    story.die_at_command = n;
+    ASSERT_NO_FATAL_FAILURE(story.tell());
+    ASSERT_EQ(story.endings(), endings);
+    ASSERT_FALSE(HasFailure());
+    deaths += story.deaths();
+  }
+  EXPECT_GT(deaths, quiet.writes() * 9 / 10) << "it did die";
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, CoreCrash, ::testing::Values("fifo-backfill", "afs-l"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,687 @@
+#include "rubato/daemon/core.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rubato/daemon/testing_daemon.h"
+
+namespace rubato {
+namespace {
+
+JobId id_of(const Answer& answer) { return JobId(answer.body["id"].get<JobId::rep>()); }
+
+std::vector<std::string> texts(const Json& events) {
+  std::vector<std::string> lines;
+  for (const Json& event : events) lines.push_back(event["text"].get<std::string>());
+  return lines;
+}
+
+Digest digest_of(std::uint8_t byte) {
+  Digest digest{};
+  digest.fill(byte);
+  return digest;
+}
+
+// --- jobs ---
+
+TEST(Core, AJobIsTakenInRunsAndEnds) {
+  TestDaemon daemon;
+  daemon.start();
+  const Answer answer = daemon.submit(kAda, job_file("resnet", 200, 2, 2));
+  EXPECT_EQ(answer.status, 201);
+  EXPECT_EQ(answer.body["id"], 1) << "people count from 1";
+  EXPECT_EQ(answer.body["state"], "RUNNING");
+  EXPECT_EQ(answer.body["verdict"]["text"], "starts now");
+  const JobId id = id_of(answer);
+  daemon.pass(3);
+  const Json running = daemon.show(id);
+  EXPECT_EQ(running["gpus"], 2);
+  EXPECT_EQ(running["slots"], Json::array({"0.0", "0.1"}));
+  EXPECT_GT(running["progress"]["done"].get<double>(), 0.1);
+  EXPECT_EQ(running["user"], "ada");
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 60));
+  const Json ended = daemon.show(id);
+  EXPECT_EQ(ended["exit_code"], 0);
+  EXPECT_EQ(ended["gpus"], 0);
+  EXPECT_GT(ended["gpu_seconds"].get<double>(), 20);
+  EXPECT_FALSE(ended["ended"].is_null());
+  EXPECT_EQ(daemon.machines.finishes(id), 1);
+  EXPECT_TRUE(daemon.machines.violations.empty());
+  daemon.expect_replay();
+}
+
+TEST(Core, TheSameKeyOfTheSameUserIsTheSameJob) {
+  TestDaemon daemon;
+  daemon.start();
+  const Answer first = daemon.submit(kAda, job_file("one", 100), "key");
+  const Answer again = daemon.submit(kAda, job_file("one", 100), "key");
+  EXPECT_EQ(first.status, 201);
+  EXPECT_EQ(again.status, 200);
+  EXPECT_EQ(id_of(first), id_of(again));
+  EXPECT_EQ(daemon.submit(kBob, job_file("one", 100), "key").status, 201) << "a key of his own";
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(id_of(daemon.submit(kAda, job_file("one", 100), "key")), id_of(first));
+  std::vector<Input> both;
+  both.emplace_back(Asked{101, {kAda, SubmitJob{job_file("two", 100), "new", false}}});
+  both.emplace_back(Asked{102, {kAda, SubmitJob{job_file("two", 100), "new", false}}});
+  const Turn turn = daemon.turn(std::move(both));
+  ASSERT_EQ(turn.answers.size(), 2U);
+  EXPECT_EQ(turn.answers[0].second.status, 201);
+  EXPECT_EQ(turn.answers[1].second.status, 200);
+  EXPECT_EQ(id_of(turn.answers[0].second), id_of(turn.answers[1].second));
+}
+
+TEST(Core, NobodySeesOrTouchesAnothersJob) {
+  TestDaemon daemon;
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("secret", 1000)));
+  const std::vector<Ask> asks = {
+      ShowJob{id},    CancelJob{id}, HoldJob{id, true}, ResizeJob{id, {1, 2, {}}},
+      ExplainJob{id}, FindLog{id},   ShowJob{"secret"}, History{0, 10, id}};
+  const std::vector<Ask> nowhere = {ShowJob{JobId(9)},       CancelJob{JobId(9)},
+                                    HoldJob{JobId(9), true}, ResizeJob{JobId(9), {1, 2, {}}},
+                                    ExplainJob{JobId(9)},    FindLog{JobId(9)},
+                                    ShowJob{"other"},        History{0, 10, JobId(9)}};
+  for (std::size_t i = 0; i < asks.size(); ++i) {
+    const Answer hidden = daemon.ask(kBob, asks[i]);
+    const Answer absent = daemon.ask(kBob, nowhere[i]);
+    EXPECT_EQ(hidden.status, 404) << i;
+    EXPECT_EQ(absent.status, 404) << i;
+    std::string text = absent.body["error"];
+    for (const auto& [from, to] : {std::pair("9", "1"), {"\"other\"", "\"secret\""}}) {
+      if (const auto at = text.find(from); at != std::string::npos)
+        text.replace(at, std::string_view(from).size(), to);
+    }
+    EXPECT_EQ(hidden.body["error"], text) << "the same words";
+  }
+  EXPECT_TRUE(daemon.ask(kBob, ListJobs{}).body["jobs"].empty());
+  for (const Json& event : daemon.ask(kBob, History{}).body["events"])
+    EXPECT_TRUE(event["job"].is_null());
+  const Json nodes = daemon.ask(kBob, ShowNodes{}).body;
+  EXPECT_TRUE(nodes["nodes"][0]["used"][0]["job"].is_null())
+      << "in use, by whom is not his to know";
+  EXPECT_EQ(daemon.ask(kRoot, ShowJob{id}).status, 200);
+  EXPECT_EQ(daemon.ask(kAda, ShowJob{"secret"}).body["id"], id.value());
+}
+
+TEST(Core, CancelledJobsLetGoAndLeave) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  const JobId running = id_of(daemon.submit(kAda, job_file("runs", 1e6, 8, 8)));
+  const JobId waiting = id_of(daemon.submit(kAda, job_file("waits", 1e6, 8, 8)));
+  daemon.pass(3);
+  EXPECT_EQ(daemon.ask(kAda, CancelJob{waiting}).body["state"], "CANCELLED");
+  EXPECT_EQ(daemon.ask(kAda, CancelJob{waiting}).status, 409);
+  EXPECT_EQ(daemon.ask(kAda, CancelJob{running}).body["state"], "STOPPING");
+  daemon.pass(3);
+  EXPECT_EQ(daemon.state(running), "CANCELLED");
+  EXPECT_EQ(daemon.show(running)["reason"], "cancelled by ada");
+  EXPECT_FALSE(daemon.machines.finished(running));
+  daemon.expect_replay();
+}
+
+TEST(Core, HeldJobsWaitAndGoOn) {
+  TestDaemon daemon;
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("job", 400, 2, 2)));
+  daemon.pass(5);
+  EXPECT_EQ(daemon.ask(kAda, HoldJob{id, true}).body["state"], "STOPPING");
+  daemon.pass(3);
+  EXPECT_EQ(daemon.state(id), "HELD");
+  const Work done = daemon.machines.done(id);
+  daemon.pass(10);
+  EXPECT_EQ(daemon.machines.done(id), done);
+  EXPECT_EQ(daemon.ask(kAda, ExplainJob{id}).body["sentences"][0],
+            "It is on hold: the policy does not see it.");
+  daemon.ask(kAda, HoldJob{id, false});
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 60));
+  EXPECT_EQ(daemon.show(id)["restarts"], 1);
+  daemon.expect_replay();
+}
+
+TEST(Core, OwnersResizeTheirJobs) {
+  TestDaemon daemon;
+  for (const char* policy : {"afs-l", "srtf", "elasticflow"}) {
+    SCOPED_TRACE(policy);
+    TestDaemon one;
+    one.options.policy = policy;
+    one.options.measuring = Duration(0);
+    one.start();
+    const JobId id = id_of(one.submit(kAda, job_file("job", 1e5, 1, 8)));
+    one.pass(5);
+    EXPECT_EQ(one.ask(kAda, ResizeJob{id, {2, 2, {}}}).status, 200);
+    one.pass(5);
+    EXPECT_EQ(one.show(id)["gpus"], 2);
+    EXPECT_EQ(one.show(id)["limits"]["max"], 2);
+    EXPECT_EQ(one.ask(kAda, ResizeJob{id, {9, 9, {}}}).status, 409);
+    EXPECT_EQ(one.ask(kAda, ResizeJob{id, {3, 2, {}}}).status, 400);
+    EXPECT_EQ(one.ask(kAda, ResizeJob{id, {4, 8, {}}}).status, 200);
+    one.pass(5);
+    EXPECT_GE(one.show(id)["gpus"], 4);
+    EXPECT_TRUE(one.core->ledger().last_decision()->refused.empty());
+    one.expect_replay();
+  }
+}
+
+TEST(Core, ListsArePagedAndFiltered) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  for (int i = 0; i < 5; ++i) daemon.submit(i % 2 == 0 ? kAda : kBob, job_file("job", 1e6, 8, 8));
+  EXPECT_EQ(daemon.ask(kAda, ListJobs{}).body["jobs"].size(), 3U);
+  ListJobs page;
+  page.limit = 2;
+  Json body = daemon.ask(kRoot, page).body;
+  EXPECT_EQ(body["jobs"].size(), 2U);
+  EXPECT_EQ(body["next"], 2);
+  page.after = JobId(2);
+  page.limit = 3;
+  body = daemon.ask(kRoot, page).body;
+  EXPECT_EQ(body["jobs"].size(), 3U);
+  EXPECT_TRUE(body["next"].is_null());
+  ListJobs pending;
+  pending.states = {JobState::pending};
+  EXPECT_EQ(daemon.ask(kRoot, pending).body["jobs"].size(), 4U);
+  pending.user = "bob";
+  EXPECT_EQ(daemon.ask(kRoot, pending).body["jobs"].size(), 2U);
+}
+
+TEST(Core, WhatCannotEverRunIsRefusedAndKept) {
+  TestDaemon daemon;
+  daemon.start();
+  const Answer large = daemon.submit(kAda, job_file("large", 100, 9, 9));
+  EXPECT_EQ(large.status, 409);
+  EXPECT_EQ(large.body["state"], "REFUSED");
+  EXPECT_EQ(large.body["verdict"]["admitted"], false);
+  EXPECT_NE(large.body["reason"].get<std::string>().find("needs 9 GPUs"), std::string::npos);
+  JobFile timeless = job_file("timeless", 1);
+  timeless.work.reset();
+  timeless.deadline_after = from_seconds(100);
+  EXPECT_NE(
+      daemon.submit(kAda, timeless).body["reason"].get<std::string>().find("deadline without work"),
+      std::string::npos);
+  JobFile late = job_file("late", 1);
+  late.deadline = kWallStart - from_seconds(1);
+  EXPECT_EQ(daemon.submit(kAda, late).body["reason"], "its deadline has passed");
+  EXPECT_EQ(daemon.ask(kAda, ListJobs{}).body["jobs"].size(), 3U);
+  daemon.expect_replay();
+}
+
+TEST(Core, WeightsAreBoundByTheUsersRecord) {
+  TestDaemon daemon;
+  daemon.start();
+  JobFile heavy = job_file("heavy", 100);
+  heavy.weight = 3;
+  EXPECT_EQ(daemon.submit(kAda, heavy).status, 400);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"ada", false, 4, digest_of(1)}).status, 201);
+  EXPECT_EQ(daemon.submit(kAda, heavy).status, 201);
+}
+
+TEST(Core, AJobThatFailsTooOftenIsGivenUp) {
+  TestDaemon daemon;
+  daemon.crashes["frail"] = 2;
+  daemon.crashes["broken"] = 99;
+  daemon.start();
+  const JobId frail = id_of(daemon.submit(kAda, job_file("frail", 100)));
+  const JobId broken = id_of(daemon.submit(kAda, job_file("broken", 100)));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(frail) == "COMPLETED"; }, 300));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(broken) == "FAILED"; }, 300));
+  EXPECT_EQ(daemon.show(frail)["failures"], 2);
+  EXPECT_EQ(daemon.show(broken)["failures"], 4);
+  EXPECT_EQ(daemon.show(broken)["reason"], "failed 4 times; the last time: its program failed");
+  daemon.expect_replay();
+}
+
+TEST(Core, TheQueueIsBounded) {
+  TestDaemon daemon;
+  daemon.options.most_jobs = 2;
+  daemon.start();
+  EXPECT_EQ(daemon.submit(kAda, job_file("a", 1e6)).status, 201);
+  EXPECT_EQ(daemon.submit(kAda, job_file("b", 1e6)).status, 201);
+  EXPECT_EQ(daemon.submit(kAda, job_file("c", 1e6)).status, 429);
+}
+
+// --- answers at once ---
+
+TEST(Core, PositionAndEstimatedStartUnderPoliciesThatPromiseNothing) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  JobFile known = job_file("known", 800, 8, 8);
+  known.profile = "net";
+  daemon.submit(kAda, known);
+  const Answer unknown = daemon.submit(kAda, known);
+  EXPECT_EQ(unknown.body["verdict"]["position"], 1);
+  daemon.pass(8);
+  // 80 a second: 800 in about 10 s. The job before it runs as fast, as its profile says.
+  const Answer third = daemon.submit(kAda, known);
+  EXPECT_EQ(third.body["verdict"]["position"], 2);
+  ASSERT_FALSE(third.body["verdict"]["estimated_start"].is_null()) << third.body.dump(1);
+  const WallTime start =
+      *parse_wall_time(third.body["verdict"]["estimated_start"].get<std::string>());
+  EXPECT_NEAR(seconds(Duration(start - daemon.wall())), 14, 8);
+  JobFile endless = job_file("endless", 1, 8, 8);
+  endless.work.reset();
+  daemon.submit(kAda, endless);
+  EXPECT_TRUE(daemon.submit(kAda, known).body["verdict"]["estimated_start"].is_null())
+      << "nobody knows when that one ends";
+}
+
+TEST(Core, ElasticflowPromisesAndRefusesAtOnce) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  JobFile job = job_file("net", 400, 1, 8);
+  job.profile = "net";
+  const JobId first = id_of(daemon.submit(kAda, job));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
+  ASSERT_NE(daemon.core->ledger().profile("ada/samples/net"), nullptr) << "its speed is known now";
+  job.deadline_after = from_seconds(300);
+  const Answer admitted = daemon.submit(kAda, job);
+  EXPECT_EQ(admitted.status, 201) << admitted.body.dump(1);
+  EXPECT_EQ(admitted.body["verdict"]["admitted"], true);
+  EXPECT_NE(admitted.body["verdict"]["text"].get<std::string>().find("admitted, will finish by"),
+            std::string::npos);
+  EXPECT_NE(admitted.body["verdict"]["text"].get<std::string>().find("planned"), std::string::npos);
+  EXPECT_EQ(admitted.body["promised"], admitted.body["deadline"]);
+  job.work->amount = 1e6;
+  const Answer refused = daemon.submit(kAda, job);
+  EXPECT_EQ(refused.status, 409);
+  EXPECT_EQ(refused.body["verdict"]["admitted"], false);
+  EXPECT_FALSE(refused.body["verdict"]["earliest"].is_null()) << refused.body["verdict"].dump();
+  const JobId promised = id_of(admitted);
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(promised) == "COMPLETED"; }, 600));
+  EXPECT_GE(daemon.show(promised)["slack_seconds"].get<double>(), 0);
+  EXPECT_TRUE(daemon.machines.violations.empty());
+  daemon.expect_replay();
+}
+
+TEST(Core, AJobOfUnknownSpeedIsMeasuredBeforeItIsPromisedAnything) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.speeds["net"] = [](int gpus) { return 10.0 * std::pow(gpus, 0.8); };
+  daemon.start();
+  JobFile job = job_file("net", 2000, 1, 8);
+  job.deadline_after = from_seconds(600);
+  const Answer answer = daemon.submit(kAda, job);
+  EXPECT_EQ(answer.status, 201);
+  EXPECT_EQ(answer.body["state"], "PROFILING");
+  EXPECT_TRUE(answer.body["verdict"]["admitted"].is_null());
+  EXPECT_FALSE(answer.body["verdict"]["by"].is_null());
+  EXPECT_NE(answer.body["verdict"]["text"].get<std::string>().find("profiling, verdict by"),
+            std::string::npos);
+  const JobId id = id_of(answer);
+  EXPECT_EQ(daemon.ask(kAda, ListJobs{}).body["jobs"].size(), 1U)
+      << "the one that measures is not shown";
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) != "PROFILING"; }, 130));
+  const JobRecord* record = daemon.core->ledger().job(id);
+  EXPECT_GE(record->rates.by_gpus.size(), 3U);
+  EXPECT_TRUE(record->promise.has_value()) << daemon.show(id).dump(1);
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 700));
+  EXPECT_GE(daemon.show(id)["slack_seconds"].get<double>(), 0);
+  daemon.expect_replay();
+}
+
+TEST(Core, DryRunsSayWhatWouldHappenAndStoreNothing) {
+  for (const char* policy : {"fifo-backfill", "elasticflow"}) {
+    TestDaemon daemon;
+    daemon.options.policy = policy;
+    daemon.start();
+    const RowNumber before = daemon.turn().stored;
+    const Answer answer = daemon.ask(kAda, SubmitJob{job_file("try", 100), "", true});
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_TRUE(answer.body["id"].is_null());
+    EXPECT_NE(answer.body["verdict"]["text"].get<std::string>().find("would start now"),
+              std::string::npos)
+        << answer.body["verdict"].dump();
+    JobFile large = job_file("large", 100, 9, 9);
+    EXPECT_EQ(daemon.ask(kAda, SubmitJob{large, "", true}).body["verdict"]["admitted"], false);
+    EXPECT_EQ(daemon.turn().stored, before);
+    EXPECT_TRUE(daemon.ask(kAda, ListJobs{}).body["jobs"].empty());
+  }
+}
+
+TEST(Core, ExplainsFromTheRecordedDecision) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  const JobId runs = id_of(daemon.submit(kAda, job_file("runs", 1e6, 6, 6)));
+  const JobId waits = id_of(daemon.submit(kAda, job_file("waits", 1e6, 4, 4)));
+  daemon.pass(3);
+  const Json why = daemon.ask(kAda, ExplainJob{waits}).body;
+  EXPECT_EQ(why["waits_for"], Json::array({runs.value()}));
+  EXPECT_EQ(why["decision"]["policy"], "fifo");
+  EXPECT_NE(why["sentences"].dump().find(
+                "it needs at least 4 GPUs, 1 job runs on 6 GPUs, and 2 are idle"),
+            std::string::npos)
+      << why.dump(1);
+  EXPECT_FALSE(why["would_change"].empty());
+  const Json running = daemon.ask(kAda, ExplainJob{runs}).body;
+  EXPECT_EQ(running["holds"].size(), 6U);
+  EXPECT_NE(running["sentences"].dump().find("fifo gave it 6 GPUs"), std::string::npos)
+      << running.dump(1);
+}
+
+// --- measuring ---
+
+TEST(Core, WhatIsMeasuredReachesThePolicyAndTheNextJobOfTheProfile) {
+  TestDaemon daemon;
+  daemon.options.policy = "afs-l";
+  daemon.speeds["net"] = [](int gpus) { return 100.0 * std::sqrt(gpus); };
+  daemon.start();
+  JobFile file = job_file("net", 60'000, 1, 8);
+  file.profile = "net";
+  const JobId id = id_of(daemon.submit(kAda, file));
+  daemon.pass(90);
+  const auto& known = daemon.core->ledger().job(id)->rates.by_gpus;
+  EXPECT_GE(known.size(), 2U) << "smaller counts are tried, too";
+  for (const auto& [gpus, rate] : known) EXPECT_NEAR(rate, 100 * std::sqrt(gpus), 1);
+  const auto& speed = *daemon.core->ledger().view(id)->speed;
+  EXPECT_EQ(speed.measured().size(), known.size());
+  const JobId next = id_of(daemon.submit(kAda, file));
+  EXPECT_EQ(daemon.core->ledger().view(next)->speed->measured().size(), known.size());
+  // At most one row a job in 5 s.
+  std::size_t rows = 0;
+  ASSERT_TRUE(read_journal(daemon.directory.path(), RowNumber(),
+                           [&](RowNumber, const JournalRow& row) -> Result<void> {
+                             rows += row.type == "measured" ? 1 : 0;
+                             return {};
+                           }));
+  EXPECT_LE(rows, 90U / 5 + 2);
+  EXPECT_GE(rows, 10U);
+  daemon.expect_replay();
+}
+
+TEST(Core, AJobThatDoesNotSayItsWorkRunsUntilItsProgramEnds) {
+  TestDaemon daemon;
+  for (const char* policy : {"afs-l", "srtf", "tiresias-las"}) {
+    TestDaemon one;
+    one.options.policy = policy;
+    one.start();
+    JobFile file = job_file("open", 1, 1, 4);
+    file.work.reset();
+    const JobId id = id_of(one.submit(kAda, file));
+    one.pass(10);
+    EXPECT_TRUE(one.show(id)["eta"].is_null());
+    EXPECT_TRUE(one.show(id)["progress"]["done"].is_null());
+    ASSERT_TRUE(one.pass_until([&] { return one.state(id) == "COMPLETED"; }, 600)) << policy;
+    one.expect_replay();
+  }
+}
+
+// --- the cluster ---
+
+TEST(Core, NodesAreDrainedAndComeBack) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kAda, SetNode{node_id(0), NodeState::draining}).status, 403);
+  EXPECT_EQ(daemon.ask(kRoot, SetNode{node_id(0), NodeState::draining}).body["state"], "draining");
+  const JobId id = id_of(daemon.submit(kAda, job_file("job", 1e6, 4, 4)));
+  EXPECT_EQ(daemon.show(id)["slots"][0], "1.0");
+  const JobId waits = id_of(daemon.submit(kAda, job_file("waits", 1e6, 4, 4)));
+  daemon.pass(2);
+  EXPECT_EQ(daemon.state(waits), "PENDING");
+  // Its agent cannot be reached for a while: it is still to be drained afterwards.
+  daemon.link->cut.insert(node_id(0));
+  daemon.pass(10);
+  EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["state"], "unknown");
+  daemon.link->cut.clear();
+  daemon.pass(2);
+  EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["state"], "draining");
+  daemon.ask(kRoot, SetNode{node_id(0), NodeState::up});
+  daemon.pass(2);
+  EXPECT_EQ(daemon.state(waits), "RUNNING");
+  EXPECT_EQ(daemon.ask(kRoot, SetNode{node_id(7), NodeState::up}).status, 404);
+  daemon.expect_replay();
+}
+
+TEST(Core, SilenceFreesNoGpu) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo-backfill";
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("away", 1e4, 4, 4)));
+  daemon.pass(3);
+  daemon.link->cut.insert(node_id(0));
+  const JobId other = id_of(daemon.submit(kAda, job_file("other", 200, 8, 8)));
+  daemon.pass(30);
+  EXPECT_EQ(daemon.show(id)["gpus"], 4);
+  EXPECT_EQ(daemon.state(other), "PENDING");
+  const Work before = daemon.machines.done(id);
+  daemon.pass(10);
+  EXPECT_GT(daemon.machines.done(id), before) << "training goes on";
+  daemon.link->cut.clear();
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(other) == "COMPLETED"; }, 900));
+  EXPECT_EQ(daemon.machines.finishes(id), 1);
+  EXPECT_TRUE(daemon.machines.violations.empty());
+}
+
+TEST(Core, ThePolicyIsSwitchedWhileJobsRun) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  JobFile job = job_file("net", 400, 1, 8);
+  job.profile = "net";
+  const JobId first = id_of(daemon.submit(kAda, job));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
+  job.work->amount = 8000;
+  job.deadline_after = from_seconds(2000);
+  const JobId promised = id_of(daemon.submit(kAda, job));
+  daemon.pass(5);
+  EXPECT_EQ(daemon.ask(kRoot, ShowPolicy{}).body["promises"].size(), 1U);
+  EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"nonsense"}).status, 400);
+  EXPECT_EQ(daemon.ask(kAda, SwitchPolicy{"fifo"}).status, 403);
+  const Answer switched = daemon.ask(kRoot, SwitchPolicy{"afs-l"});
+  EXPECT_EQ(switched.status, 200);
+  EXPECT_EQ(switched.body["policy"], "afs-l");
+  ASSERT_EQ(switched.body["not_honoured"].size(), 1U);
+  EXPECT_EQ(switched.body["not_honoured"][0]["job"], promised.value());
+  EXPECT_FALSE(daemon.show(promised)["promised"].is_null()) << "the promise stays on its job";
+  EXPECT_EQ(daemon.show(promised)["honoured"], false);
+  daemon.pass(5);
+  EXPECT_EQ(daemon.show(promised)["restarts"], 0) << "nothing was stopped";
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kRoot, ShowPolicy{}).body["policy"], "afs-l");
+  const Answer back = daemon.ask(kRoot, SwitchPolicy{"elasticflow"});
+  EXPECT_TRUE(back.body["not_honoured"].empty());
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(promised) == "COMPLETED"; }, 3000));
+  daemon.expect_replay();
+}
+
+// --- users ---
+
+TEST(Core, UsersAndTokens) {
+  TestDaemon daemon;
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kAda, AddUser{"eve", true, 1, digest_of(1)}).status, 403);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, digest_of(1)}).status, 201);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, digest_of(2)}).status, 409);
+  EXPECT_EQ(daemon.core->who(digest_of(1)), (Caller{"eve", true}));
+  EXPECT_EQ(daemon.core->who(digest_of(2)), std::nullopt);
+  EXPECT_EQ(daemon.ask(kRoot, AddToken{"eve", digest_of(2)}).status, 201);
+  EXPECT_EQ(daemon.core->who(digest_of(2)), (Caller{"eve", true}));
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->who(digest_of(2)), (Caller{"eve", true}));
+  const std::string name = std::string(kTokenNameDigits, '0');
+  EXPECT_EQ(daemon.ask(kRoot, RemoveToken{"eve", name}).status, 404);
+  EXPECT_EQ(daemon.ask(kRoot, RemoveToken{"eve", "010101010101"}).status, 200);
+  EXPECT_EQ(daemon.core->who(digest_of(1)), std::nullopt);
+  EXPECT_EQ(daemon.ask(kRoot, ListUsers{}).body["users"][0]["tokens"],
+            Json::array({"020202020202"}));
+  EXPECT_EQ(daemon.ask(kRoot, RemoveUser{"eve"}).status, 200);
+  EXPECT_EQ(daemon.core->who(digest_of(2)), std::nullopt);
+  EXPECT_EQ(daemon.ask(kRoot, RemoveUser{"eve"}).status, 404);
+}
+
+// --- history, metrics, health ---
+
+TEST(Core, HistoryIsTheSameFromMemoryAndFromTheJournal) {
+  TestDaemon daemon;
+  daemon.start();
+  daemon.submit(kAda, job_file("a", 100, 2, 2));
+  daemon.pass(20);
+  const Json before = daemon.ask(kRoot, History{0, 1000, {}}).body;
+  const auto lines = texts(before["events"]);
+  for (const char* line : {"a submitted by ada", "started on 2 GPUs (0.0-1)", "finished"}) {
+    EXPECT_NE(std::find(lines.begin(), lines.end(), line), lines.end()) << line;
+  }
+  ASSERT_TRUE(daemon.core->save());
+  daemon.kill();
+  daemon.start();
+  EXPECT_TRUE(daemon.core->ledger().lines().empty()) << "they are in the journal now";
+  const Json after = daemon.ask(kRoot, History{0, 1000, {}}).body;
+  EXPECT_EQ(after["events"].dump(), before["events"].dump());
+  // In pages, nothing is lost.
+  Json paged = Json::array();
+  std::uint64_t next = 0;
+  for (bool more = true; more;) {
+    const Json page = daemon.ask(kRoot, History{next, 2, {}}).body;
+    for (const Json& event : page["events"]) paged.push_back(event);
+    more = !page["next"].is_null();
+    if (more) next = page["next"].get<std::uint64_t>();
+  }
+  EXPECT_EQ(paged.dump(), before["events"].dump());
+}
+
+TEST(Core, MetricsAndHealth) {
+  TestDaemon daemon;
+  daemon.start();
+  daemon.submit(kAda, job_file("a", 1e6, 2, 2));
+  daemon.pass(5);
+  const std::string text = daemon.ask(kRoot, ShowMetrics{}).body["text"];
+  EXPECT_NE(text.find("rubato_"), std::string::npos);
+  EXPECT_EQ(daemon.ask(kRoot, ShowHealth{}).body["status"], "ok");
+  const Json log = daemon.ask(kAda, FindLog{"a"}).body;
+  EXPECT_EQ(log["id"], 1);
+  EXPECT_EQ(log["ended"], false);
+}
+
+// --- time ---
+
+TEST(Core, LoopTimeGoesOnAndDeadlinesAreWallTimes) {
+  TestDaemon daemon;
+  daemon.options.policy = "edf";
+  daemon.start();
+  JobFile job = job_file("net", 1e5, 1, 8);
+  job.deadline_after = from_seconds(7200);
+  const JobId id = id_of(daemon.submit(kAda, job));
+  daemon.pass(10);
+  const Json before = daemon.show(id);
+  const Time deadline = *daemon.core->ledger().view(id)->spec->deadline;
+  daemon.clock_jump = from_seconds(3600);  // somebody sets the clock
+  daemon.pass(1);
+  EXPECT_EQ(*daemon.core->ledger().view(id)->spec->deadline, deadline - from_seconds(3600));
+  EXPECT_EQ(daemon.show(id)["deadline"], before["deadline"]) << "the wall time it was";
+  EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["state"], "up") << "no lease is lost";
+  const auto lines = texts(daemon.ask(kRoot, History{0, 1000, {}}).body["events"]);
+  EXPECT_NE(std::find_if(lines.begin(), lines.end(),
+                         [](const std::string& line) {
+                           return line.find("moved by 3600.0 s") != std::string::npos &&
+                                  line.find("1 deadline re-planned") != std::string::npos;
+                         }),
+            lines.end());
+  const Time stopped = daemon.core->time();
+  daemon.kill();
+  daemon.now += from_seconds(100);  // nobody is there
+  daemon.start();
+  EXPECT_GE(daemon.core->time(), stopped - from_seconds(1));
+  EXPECT_LE(daemon.core->time(), stopped) << "loop time does not jump";
+  EXPECT_EQ(daemon.show(id)["deadline"], before["deadline"]);
+  daemon.expect_replay();
+}
+
+// --- trouble ---
+
+TEST(Core, AFullDiskRefusesNewWorkAndStopsNothing) {
+  TestDaemon daemon;
+  daemon.start();
+  const JobId runs = id_of(daemon.submit(kAda, job_file("runs", 300, 2, 2)));
+  daemon.pass(4);
+  daemon.judge = [](std::string_view) { return SQLITE_FULL; };
+  const Answer refused = daemon.submit(kAda, job_file("new", 100), "key");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body["error"].get<std::string>().find("nothing can be stored"),
+            std::string::npos);
+  EXPECT_EQ(daemon.ask(kAda, ShowJob{runs}).status, 200) << "looking is still possible";
+  EXPECT_EQ(daemon.ask(kAda, ShowHealth{}).status, 503);
+  EXPECT_EQ(daemon.ask(kAda, ListJobs{}).body["jobs"].size(), 1U);
+  daemon.pass(30);
+  EXPECT_TRUE(daemon.machines.finished(runs)) << "it went on and came to its end";
+  EXPECT_EQ(daemon.state(runs), "RUNNING") << "which could not be stored";
+  daemon.judge = nullptr;
+  daemon.pass(2);
+  EXPECT_EQ(daemon.state(runs), "COMPLETED");
+  EXPECT_EQ(daemon.ask(kAda, ShowHealth{}).status, 200);
+  EXPECT_EQ(daemon.submit(kAda, job_file("new", 100), "key").status, 201);
+  daemon.pass(20);
+  daemon.expect_replay();
+}
+
+TEST(Core, AnotherClusterIsRefused) {
+  TestDaemon daemon;
+  daemon.start();
+  daemon.kill();
+  daemon.options.cluster = cluster_of("3x4");
+  EXPECT_NE(daemon.up().find("another cluster"), std::string::npos);
+  daemon.options.cluster = cluster_of("2x4");
+  EXPECT_EQ(daemon.up(), "");
+}
+
+TEST(Core, SettingsMayChangeBetweenStarts) {
+  TestDaemon daemon;
+  daemon.start();
+  daemon.submit(kAda, job_file("a", 2000, 2, 2));
+  daemon.pass(3);
+  daemon.kill();
+  daemon.options.placement = Placement::spread;
+  daemon.options.policy = "srtf";
+  daemon.options.switch_policy = true;
+  daemon.start();
+  EXPECT_EQ(daemon.core->ledger().policy().text, "srtf");
+  EXPECT_EQ(daemon.core->ledger().placement(), Placement::spread);
+  EXPECT_EQ(daemon.state(JobId(1)), "RUNNING");
+  daemon.submit(kAda, job_file("b", 200, 2, 2));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 900));
+  daemon.expect_replay();
+}
+
+// What was recovered is what was there, to the byte; at any moment, with and without snapshots.
+TEST(Core, WhatIsRecoveredIsWhatWasThere) {
+  for (const char* policy :
+       {"fifo-backfill", "afs-l", "elasticflow", "tiresias-las", "gavel-las"}) {
+    SCOPED_TRACE(policy);
+    TestDaemon daemon;
+    daemon.options.policy = policy;
+    daemon.options.snapshot_rows = 40;
+    daemon.start();
+    for (int i = 0; i < 40; ++i) {
+      if (i % 4 == 0) {
+        JobFile file = job_file("job" + std::to_string(i), 100 + 40 * i, 1, 1 + i % 8);
+        if (i % 8 == 0) file.deadline_after = from_seconds(400);
+        file.profile = i % 3 == 0 ? "net" : "";
+        daemon.submit(i % 2 == 0 ? kAda : kBob, file, "key" + std::to_string(i));
+      }
+      if (i == 17) daemon.ask(kRoot, CancelJob{JobId(3)});
+      if (i == 21) daemon.ask(kRoot, HoldJob{JobId(5), true});
+      daemon.pass(2);
+      const auto before = daemon.core->ledger().snapshot();
+      ASSERT_TRUE(before);
+      daemon.kill();
+      daemon.start();
+      const auto after = daemon.core->ledger().snapshot();
+      ASSERT_TRUE(after);
+      ASSERT_EQ(*after, *before);
+    }
+    daemon.expect_replay();
+  }
+}
+
+}  // namespace
+}  // namespace rubato

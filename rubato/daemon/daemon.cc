@@ -1,0 +1,250 @@
+#include "rubato/daemon/daemon.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <utility>
+
+#include "rubato/base/check.h"
+#include "rubato/daemon/answers.h"
+#include "rubato/engine/run_control.h"
+
+namespace rubato {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The engine looks at its limits of time when its facts are collected.
+constexpr auto kTick = 100ms;
+constexpr Duration kPublishEvery = 250ms;
+constexpr std::uint64_t kOwnRequest = 0;
+
+WallTime wall_clock() {
+  return std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
+}
+
+Error cannot(const char* what, const std::string& path) {
+  return Error{fmt::format("cannot {} {}: {}", what, path, std::strerror(errno))};
+}
+
+// For its owner alone, and whole or not there.
+Result<void> write_private(const std::string& path, const std::string& content) {
+  const std::string fresh = path + ".new";
+  const wire::Fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                             S_IRUSR | S_IWUSR));
+  if (!file.valid()) return cannot("write", fresh);
+  if (::write(file.get(), content.data(), content.size()) != std::ssize(content) ||
+      ::fsync(file.get()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0)
+    return cannot("write", path);
+  return {};
+}
+
+// What the tokens of jobs are made from: the journal has none of them, and they must be the same
+// after a restart.
+Result<std::string> read_or_make_secret(const std::string& path) {
+  std::ifstream file(path);
+  std::string secret;
+  if (file && std::getline(file, secret) && !secret.empty()) return secret;
+  secret = new_token();
+  if (auto written = write_private(path, secret + "\n"); !written) return written.error();
+  return secret;
+}
+
+std::string token_of(const std::string& secret, JobId job) {
+  const Digest digest = Digester().add(secret).add(job.value()).finish();
+  return hex({reinterpret_cast<const char*>(digest.data()),  // NOLINT(*-reinterpret-cast)
+              digest.size()});
+}
+
+}  // namespace
+
+// --- life ----------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Daemon>> Daemon::open(DaemonOptions options) {
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options)));
+  if (auto started = daemon->start(); !started) return started.error();
+  return daemon;
+}
+
+Daemon::Daemon(DaemonOptions options)
+    : options_(std::move(options)),
+      feed_({.epoch = fmt::format("{:x}", wall_clock().time_since_epoch().count())}) {}
+
+Daemon::~Daemon() = default;
+
+Result<void> Daemon::start() {
+  const std::string& state = options_.state_directory;
+  if (auto made = make_private(state); !made) return made.error();
+  JournalOptions journal;
+  journal.directory = state;
+  journal.types = Ledger::row_types();
+  journal.snapshot_version = Ledger::kSnapshotVersion;
+  auto opened = Journal::open(journal);
+  if (!opened) return opened.error();
+  dropped_ = opened->dropped;
+
+  options_.core.jobs_directory = state + "/jobs";
+  options_.core.stopwatch = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  auto core = Core::recover(std::move(*opened), options_.core, engine_, wall_clock());
+  if (!core) return core.error();
+  core_ = std::move(*core);
+  began_at_ = core_->time();
+  if (auto seated = seat_engine(); !seated) return seated.error();
+  publish_callers();
+  if (auto written = write_admin_token(); !written) return written.error();
+  options_.http.unix_path = state + "/api.sock";
+  auto server = HttpServer::start(options_.http, *this, callers_, feed_);
+  if (!server) return server.error();
+  server_ = std::move(*server);
+  return write_private(state + "/api.address", server_->address() + "\n");
+}
+
+Result<void> Daemon::seat_engine() {
+  const Ledger& ledger = core_->ledger();
+  LocalEngineOptions options;
+  options.state_directory = options_.state_directory;
+  options.program = options_.program;
+  options.lease = options_.lease;
+  auto secret = read_or_make_secret(options_.state_directory + "/jobs.secret");
+  if (!secret) return secret.error();
+  options.launch_of = [this, secret = std::move(*secret)](JobId job) {
+    JobLaunch launch = core_->launch_of(job);
+    launch.token = token_of(secret, job);
+    return launch;
+  };
+  options.cluster = ledger.now().cluster;
+  for (std::size_t i = 0; i < options.cluster.nodes().size(); ++i) {
+    const NodeId node(static_cast<NodeId::rep>(i));
+    options.cluster.set_state(node, ledger.reported(node));
+  }
+  engine_.seat(std::make_unique<LocalEngine>(poller_, std::move(options)));
+  std::vector<KnownJob> known;
+  for (ToldJob& told : core_->told())
+    known.push_back({told.job, told.home, std::move(told.last), std::move(told.held)});
+  return engine_->open(known);
+}
+
+// The first admin; later ones are added by people.
+Result<void> Daemon::write_admin_token() {
+  const std::string path = options_.state_directory + "/admin.token";
+  if (::access(path.c_str(), F_OK) == 0) return {};
+  const std::string token = new_token();
+  constexpr const char* kName = "admin";
+  const Digest hash = token_hash(token);
+  const Caller self{kName, true};
+  const bool known = core_->ledger().users().contains(kName);
+  const Ask ask = known ? Ask(AddToken{kName, hash}) : Ask(AddUser{kName, true, 1e6, hash});
+  Turn turn = core_->turn(now(), wall_clock(), {Asked{kOwnRequest, {self, ask}}});
+  for (const auto& [id, answer] : turn.answers) {
+    if (answer.status >= 300)
+      return Error{fmt::format("the first admin token could not be stored: {}",
+                               answer.body.value("error", "no reason given"))};
+  }
+  pass_on(std::move(turn));
+  return write_private(path, token + "\n");
+}
+
+Time Daemon::now() const {
+  return began_at_ +
+         std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - began_);
+}
+
+void Daemon::watch_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  signals_ = wire::Fd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  CHECK(signals_.valid());
+  poller_.add(signals_.get(), [this](wire::Poller::Ready) {
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) stopping_ = true;
+  });
+}
+
+Result<void> Daemon::run() {
+  watch_signals();
+  while (!stopping_) {
+    const auto due = std::max(core_->again_at() - now(), Duration(0));
+    const auto wait = std::min<Duration>(due, kTick);
+    poller_.wait(std::chrono::ceil<std::chrono::milliseconds>(wait));
+    turn();
+  }
+  server_.reset();
+  turn();
+  const auto& jobs = core_->ledger().now().jobs;
+  if (std::all_of(jobs.begin(), jobs.end(), [](const JobView& job) { return job.held.empty(); }))
+    engine_->dismiss_agents();
+  return core_->save();
+}
+
+// --- the loop ------------------------------------------------------------------------------------
+
+void Daemon::ask(Request request, std::function<void(Answer)> callback) {
+  poller_.post([this, request = std::move(request), callback = std::move(callback)]() mutable {
+    const std::uint64_t id = next_request_++;
+    waiting_.emplace(id, std::move(callback));
+    inputs_.emplace_back(Asked{id, std::move(request)});
+  });
+}
+
+void Daemon::turn() {
+  for (JobStatus& report : engine_->take_reports()) inputs_.emplace_back(std::move(report));
+  pass_on(core_->turn(now(), wall_clock(), std::exchange(inputs_, {})));
+}
+
+void Daemon::pass_on(Turn turn) {
+  for (const NodeMark& mark : turn.marks) {
+    mark.down ? engine_->mark_down(mark.node) : engine_->mark_up(mark.node);
+  }
+  for (const JobId job : turn.gone) engine_->forget(job);
+  if (turn.users_changed) publish_callers();
+  for (auto& [id, answer] : turn.answers) {
+    const auto asker = waiting_.find(id);
+    if (asker == waiting_.end()) continue;
+    asker->second(std::move(answer));
+    waiting_.erase(asker);
+  }
+  changed_.insert(turn.changed.begin(), turn.changed.end());
+  if (now() >= publish_at_) publish_changes();
+}
+
+// Nobody is told of changes more often than a few times a second, so that is how often they are
+// made into text.
+void Daemon::publish_changes() {
+  publish_at_ = now() + kPublishEvery;
+  const Ledger& ledger = core_->ledger();
+  for (const JobId id : std::exchange(changed_, {})) {
+    const JobRecord* job = ledger.job(id);
+    if (job != nullptr) feed_.publish({job->user, "job", id.value(), core_->show(id)});
+  }
+  const auto& nodes = ledger.now().cluster.nodes();
+  shown_nodes_.resize(nodes.size(), NodeState::up);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (shown_nodes_[i] == nodes[i].state) continue;
+    shown_nodes_[i] = nodes[i].state;
+    feed_.publish({"", "node", static_cast<std::uint32_t>(i),
+                   Json{{"id", i}, {"state", to_text(nodes[i].state)}}});
+  }
+}
+
+void Daemon::publish_callers() {
+  Callers::Table table;
+  for (const auto& [name, user] : core_->ledger().users()) {
+    if (user.admin) table.admins.insert(name);
+    for (const std::string& token : user.tokens) {
+      if (const auto hash = parse_digest(token)) table.tokens[*hash] = {name, user.admin};
+    }
+  }
+  callers_.publish(std::move(table));
+}
+
+}  // namespace rubato

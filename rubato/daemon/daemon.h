@@ -1,0 +1,105 @@
+// The daemon as a process: the loop's thread with its clock, sockets and signals around Core,
+// LocalEngine and HttpServer. It decides nothing.
+//
+// The thread that calls run() is the loop's: agents' sockets and the requests that the HTTP thread
+// passes on wake it up, it gives all that has come to one turn of the core, and passes on what came
+// out. Loop time is the steady clock, continued from where the journal ends.
+//
+// Agents and jobs outlive it: stopped or killed, it leaves training alone, and the next daemon of
+// the same state directory takes it over.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rubato/daemon/callers.h"
+#include "rubato/daemon/change_feed.h"
+#include "rubato/daemon/core.h"
+#include "rubato/daemon/http_server.h"
+#include "rubato/engine/local_engine.h"
+#include "rubato/wire/poller.h"
+
+namespace rubato {
+
+struct DaemonOptions {
+  std::string state_directory;
+  std::string program;  // this one, to start agents with
+  Duration lease = from_seconds(5);
+  CoreOptions core;
+  HttpServerOptions http;
+};
+
+// The core is made before its engine, which must know what the core believes of the nodes.
+class EngineSeat final : public Engine {
+ public:
+  void seat(std::unique_ptr<LocalEngine> engine) { engine_ = std::move(engine); }
+  LocalEngine* operator->() const { return engine_.get(); }
+
+  void carry_out(Time now, std::span<const Command> commands) override {
+    engine_->carry_out(now, commands);
+  }
+  void collect(Time now, std::vector<Event>& facts) override { engine_->collect(now, facts); }
+
+ private:
+  std::unique_ptr<LocalEngine> engine_;
+};
+
+class Daemon : public Loop {
+ public:
+  // Everything that can be refused is refused here: nothing runs yet when it returns an error.
+  [[nodiscard]] static Result<std::unique_ptr<Daemon>> open(DaemonOptions options);
+  ~Daemon() override;
+
+  // What the journal could not read, and where that is kept; or empty.
+  [[nodiscard]] const std::string& dropped() const { return dropped_; }
+  [[nodiscard]] const std::string& address() const { return server_->address(); }
+
+  // Until SIGINT, SIGTERM or SIGHUP, which must be blocked in every thread; then takes leave of the
+  // agents if nothing runs, and stores a snapshot.
+  [[nodiscard]] Result<void> run();
+
+  // From any thread.
+  void ask(Request request, std::function<void(Answer)> callback) override;
+
+ private:
+  explicit Daemon(DaemonOptions options);
+
+  [[nodiscard]] Result<void> start();
+  [[nodiscard]] Result<void> seat_engine();
+  [[nodiscard]] Result<void> write_admin_token();
+  [[nodiscard]] Time now() const;
+  void watch_signals();
+  void turn();
+  void pass_on(Turn turn);
+  void publish_callers();
+  void publish_changes();
+
+  DaemonOptions options_;
+  wire::Poller poller_;
+  wire::Fd signals_;
+  bool stopping_ = false;
+  EngineSeat engine_;
+  std::unique_ptr<Core> core_;
+  Callers callers_;
+  ChangeFeed feed_;
+  std::unique_ptr<HttpServer> server_;  // last: it calls us while it lives
+  std::string dropped_;
+
+  Time began_at_ = kStart;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::vector<Input> inputs_;
+  std::map<std::uint64_t, std::function<void(Answer)>> waiting_;
+  std::uint64_t next_request_ = 1;
+  std::set<JobId> changed_;  // since changes were published
+  std::vector<NodeState> shown_nodes_;
+  Time publish_at_ = kStart;
+};
+
+}  // namespace rubato

@@ -1,0 +1,314 @@
+// The core in a bad world, by seeds: messages get lost, doubled, delayed and overtaken, agents are
+// cut off, nodes die, the daemon is killed at any write and any command, the disk is full for a
+// while.
+//
+// Always: no GPU is in two hands, no job runs twice at a time or again after its end, whoever was
+// told that a job is taken in finds it, and the journal replays. When the faults stop, every job
+// comes to its end. In a world without faults, every deadline that was promised is kept.
+//
+//   RUBATO_SEEDS=10000   the longer mode
+//   RUBATO_SEED=17       one seed again; it lives through the same world, event by event
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/text.h"
+#include "rubato/daemon/testing_daemon.h"
+
+namespace rubato {
+namespace {
+
+struct Death {};
+
+constexpr double kStep = 0.5;       // seconds
+constexpr double kTroubles = 90;    // so long faults happen
+constexpr double kPatience = 2500;  // after which all must have ended
+
+const std::vector<std::string>& policies() {
+  static const std::vector<std::string> all = {"fifo-backfill", "afs-l",        "elasticflow",
+                                               "srtf",          "tiresias-las", "edf-admission"};
+  return all;
+}
+
+class World {
+ public:
+  explicit World(std::uint64_t seed)
+      : random_(Random(seed).split(7)), daemon_("3x4", seed), faulty_(seed % 4 != 0) {
+    daemon_.options.policy = faulty_ ? policies()[random_.below(policies().size())] : "elasticflow";
+    daemon_.options.snapshot_rows = 20 + random_.below(200);
+    daemon_.options.restart_cost = from_seconds(4);
+    daemon_.options.measuring = from_seconds(5);
+    daemon_.options.verdict_within = from_seconds(60);
+    if (random_.below(4) == 0) daemon_.options.interval = from_seconds(5);
+    daemon_.machines.most_grace = from_seconds(random_.uniform(0, 1));
+    if (faulty_) {
+      daemon_.faults = {random_.uniform(0, 0.4), random_.uniform(0, 0.3),
+                        from_seconds(random_.uniform(0, 4))};
+      daemon_.judge = [this](std::string_view) { return judge(); };
+      daemon_.before_command = [this](const Command&) {
+        if (troubled() && random_.below(60) == 0) throw Death();
+      };
+    }
+    const std::size_t jobs = 4 + random_.below(9);
+    for (std::size_t i = 0; i < jobs; ++i) plan_job(i);
+  }
+
+  void live() {
+    start();
+    for (step_ = 0; seconds(daemon_.now) < kTroubles + kPatience; ++step_) {
+      daemon_.now += from_seconds(kStep);
+      if (faulty_) trouble();
+      if (daemon_.is_up()) moment();
+      if (!troubled() && over()) break;
+      if (!daemon_.machines.violations.empty()) break;
+    }
+    check();
+  }
+
+  // What was said and done, to compare two lives.
+  std::string log;
+  [[nodiscard]] int deaths() const { return deaths_; }
+  [[nodiscard]] bool faulty() const { return faulty_; }
+  [[nodiscard]] int promised() const { return promised_; }
+
+ private:
+  struct Order {
+    double at_s = 0;
+    Caller caller;
+    JobFile file;
+    std::optional<JobId> id;  // once it was told
+    std::optional<double> cancel_at;
+    bool refused = false;
+  };
+
+  void plan_job(std::size_t i) {
+    const std::string name = "job" + std::to_string(i);
+    // Jobs of one profile are equally fast: a promise is as good as what it was made from.
+    const auto profile = random_.below(6);
+    const double one =
+        profile < 2 ? 10 + 20 * static_cast<double>(profile) : random_.log_uniform(5, 50);
+    const double bend = profile < 2 ? 0.8 : random_.uniform(0.6, 1);
+    daemon_.speeds[name] = [one, bend](int gpus) { return one * std::pow(gpus, bend); };
+    const int min = 1 + static_cast<int>(random_.below(2));
+    const int max = min + static_cast<int>(random_.below(6));
+    JobFile file = job_file(name, one * random_.uniform(10, 120), min, max);
+    if (profile < 2) file.profile = "net" + std::to_string(profile);
+    if (random_.below(2) == 0) file.deadline_after = from_seconds(random_.uniform(60, 600));
+    if (!file.deadline_after && random_.below(5) == 0) file.work.reset();
+    file.max_failures = 1000;  // the world is bad; giving up has a test of its own
+    Order order;
+    order.at_s = random_.uniform(0, kTroubles * 0.7);
+    order.caller = random_.below(2) == 0 ? kAda : kBob;
+    order.file = std::move(file);
+    if (random_.below(8) == 0) order.cancel_at = order.at_s + random_.uniform(1, 60);
+    orders_.push_back(std::move(order));
+  }
+
+  [[nodiscard]] bool troubled() const { return faulty_ && seconds(daemon_.now) < kTroubles; }
+
+  int judge() {
+    if (dead_) return SQLITE_IOERR_WRITE;
+    if (!troubled()) return SQLITE_OK;
+    if (full_until_ > daemon_.now) return SQLITE_FULL;
+    if (random_.below(1500) == 0) {
+      dead_ = true;
+      return SQLITE_IOERR_WRITE;
+    }
+    return SQLITE_OK;
+  }
+
+  void trouble() {
+    if (!troubled()) {
+      daemon_.faults = {};
+      full_until_ = kStart;
+      for (std::size_t n = 0; n < 3; ++n) daemon_.machines.mend_node(node_id(n));
+      if (daemon_.is_up()) {
+        daemon_.link->faults = {};
+        daemon_.link->cut.clear();
+      } else {
+        start();
+      }
+      return;
+    }
+    const NodeId node = node_id(random_.below(3));
+    const auto what = random_.below(400);
+    if (what < 4) {
+      note("node dies", node.value());
+      daemon_.machines.break_node(daemon_.now, node);
+      mend_at_[node] = daemon_.now + from_seconds(random_.uniform(1, 20));
+    } else if (what < 10 && daemon_.is_up()) {
+      note("cut off", node.value());
+      daemon_.link->cut.insert(node);
+      join_at_[node] = daemon_.now + from_seconds(random_.uniform(1, 20));
+    } else if (what < 13) {
+      full_until_ = daemon_.now + from_seconds(random_.uniform(1, 10));
+    } else if (what < 17 && daemon_.is_up()) {
+      bury();
+      up_at_ = daemon_.now + from_seconds(random_.uniform(0, 15));
+    }
+    std::erase_if(mend_at_, [&](const auto& entry) {
+      if (entry.second > daemon_.now) return false;
+      daemon_.machines.mend_node(entry.first);
+      return true;
+    });
+    std::erase_if(join_at_, [&](const auto& entry) {
+      if (entry.second > daemon_.now) return false;
+      if (daemon_.is_up()) daemon_.link->cut.erase(entry.first);
+      return true;
+    });
+    if (!daemon_.is_up() && daemon_.now >= up_at_) start();
+    if (!daemon_.is_up()) daemon_.machines.advance(daemon_.now);  // training goes on
+  }
+
+  void start() {
+    const std::string why = daemon_.up();
+    if (why.empty() && !dead_) return;
+    // The disk is full, or it died again: later.
+    EXPECT_TRUE(troubled() || dead_) << why;
+    bury();
+    up_at_ = daemon_.now + from_seconds(1);
+  }
+  void bury() {
+    daemon_.kill();
+    dead_ = false;
+    ++deaths_;
+    note("daemon dies", 0);
+  }
+
+  void moment() {
+    std::vector<Input> inputs;
+    for (std::size_t i = 0; i < orders_.size(); ++i) {
+      const Order& order = orders_[i];
+      if (!order.id && time_at(order.at_s) <= daemon_.now) {
+        inputs.emplace_back(
+            Asked{i, {order.caller, SubmitJob{order.file, "key" + std::to_string(i), false}}});
+      } else if (order.id && order.cancel_at && time_at(*order.cancel_at) <= daemon_.now) {
+        inputs.emplace_back(Asked{1000 + i, {order.caller, CancelJob{*order.id}}});
+      }
+    }
+    Turn turn;
+    bool alive = true;
+    try {
+      turn = daemon_.turn(std::move(inputs));
+    } catch (const Death&) {
+      alive = false;
+    }
+    if (!alive || dead_) {
+      bury();
+      up_at_ = daemon_.now + from_seconds(random_.uniform(0, 10));
+      if (!faulty_) start();
+      return;
+    }
+    for (const HistoryLine& line : turn.lines) note(line.text, line.job ? line.job->value() : 0);
+    for (const auto& [i, answer] : turn.answers) hear(i, answer);
+  }
+
+  void hear(std::uint64_t i, const Answer& answer) {
+    if (answer.status == 503) return;
+    if (i >= 1000) {
+      orders_[i - 1000].cancel_at.reset();
+      return;
+    }
+    EXPECT_TRUE(answer.status == 201 || answer.status == 200 || answer.status == 409)
+        << answer.body.dump();
+    orders_[i].id = JobId(answer.body["id"].get<JobId::rep>());
+  }
+
+  [[nodiscard]] bool over() const {
+    if (!daemon_.is_up()) return false;
+    for (const Order& order : orders_) {
+      if (!order.id || order.cancel_at) return false;
+    }
+    return daemon_.core->ledger().alive() == 0;
+  }
+
+  void check() {
+    ASSERT_TRUE(daemon_.machines.violations.empty()) << daemon_.machines.violations.front();
+    ASSERT_TRUE(daemon_.is_up());
+    const Ledger& ledger = daemon_.core->ledger();
+    if (!over()) {
+      for (const auto& [id, job] : ledger.jobs()) {
+        if (!job.gone()) ADD_FAILURE() << "did not end: " << daemon_.show(id).dump();
+      }
+    }
+    std::size_t taken_in = 0;
+    for (const auto& [id, job] : ledger.jobs()) taken_in += job.measures_for ? 0 : 1;
+    EXPECT_EQ(taken_in, orders_.size()) << "each was taken in once";
+    for (const Order& order : orders_) {
+      ASSERT_TRUE(order.id);
+      const JobRecord* job = ledger.job(*order.id);
+      ASSERT_NE(job, nullptr);
+      if (!job->gone()) continue;
+      EXPECT_EQ(job->name, order.file.name);
+      const bool completed = job->ending->how == Ending::completed;
+      // Who cancels a job that just then finished may hear either.
+      EXPECT_LE(daemon_.machines.finishes(*order.id), 1);
+      if (completed) {
+        EXPECT_EQ(daemon_.machines.finishes(*order.id), 1);
+      }
+      if (job->ending->how == Ending::failed) ADD_FAILURE() << job->name << " was given up";
+      if (job->promise) ++promised_;
+      if (!faulty_ && job->promise && completed) {
+        EXPECT_LE(to_text(*job->ended), to_text(*job->deadline)) << daemon_.show(*order.id).dump();
+      }
+    }
+    daemon_.judge = nullptr;
+    daemon_.expect_replay();
+  }
+
+  void note(const std::string& what, std::uint64_t about) {
+    log += std::to_string(step_) + " " + what + " " + std::to_string(about) + "\n";
+  }
+
+  Random random_;
+  TestDaemon daemon_;
+  bool faulty_;
+  std::vector<Order> orders_;
+  std::map<NodeId, Time> mend_at_, join_at_;
+  Time full_until_ = kStart;
+  Time up_at_ = kStart;
+  bool dead_ = false;
+  int deaths_ = 0;
+  int promised_ = 0;
+  int step_ = 0;
+};
+
+TEST(FaultSimulation, NothingIsLostNorDoneTwice) {
+  const char* one = std::getenv("RUBATO_SEED");
+  const char* many = std::getenv("RUBATO_SEEDS");
+  const auto first = one != nullptr ? *parse_integer(one) : 1;
+  const auto last = one != nullptr ? first : many != nullptr ? *parse_integer(many) : 200;
+  int deaths = 0;
+  int promised = 0;
+  for (auto seed = first; seed <= last; ++seed) {
+    World world(static_cast<std::uint64_t>(seed));
+    ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+    ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+    deaths += world.deaths();
+    promised += world.faulty() ? 0 : world.promised();
+  }
+  if (one == nullptr) {
+    EXPECT_GT(deaths, last / 4) << "the world was too good to prove anything";
+    EXPECT_GT(promised, last / 8) << "so few promises prove nothing";
+  }
+}
+
+TEST(FaultSimulation, ASeedLivesTheSameLifeAgain) {
+  for (const std::uint64_t seed : {2U, 3U, 5U}) {
+    World first(seed);
+    World second(seed);
+    first.live();
+    second.live();
+    EXPECT_EQ(first.log, second.log);
+    EXPECT_FALSE(first.log.empty());
+  }
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,87 @@
+#include "rubato/daemon/forecast.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "rubato/model/measured_speed.h"
+
+namespace rubato {
+namespace {
+
+struct End {
+  Time at = kNever;  // kNever: unknown
+  int gpus = 0;
+};
+
+int least_of(const JobView& view, const Policy& policy) {
+  return policy.least_gpus(*view.spec, *view.speed);
+}
+
+// How long it would take from its start, if that was measured of it or its like.
+std::optional<Duration> takes(const Ledger& ledger, const JobView& view, int gpus, Time now) {
+  const JobRecord* job = ledger.job(view.id);
+  if (job == nullptr || !job->file.work) return std::nullopt;
+  const Rates* known = &job->rates;
+  if (known->by_gpus.empty()) known = ledger.profile(job->profile());
+  if (known == nullptr || known->by_gpus.empty()) return std::nullopt;
+  const WorkRate rate = MeasuredSpeed(known->by_gpus, view.spec->limits.max).on(GpuType(), gpus);
+  if (!(rate > 0)) return std::nullopt;
+  return from_seconds(view.progress.left(now) / rate);
+}
+
+bool later(const End& a, const End& b) { return a.at > b.at; }
+
+}  // namespace
+
+std::optional<Time> expected_end(const JobRecord& job, const JobView& view, Time now) {
+  if (!job.file.work || view.held.empty() || !(view.progress.rate > 0)) return std::nullopt;
+  if (job.rates.by_gpus.empty()) return std::nullopt;  // the rate is a guess
+  return std::max(now, view.progress.at) +
+         from_seconds(view.progress.left(now) / view.progress.rate);
+}
+
+std::map<JobId, Outlook> forecast(const Ledger& ledger) {
+  const Snapshot& snapshot = ledger.now();
+  const Time now = ledger.time();
+  std::map<JobId, Outlook> outlooks;
+  std::vector<End> ends;  // a heap, the first end at the top
+  int free = snapshot.cluster.usable();
+  for (const JobView& view : snapshot.jobs) {
+    if (view.held.empty() && view.target.empty()) continue;
+    const JobRecord* job = ledger.job(view.id);
+    const auto end = job != nullptr ? expected_end(*job, view, now) : std::nullopt;
+    const int gpus = std::max(view.held.gpus(), view.target.gpus());
+    free -= gpus;
+    ends.push_back({end.value_or(kNever), gpus});
+  }
+  std::make_heap(ends.begin(), ends.end(), later);
+  Time at = now;
+  bool known = true;
+  int position = 0;
+  for (const JobView& view : snapshot.jobs) {
+    if (!view.held.empty() || !view.target.empty() || view.stays_away()) continue;
+    Outlook& outlook = outlooks[view.id];
+    outlook.position = ++position;
+    if (!known) continue;
+    const int needs = least_of(view, ledger.policy_object());
+    while (free < needs && known) {
+      if (ends.empty() || ends.front().at == kNever) {
+        known = false;
+        break;
+      }
+      std::pop_heap(ends.begin(), ends.end(), later);
+      at = std::max(at, ends.back().at);
+      free += ends.back().gpus;
+      ends.pop_back();
+    }
+    if (!known) continue;
+    outlook.start = at;
+    free -= needs;
+    const auto lasts = takes(ledger, view, needs, now);
+    ends.push_back({lasts ? at + *lasts : kNever, needs});
+    std::push_heap(ends.begin(), ends.end(), later);
+  }
+  return outlooks;
+}
+
+}  // namespace rubato

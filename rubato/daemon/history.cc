@@ -1,0 +1,188 @@
+#include "rubato/daemon/history.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <utility>
+
+#include "rubato/base/json.h"
+#include "rubato/base/text.h"
+#include "rubato/daemon/records.h"
+
+namespace rubato {
+namespace {
+
+std::string plural(int n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+class Lines {
+ public:
+  Lines(RowNumber number, WallTime at) : number_(number), at_(at) {}
+
+  void add(std::string type, std::optional<JobId> job, std::string text) {
+    lines_.push_back({number_, at_, std::move(type), job, std::move(text)});
+  }
+
+  void job(const Json& body) {
+    const JobId id(body.at("id").get<JobId::rep>());
+    if (body.contains("measures_for")) {
+      return add("profiling", JobId(body.at("measures_for").get<JobId::rep>()),
+                 fmt::format("its speed is measured by job {}", id.value()));
+    }
+    add("submitted", id,
+        fmt::format("{} submitted by {}", body.at("name").get<std::string>(),
+                    body.at("user").get<std::string>()));
+  }
+  void commands(const Json& body) {
+    for (const Json& one : body.at("commands")) {
+      Command command;
+      if (auto ok = read_record(one, command); !ok) continue;
+      if (const auto* start = std::get_if<Start>(&command)) {
+        add("started", start->job,
+            fmt::format("started on {} ({})", plural(start->gpus.gpus(), "GPU"),
+                        short_slots(start->gpus)));
+      } else if (const auto* resize = std::get_if<Resize>(&command)) {
+        add("resized", resize->job,
+            fmt::format("told to go to {} ({})", plural(resize->gpus.gpus(), "GPU"),
+                        short_slots(resize->gpus)));
+      } else {
+        add("stopped", std::get<Stop>(command).job, "told to stop and let go of its GPUs");
+      }
+    }
+  }
+  void decided(const Json& body) {
+    const Json& decision = body.at("decision");
+    if (!decision.contains("reject")) return;
+    for (const Json& one : decision.at("reject")) {
+      add("refused", JobId(one.at("job").get<JobId::rep>()),
+          fmt::format("refused: {}", one.at("reason").get<std::string>()));
+    }
+  }
+  void ended(const Json& body) {
+    JobEnding ending;
+    if (auto ok = read_record(body.at("ending"), ending); !ok) return;
+    const std::string how(to_text(ending.how));
+    add(how, JobId(body.at("job").get<JobId::rep>()),
+        ending.why.empty() ? how : fmt::format("{}: {}", how, ending.why));
+  }
+  void node(const Json& body) {
+    const auto state = [&](const char* name) { return body.at(name).get<std::string>(); };
+    const int node = body.at("node").get<int>();
+    if (body.contains("wish"))
+      add("node", std::nullopt,
+          fmt::format("node {}: the operator wants it {}", node, state("wish")));
+    if (body.contains("reported"))
+      add("node", std::nullopt, fmt::format("node {} is {}", node, state("reported")));
+  }
+
+  std::vector<HistoryLine> take() { return std::move(lines_); }
+
+ private:
+  RowNumber number_;
+  WallTime at_;
+  std::vector<HistoryLine> lines_;
+};
+
+JobId job_of(const Json& body) { return JobId(body.at("job").get<JobId::rep>()); }
+
+using Tell = void (*)(Lines&, const Json&);
+const std::map<std::string, Tell, std::less<>>& tellers() {
+  static const std::map<std::string, Tell, std::less<>> all = {
+      {"job", [](Lines& lines, const Json& body) { lines.job(body); }},
+      {"commands", [](Lines& lines, const Json& body) { lines.commands(body); }},
+      {"decided", [](Lines& lines, const Json& body) { lines.decided(body); }},
+      {"ended", [](Lines& lines, const Json& body) { lines.ended(body); }},
+      {"node", [](Lines& lines, const Json& body) { lines.node(body); }},
+      {"finished",
+       [](Lines& lines, const Json& body) { lines.add("completed", job_of(body), "finished"); }},
+      {"failed",
+       [](Lines& lines, const Json& body) {
+         lines.add("failure", job_of(body), "thrown off its GPUs by a fault");
+       }},
+      {"held",
+       [](Lines& lines, const Json& body) {
+         const bool on = body.at("on").get<bool>();
+         lines.add(on ? "held" : "released", job_of(body),
+                   on ? "put on hold" : "no longer on hold");
+       }},
+      {"limited",
+       [](Lines& lines, const Json& body) {
+         const Json& limits = body.at("limits");
+         lines.add("limited", job_of(body),
+                   fmt::format("may have {} to {} GPUs from now on", limits.at("min").get<int>(),
+                               limits.at("max").get<int>()));
+       }},
+      {"verdict",
+       [](Lines& lines, const Json& body) {
+         lines.add("measured", job_of(body),
+                   "its speed was measured; the policy decides on it now");
+       }},
+      {"policy",
+       [](Lines& lines, const Json& body) {
+         lines.add("policy", std::nullopt,
+                   fmt::format("the policy is {}", body.at("policy").get<std::string>()));
+       }},
+      {"undecided",
+       [](Lines& lines, const Json& body) {
+         lines.add("undecided", std::nullopt,
+                   fmt::format("the policy had no answer: {}", body.at("why").get<std::string>()));
+       }},
+      {"clock",
+       [](Lines& lines, const Json& body) {
+         lines.add(
+             "clock", std::nullopt,
+             body.contains("moved")
+                 ? fmt::format("the wall clock moved by {:.1f} s against ours; {} re-planned",
+                               static_cast<double>(body.at("moved").get<std::int64_t>()) / 1e6,
+                               plural(body.at("deadlines").get<int>(), "deadline"))
+                 : std::string("the clock was set"));
+       }},
+      {"user",
+       [](Lines& lines, const Json& body) {
+         lines.add("user", std::nullopt,
+                   fmt::format("user {}", body.at("name").get<std::string>()));
+       }},
+      {"user_removed",
+       [](Lines& lines, const Json& body) {
+         lines.add("user", std::nullopt,
+                   fmt::format("user {} removed", body.at("name").get<std::string>()));
+       }},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::string short_slots(const Allocation& gpus) {
+  std::string text;
+  for (const Slice& slice : gpus.slices()) {
+    for (unsigned gpu = 0; gpu < 64; ++gpu) {
+      if ((slice.mask >> gpu & 1U) == 0) continue;
+      unsigned last = gpu;
+      while (last + 1 < 64 && (slice.mask >> (last + 1) & 1U) != 0) ++last;
+      text += fmt::format("{}{}.{}", text.empty() ? "" : " ", slice.node.value(), gpu);
+      if (last > gpu) text += fmt::format("-{}", last);
+      gpu = last;
+    }
+  }
+  return text;
+}
+
+std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row, Duration offset) {
+  const auto teller = tellers().find(row.type);
+  if (teller == tellers().end()) return {};
+  // Decisions are long, and few refuse anybody.
+  if (row.type == "decided" && row.body.find("\"reason\"") == std::string::npos) return {};
+  const auto body = parse_json(row.body, "a row");
+  if (!body) return {};
+  Lines lines(number, WallTime(row.time.time_since_epoch() + offset));
+  try {
+    teller->second(lines, *body);
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+  return lines.take();
+}
+
+}  // namespace rubato

@@ -1,0 +1,34 @@
+// What happened, for people: lines made from rows of the journal and from nothing else, so that
+// those of last month read as those of today.
+//
+// Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rubato/core/ids.h"
+#include "rubato/daemon/job_file.h"
+#include "rubato/daemon/journal_file.h"
+
+namespace rubato {
+
+struct HistoryLine {
+  RowNumber number;
+  WallTime at{};
+  std::string type;  // "submitted", "started", "resized", ...
+  std::optional<JobId> job;
+  std::string text;
+};
+
+// None for most rows. `offset` is from the loop's time to the wall's. A row that cannot be read has
+// no lines either: who folds it says so.
+[[nodiscard]] std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row,
+                                                Duration offset);
+
+// "0.0-3 1.2": slots as people read them.
+[[nodiscard]] std::string short_slots(const Allocation& gpus);
+
+}  // namespace rubato

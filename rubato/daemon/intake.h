@@ -1,0 +1,52 @@
+// From what the owner of a job wrote to what the loop is told of it, and from what was measured to
+// what policies are told of its speed.
+//
+// Speeds are in the job's own unit of work a second. What nobody has measured is guessed: an hour
+// on the smallest count it may have, and perfect scaling from there (CoDDL overestimates first,
+// Hwang et al., NSDI'21). A job that does not say how much work it has is taken for one of an hour,
+// and its unit is a second of that hour; it ends when its program says so.
+//
+// How a policy is told:
+//   jobs with a deadline, where the policy promises   the counts that were measured, and no other:
+//                                                     a promise on a guess is none
+//   where counts are tried out (policy/measuring.h)   the measured counts, perfect scaling beyond
+//   else                                              the same estimate at every count worth trying
+//
+// Pure.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rubato/base/result.h"
+#include "rubato/core/cluster.h"
+#include "rubato/core/job.h"
+#include "rubato/daemon/ledger.h"
+#include "rubato/daemon/records.h"
+
+namespace rubato {
+
+inline constexpr double kGuessedSeconds = 3600;
+
+// The counts a job may have on this cluster: "as many as there are" made a number.
+[[nodiscard]] GpuLimits limits_on(const Cluster& cluster, GpuLimits limits);
+
+// The work the loop is told, known or guessed.
+[[nodiscard]] Work work_of(const JobFile& file);
+
+[[nodiscard]] std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const Ledger& ledger,
+                                                     Duration restart_cost);
+
+[[nodiscard]] std::shared_ptr<const SpeedModel> estimate_of(const JobRecord& job,
+                                                            const GpuLimits& limits,
+                                                            const PolicyInForce& policy);
+
+// How much of its unit a job has done and does a second, by what its program tells; 0 = not told.
+[[nodiscard]] double done_by(const JobRecord& job, const JobProgress& progress);
+[[nodiscard]] double rate_by(const JobRecord& job, const JobProgress& progress);
+
+// A name for a job without one, never all digits.
+[[nodiscard]] std::string name_of(const JobFile& file);
+
+}  // namespace rubato

@@ -1,0 +1,665 @@
+#include "rubato/daemon/ledger.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "rubato/base/check.h"
+#include "rubato/base/text.h"
+#include "rubato/policy/measuring.h"
+
+namespace rubato {
+namespace {
+
+// Names that somebody makes up must not fill the memory.
+constexpr std::size_t kMostProfiles = 10'000;
+
+constexpr std::array<std::pair<NodeState, std::string_view>, 4> kNodeStates = {{
+    {NodeState::up, "up"},
+    {NodeState::draining, "draining"},
+    {NodeState::down, "down"},
+    {NodeState::unknown, "unknown"},
+}};
+
+// For values of rows that were not read by a codec of their own.
+template <class T>
+Result<T> member(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end()) return Error{fmt::format("has no \"{}\"", name)};
+  try {
+    return found->template get<T>();
+  } catch (const nlohmann::json::exception& problem) {
+    return Error{fmt::format("\"{}\": {}", name, problem.what())};
+  }
+}
+
+Result<NodeState> node_state(const std::string& name) {
+  for (const auto& [state, its_name] : kNodeStates) {
+    if (name == its_name) return state;
+  }
+  return Error{fmt::format("{} is no state of a node", rubato::quoted(name))};
+}
+
+std::string name_of_state(NodeState state) {
+  for (const auto& [known, name] : kNodeStates) {
+    if (known == state) return std::string(name);
+  }
+  return "unknown";
+}
+
+// The job that may leave the loop by this event.
+std::optional<JobId> may_leave(const Event& event) {
+  if (const auto* e = std::get_if<Finished>(&event)) return e->job;
+  if (const auto* e = std::get_if<Failed>(&event)) return e->job;
+  if (const auto* e = std::get_if<Released>(&event); e != nullptr && e->stopped) return e->job;
+  if (const auto* e = std::get_if<Cancelled>(&event)) return e->job;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool PolicyInForce::promises() const {
+  return entry != nullptr && entry->promises && text.find("admission=off") == std::string::npos;
+}
+
+Ledger::Ledger(LedgerOptions options) : options_(std::move(options)) {}
+
+const std::map<std::string, Ledger::Fold, std::less<>>& Ledger::folds() {
+  static const std::map<std::string, Fold, std::less<>> all = {
+      {"began", &Ledger::fold_began},
+      {"settings", &Ledger::fold_settings},
+      {"clock", &Ledger::fold_clock},
+      {"policy", &Ledger::fold_policy},
+      {"policy_state", &Ledger::fold_policy_state},
+      {"undecided", &Ledger::fold_undecided},
+      {"job", &Ledger::fold_job},
+      {"ended", &Ledger::fold_ended},
+      {"measured", &Ledger::fold_measured},
+      {"verdict", &Ledger::fold_verdict},
+      {"commands", &Ledger::fold_commands},
+      {"user", &Ledger::fold_user},
+      {"user_removed", &Ledger::fold_user_removed},
+      {"node", &Ledger::fold_node},
+  };
+  return all;
+}
+
+const std::map<std::string, int, std::less<>>& Ledger::row_types() {
+  static const auto all = [] {
+    auto types = coded_versions();
+    for (const auto& [type, fold] : folds()) types.emplace(type, 1);
+    return types;
+  }();
+  return all;
+}
+
+Result<void> Ledger::apply(RowNumber number, const JournalRow& row) {
+  const auto said = [&](const Error& error) {
+    return Error{fmt::format("row {} ({}): {}", number.value(), row.type, error.message)};
+  };
+  if (row.time < time_) return said({"its time is before that of the row before it"});
+  const auto fold = folds().find(row.type);
+  if (!begun() && row.type != "began") return said({"stands before the row that begins it all"});
+  time_ = row.time;
+  if (fold == folds().end()) {
+    if (auto ok = fold_event(number, row); !ok) return said(ok.error());
+  } else {
+    const auto json = parse_json(row.body, "its body");
+    if (!json) return said(json.error());
+    if (!json->is_object() && row.type != "policy_state") return said({"must be an object"});
+    if (auto ok = (this->*fold->second)(number, row, *json); !ok) return said(ok.error());
+  }
+  note_lines(number, row);
+  return {};
+}
+
+// --- the loop ---
+
+Result<void> Ledger::fold_event(RowNumber number, const JournalRow& row) {
+  auto event = decode_event({row.type, row.version, row.body}, pool_);
+  if (!event) return event.error();
+  Reaction reaction;
+  auto* decided = std::get_if<Decided>(&*event);
+  if (decided == nullptr) {
+    if (const auto* submitted = std::get_if<Submitted>(&*event)) {
+      if (submitted->job < now().jobs.next_id()) return Error{"its job's number was used before"};
+      if (find(submitted->job) == nullptr) return Error{"its job has no row"};
+    }
+    post(row.time, std::move(*event), reaction);
+    return {};
+  }
+  if (!decided->carried) return Error{"does not say what became of it"};
+  Decision decision = decided->decision;
+  static_cast<void>(scheduler_->ask(row.time));
+  post(row.time, std::move(*event), reaction);
+  note_decision(number, row.time, std::move(decision), reaction);
+  return {};
+}
+
+void Ledger::post(Time now, Event event, Reaction& reaction) {
+  note_event(now, event);
+  const auto leaver = may_leave(event);
+  const bool finishes = std::holds_alternative<Finished>(event);
+  GpuTime attained;
+  int restarts = 0;
+  const JobView* before = leaver ? view(*leaver) : nullptr;
+  if (before != nullptr) {
+    attained = before->attained(now);
+    restarts = before->restarts;
+  }
+  scheduler_->on(now, std::move(event), reaction);
+  for (auto& command : reaction.commands) issued_.push_back(command);
+  if (before != nullptr && view(*leaver) == nullptr) {
+    JobRecord* job = find(*leaver);
+    CHECK(job != nullptr);
+    job->attained = attained;
+    job->restarts = restarts;
+    JobEnding ending;
+    if (finishes) {
+      ending.code = 0;
+    } else {
+      ending =
+          job->leaves_as.value_or(JobEnding{Ending::cancelled, "", std::nullopt, std::nullopt});
+    }
+    gone(*job, std::move(ending), wall(now));
+  }
+  for (const Reject& reject : reaction.rejected) {
+    if (JobRecord* job = find(reject.job))
+      gone(*job, {Ending::refused, reject.reason, std::nullopt, reject.earliest}, wall(now));
+  }
+}
+
+void Ledger::note_event(Time now, const Event& event) {
+  if (const auto* running = std::get_if<Running>(&event)) {
+    const JobView* seen = view(running->job);
+    JobRecord* job = find(running->job);
+    if (seen == nullptr || job == nullptr || seen->generation != running->generation) return;
+    if (seen->phase != Phase::running) job->running_since = now;
+    if (!job->started) job->started = wall(now);
+  } else if (const auto* failed = std::get_if<Failed>(&event)) {
+    const JobView* seen = view(failed->job);
+    JobRecord* job = find(failed->job);
+    if (seen != nullptr && job != nullptr && seen->generation == failed->generation)
+      ++job->failures;
+  }
+}
+
+void Ledger::note_decision(RowNumber number, Time now, Decision decision,
+                           const Reaction& reaction) {
+  if (last_decision_) {
+    for (const Promise& promise : last_decision_->decision.promise) {
+      if (JobRecord* job = find(promise.job)) job->honoured = false;
+    }
+  }
+  for (const Promise& promise : decision.promise) {
+    JobRecord* job = find(promise.job);
+    if (job == nullptr || job->gone()) continue;
+    job->promise = promise;
+    job->honoured = true;
+  }
+  last_decision_ = LastDecision{number, now, policy_.text, std::move(decision), reaction.refused};
+}
+
+Result<std::vector<JournalRow>> Ledger::decide(Time now, RowNumber number) {
+  CHECK(now >= time_);
+  time_ = now;
+  std::vector<JournalRow> rows;
+  const auto done = [&](JournalRow row) {
+    note_lines(RowNumber(number.value() + rows.size()), row);
+    rows.push_back(std::move(row));
+  };
+  const Snapshot& snapshot = scheduler_->ask(now);
+  auto decision = policy_object_->decide(snapshot);
+  if (!decision) {
+    auto body = canonical_json(Json{{"why", decision.error().message}});
+    if (!body) return body.error();
+    done({now, "undecided", 1, std::move(*body)});
+    return rows;
+  }
+  Reaction reaction;
+  post(now, Decided{*decision}, reaction);
+  auto coded = encode(Event(Decided{*decision, Carried{reaction.changes, reaction.refused}}));
+  if (!coded) return coded.error();
+  note_decision(number, now, std::move(*decision), reaction);
+  done({now, std::move(coded->type), coded->version, std::move(coded->body)});
+  auto state = canonical_json(policy_object_->save());
+  if (!state) return state.error();
+  if (*state != policy_state_) {
+    policy_state_ = *state;
+    done({now, "policy_state", 1, std::move(*state)});
+  }
+  return rows;
+}
+
+Result<void> Ledger::fold_undecided(RowNumber /*number*/, const JournalRow& row,
+                                    const Json& /*body*/) {
+  static_cast<void>(scheduler_->ask(row.time));
+  return {};
+}
+
+Result<void> Ledger::fold_policy_state(RowNumber /*number*/, const JournalRow& row,
+                                       const Json& body) {
+  policy_state_ = row.body;
+  return policy_object_->load(body);
+}
+
+Result<std::optional<JournalRow>> Ledger::row_of_commands(Time now) const {
+  if (issued_.empty()) return std::optional<JournalRow>();
+  Json list = Json::array();
+  for (const Command& command : issued_) {
+    auto json = write_record(command);
+    if (!json) return json.error();
+    list.push_back(std::move(*json));
+  }
+  auto body = canonical_json(Json{{"commands", std::move(list)}});
+  if (!body) return body.error();
+  return std::optional(JournalRow{now, "commands", 1, std::move(*body)});
+}
+
+Result<void> Ledger::fold_commands(RowNumber /*number*/, const JournalRow& row,
+                                   const Json& /*body*/) {
+  const auto expected = row_of_commands(row.time);
+  if (!expected) return expected.error();
+  if (!*expected || (*expected)->body != row.body) {
+    return Error{fmt::format("says {}, but what stands before it means {}", row.body,
+                             *expected ? (*expected)->body : "no commands at all")};
+  }
+  for (const Command& command : issued_) {
+    JobRecord* job = find(std::visit([](const auto& c) { return c.job; }, command));
+    if (job == nullptr) continue;
+    job->told = command;
+    if (const auto* start = std::get_if<Start>(&command)) {
+      job->home = start->gpus.slices().front().node;
+    } else if (std::holds_alternative<Resize>(command)) {
+      ++job->resizes;
+    }
+  }
+  issued_.clear();
+  return {};
+}
+
+// --- the daemon's own facts ---
+
+Result<void> Ledger::fold_began(RowNumber number, const JournalRow& row, const Json& body) {
+  if (begun()) return Error{"begins a second time"};
+  auto version = member<int>(body, "version");
+  if (!version) return version.error();
+  if (!body.contains("cluster")) return Error{"has no cluster"};
+  auto text = canonical_json(body["cluster"]);
+  if (!text) return text.error();
+  auto cluster = decode_cluster({"cluster", *version, *text});
+  if (!cluster) return cluster.error();
+  wishes_.assign(cluster->nodes().size(), NodeState::up);
+  reported_.assign(cluster->nodes().size(), NodeState::up);
+  node_since_.assign(cluster->nodes().size(), WallTime());
+  scheduler_ = std::make_unique<Scheduler>(std::move(*cluster), placement_, Duration(0));
+  return fold_settings(number, row, body);
+}
+
+Result<void> Ledger::fold_settings(RowNumber /*number*/, const JournalRow& /*row*/,
+                                   const Json& body) {
+  auto interval = member<std::int64_t>(body, "interval");
+  if (!interval) return interval.error();
+  if (*interval < 0) return Error{"has an interval below 0"};
+  auto name = member<std::string>(body, "placement");
+  if (!name) return name.error();
+  auto placement = parse_placement(*name);
+  if (!placement) return placement.error();
+  placement_ = *placement;
+  State state = scheduler_->state();
+  state.snapshot.interval = Duration(*interval);
+  scheduler_ = std::make_unique<Scheduler>(std::move(state), placement_);
+  return {};
+}
+
+Result<void> Ledger::fold_clock(RowNumber number, const JournalRow& row, const Json& body) {
+  auto offset = member<std::int64_t>(body, "offset");
+  if (!offset) return offset.error();
+  if (offsets_.empty()) {
+    for (WallTime& since : node_since_)
+      since = WallTime(row.time.time_since_epoch() + Duration(*offset));
+  }
+  offset_ = Duration(*offset);
+  offsets_[number] = offset_;
+  return {};
+}
+
+Duration Ledger::offset_at(RowNumber number) const {
+  const auto after = offsets_.upper_bound(number);
+  return after == offsets_.begin() ? offset_ : std::prev(after)->second;
+}
+
+Result<void> Ledger::fold_policy(RowNumber /*number*/, const JournalRow& /*row*/,
+                                 const Json& body) {
+  auto text = member<std::string>(body, "policy");
+  if (!text) return text.error();
+  auto measuring = member<std::int64_t>(body, "measuring");
+  if (!measuring) return measuring.error();
+  policy_state_.clear();
+  return make_policy(*text, Duration(*measuring));
+}
+
+Result<void> Ledger::make_policy(const std::string& text, Duration measuring) {
+  auto chosen = parse_policies(text);
+  if (!chosen) return chosen.error();
+  if (chosen->size() != 1) return Error{fmt::format("{} is not one policy", rubato::quoted(text))};
+  const ChosenPolicy& one = chosen->front();
+  if (one.entry->one_type && now().cluster.types() > 1) {
+    return Error{fmt::format("{} is defined on a cluster of one GPU type only; this one has {}",
+                             one.entry->name, now().cluster.types())};
+  }
+  auto made = one.make(options_.inputs);
+  if (!made) return made.error();
+  policy_object_ = std::move(*made);
+  if (measuring > Duration(0)) policy_object_ = measure_first(std::move(policy_object_), measuring);
+  policy_ = {one.canonical, one.entry, measuring};
+  return {};
+}
+
+Result<std::unique_ptr<Policy>> Ledger::another_policy() const {
+  auto chosen = parse_policies(policy_.text);
+  if (!chosen) return chosen.error();
+  auto made = chosen->front().make(options_.inputs);
+  if (!made) return made.error();
+  if (policy_.measuring > Duration(0)) made = measure_first(std::move(*made), policy_.measuring);
+  if (auto ok = (*made)->load(policy_object_->save()); !ok) return ok.error();
+  return made;
+}
+
+Result<void> Ledger::fold_job(RowNumber /*number*/, const JournalRow& row, const Json& body) {
+  JobRecord job;
+  // The row has only what is not as in every new job.
+  static const Json plain = write_record(JobRecord()).value();
+  if (!body.contains("file")) return Error{"has no file"};
+  Json whole = plain;
+  for (const auto& [name, value] : body.items()) whole[name] = value;
+  if (auto ok = read_record(whole, job); !ok) return ok;
+  if (job.id < next_job_) return Error{"its number was used before"};
+  job.submitted = wall(row.time);
+  next_job_ = job.id.next();
+  enter(std::move(job));
+  return {};
+}
+
+void Ledger::enter(JobRecord job) {
+  const JobId id = job.id;
+  if (!job.key.empty()) by_key_[{job.user, job.key}] = id;
+  if (job.measured_by) to_be_measured_.insert(id);
+  jobs_.emplace(id, std::move(job));
+}
+
+Result<void> Ledger::fold_ended(RowNumber /*number*/, const JournalRow& row, const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr || job->gone()) return Error{"its job is not there"};
+  JobEnding ending;
+  if (!body.contains("ending")) return Error{"has no ending"};
+  if (auto ok = read_record(body["ending"], ending); !ok) return ok;
+  if (view(job->id) == nullptr) {
+    gone(*job, std::move(ending), wall(row.time));
+  } else {
+    job->leaves_as = std::move(ending);
+  }
+  return {};
+}
+
+void Ledger::gone(JobRecord& job, JobEnding ending, WallTime at) {
+  job.ending = std::move(ending);
+  job.ended = at;
+  job.leaves_as.reset();
+  job.told.reset();
+  job.home.reset();
+  job.measured_by.reset();
+  job.verdict_by.reset();
+  to_be_measured_.erase(job.id);
+  gone_.push_back(job.id);
+  while (gone_.size() > options_.ended_kept) {
+    const auto oldest = jobs_.find(gone_.front());
+    by_key_.erase({oldest->second.user, oldest->second.key});
+    jobs_.erase(oldest);
+    gone_.pop_front();
+  }
+}
+
+Result<void> Ledger::fold_measured(RowNumber /*number*/, const JournalRow& row, const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr) return {};  // it ended meanwhile
+  if (!body.contains("progress")) return Error{"has no progress"};
+  auto progress = parse_job_progress(body["progress"]);
+  if (!progress) return progress.error();
+  job->progress = std::move(*progress);
+  job->measured_at = row.time;
+  if (body.contains("scale")) {
+    auto scale = member<double>(body, "scale");
+    if (!scale) return scale.error();
+    job->scale = *scale;
+  }
+  if (!body.contains("rates")) return {};
+  Rates rates;
+  if (auto ok = read_record(body["rates"], rates); !ok) return ok;
+  const auto learn = [&](Rates& known) {
+    for (const auto& [gpus, rate] : rates.by_gpus) known.by_gpus[gpus] = rate;
+    if (rates.pause > 0) known.pause = rates.pause;
+  };
+  learn(job->rates);
+  if (job->measures_for) {
+    if (JobRecord* waiting = find(*job->measures_for)) learn(waiting->rates);
+  }
+  // Jobs whose work is a guess measure in units of that guess.
+  const std::string profile = job->profile();
+  if (profile.empty() || !job->file.work) return {};
+  if (profiles_.size() < kMostProfiles || profiles_.contains(profile)) learn(profiles_[profile]);
+  return {};
+}
+
+Result<void> Ledger::fold_verdict(RowNumber /*number*/, const JournalRow& /*row*/,
+                                  const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  if (JobRecord* job = find(JobId(*id))) {
+    job->measured_by.reset();
+    job->verdict_by.reset();
+    to_be_measured_.erase(job->id);
+  }
+  return {};
+}
+
+Result<void> Ledger::fold_user(RowNumber /*number*/, const JournalRow& /*row*/, const Json& body) {
+  UserRecord user;
+  if (auto ok = read_record(body, user); !ok) return ok;
+  const std::string name = user.name;
+  users_[name] = std::move(user);
+  return {};
+}
+
+Result<void> Ledger::fold_user_removed(RowNumber /*number*/, const JournalRow& /*row*/,
+                                       const Json& body) {
+  auto name = member<std::string>(body, "name");
+  if (!name) return name.error();
+  users_.erase(*name);
+  return {};
+}
+
+Result<void> Ledger::fold_node(RowNumber /*number*/, const JournalRow& row, const Json& body) {
+  auto id = member<NodeId::rep>(body, "node");
+  if (!id) return id.error();
+  const NodeId node(*id);
+  if (node.index() >= wishes_.size()) return Error{"the cluster has no such node"};
+  for (const auto& [name, states] : {std::pair("wish", &wishes_), {"reported", &reported_}}) {
+    if (!body.contains(name)) continue;
+    auto text = member<std::string>(body, name);
+    if (!text) return text.error();
+    auto state = node_state(*text);
+    if (!state) return state.error();
+    (*states)[node.index()] = *state;
+  }
+  node_since_[node.index()] = wall(row.time);
+  return {};
+}
+
+// --- a snapshot ---
+
+Result<std::string> Ledger::snapshot() const {
+  CHECK(begun() && issued_.empty());
+  auto state = encode(loop().state());
+  if (!state) return state.error();
+  Json json = {{"interval", now().interval.count()},
+               {"measuring", policy_.measuring.count()},
+               {"next_job", next_job_.value()},
+               {"offset", offset_.count()},
+               {"placement", std::string(name_of(placement_))},
+               {"policy", policy_.text},
+               {"policy_state", policy_state_},
+               {"state", {{"body", state->body}, {"version", state->version}}},
+               {"time", time_.time_since_epoch().count()}};
+  Json jobs = Json::array();
+  for (const auto& [id, job] : jobs_) {
+    auto written = write_record(job);
+    if (!written) return written.error();
+    jobs.push_back(std::move(*written));
+  }
+  json["jobs"] = std::move(jobs);
+  Json gone = Json::array();
+  for (const JobId id : gone_) gone.push_back(id.value());
+  json["gone"] = std::move(gone);
+  Json users = Json::array();
+  for (const auto& [name, user] : users_) users.push_back(write_record(user).value());
+  json["users"] = std::move(users);
+  Json profiles = Json::array();
+  for (const auto& [name, rates] : profiles_)
+    profiles.push_back(Json::array({name, write_record(rates).value()}));
+  json["profiles"] = std::move(profiles);
+  Json offsets = Json::array();
+  for (const auto& [number, offset] : offsets_)
+    offsets.push_back(Json::array({number.value(), offset.count()}));
+  json["offsets"] = std::move(offsets);
+  Json nodes = Json::array();
+  for (std::size_t i = 0; i < wishes_.size(); ++i) {
+    nodes.push_back(Json::array({name_of_state(wishes_[i]), name_of_state(reported_[i]),
+                                 node_since_[i].time_since_epoch().count()}));
+  }
+  json["nodes"] = std::move(nodes);
+  if (last_decision_) {
+    auto decided = encode(Event(Decided{last_decision_->decision, std::nullopt}));
+    if (!decided) return decided.error();
+    json["last_decision"] = {{"at", last_decision_->at.time_since_epoch().count()},
+                             {"body", decided->body},
+                             {"number", last_decision_->number.value()},
+                             {"policy", last_decision_->policy},
+                             {"refused", last_decision_->refused},
+                             {"version", decided->version}};
+  }
+  return canonical_json(json);
+}
+
+Result<void> Ledger::load(const JournalSnapshot& snapshot) {
+  CHECK(!begun());
+  first_line_row_ = snapshot.number.next();
+  const auto json = parse_json(snapshot.body, "the snapshot");
+  if (!json) return json.error();
+  // What our own snapshot() writes: a checksum has vouched for it, so one sentence will do.
+  try {
+    const Json& j = *json;
+    auto state = decode_state({"state", j.at("state").at("version").get<int>(),
+                               j.at("state").at("body").get<std::string>()},
+                              pool_);
+    if (!state) return state.error();
+    auto placement = parse_placement(j.at("placement").get<std::string>());
+    if (!placement) return placement.error();
+    placement_ = *placement;
+    scheduler_ = std::make_unique<Scheduler>(std::move(*state), placement_);
+    time_ = Time(Duration(j.at("time").get<std::int64_t>()));
+    offset_ = Duration(j.at("offset").get<std::int64_t>());
+    if (auto ok = make_policy(j.at("policy").get<std::string>(),
+                              Duration(j.at("measuring").get<std::int64_t>()));
+        !ok) {
+      return ok;
+    }
+    policy_state_ = j.at("policy_state").get<std::string>();
+    if (!policy_state_.empty()) {
+      const auto saved = parse_json(policy_state_, "the policy's state");
+      if (!saved) return saved.error();
+      if (auto ok = policy_object_->load(*saved); !ok) return ok;
+    }
+    next_job_ = JobId(j.at("next_job").get<JobId::rep>());
+    for (const Json& one : j.at("jobs")) {
+      JobRecord job;
+      if (auto ok = read_record(one, job); !ok) return ok;
+      enter(std::move(job));
+    }
+    for (const Json& one : j.at("gone")) gone_.emplace_back(one.get<JobId::rep>());
+    for (const Json& one : j.at("users")) {
+      UserRecord user;
+      if (auto ok = read_record(one, user); !ok) return ok;
+      const std::string name = user.name;
+      users_[name] = std::move(user);
+    }
+    for (const Json& one : j.at("profiles")) {
+      if (auto ok = read_record(one.at(1), profiles_[one.at(0).get<std::string>()]); !ok) return ok;
+    }
+    for (const Json& one : j.at("offsets")) {
+      offsets_[RowNumber(one.at(0).get<std::uint64_t>())] = Duration(one.at(1).get<std::int64_t>());
+    }
+    for (const Json& one : j.at("nodes")) {
+      auto wish = node_state(one.at(0).get<std::string>());
+      auto reported = node_state(one.at(1).get<std::string>());
+      if (!wish || !reported) return Error{"a node is in no state"};
+      wishes_.push_back(*wish);
+      reported_.push_back(*reported);
+      node_since_.emplace_back(Duration(one.at(2).get<std::int64_t>()));
+    }
+    if (wishes_.size() != now().cluster.nodes().size())
+      return Error{"has not as many nodes as its cluster"};
+    if (j.contains("last_decision")) {
+      const Json& last = j.at("last_decision");
+      auto event = decode_event(
+          {"decided", last.at("version").get<int>(), last.at("body").get<std::string>()}, pool_);
+      if (!event) return event.error();
+      last_decision_ = LastDecision{
+          RowNumber(last.at("number").get<std::uint64_t>()),
+          Time(Duration(last.at("at").get<std::int64_t>())), last.at("policy").get<std::string>(),
+          std::move(std::get<Decided>(*event).decision), last.at("refused").get<std::string>()};
+    }
+  } catch (const nlohmann::json::exception& problem) {
+    return Error{fmt::format("the snapshot: {}", problem.what())};
+  }
+  return {};
+}
+
+// --- looking ---
+
+JobRecord* Ledger::find(JobId id) {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+const JobRecord* Ledger::job(JobId id) const {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+std::optional<JobId> Ledger::by_key(const std::string& user, const std::string& key) const {
+  const auto found = by_key_.find({user, key});
+  return found == by_key_.end() ? std::nullopt : std::optional(found->second);
+}
+
+const Rates* Ledger::profile(const std::string& name) const {
+  const auto found = profiles_.find(name);
+  return found == profiles_.end() ? nullptr : &found->second;
+}
+
+NodeState Ledger::wish(NodeId node) const { return wishes_[node.index()]; }
+NodeState Ledger::reported(NodeId node) const { return reported_[node.index()]; }
+WallTime Ledger::node_since(NodeId node) const { return node_since_[node.index()]; }
+
+void Ledger::note_lines(RowNumber number, const JournalRow& row) {
+  for (HistoryLine& line : lines_of(number, row, offset_)) lines_.push_back(std::move(line));
+  while (lines_.size() > options_.lines_kept) {
+    first_line_row_ = lines_.front().number.next();
+    lines_.pop_front();
+  }
+}
+
+}  // namespace rubato

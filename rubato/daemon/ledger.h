@@ -1,0 +1,179 @@
+// What the daemon knows: the fold of its journal's rows (docs/journal.md lists them). The loop with
+// its policy, the records of jobs and users, what was measured, the offset of the wall clock.
+//
+// One way in: apply() folds a row, whether it is new or read back, so that what was recovered is
+// what was there before. Nothing is decided twice: a "decided" row carries what became of it, and
+// the policy is given the state it had. decide() alone asks the policy; it gives the rows that say
+// what it did. A row that cannot be folded is an error, after which the ledger is of no more use.
+//
+// Pure but for the files a policy reads when it is made; of one thread.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/base/result.h"
+#include "rubato/daemon/history.h"
+#include "rubato/daemon/journal_file.h"
+#include "rubato/daemon/records.h"
+#include "rubato/loop/scheduler.h"
+#include "rubato/policy/all.h"
+#include "rubato/wire/codec.h"
+
+namespace rubato {
+
+struct LedgerOptions {
+  PolicyInputs inputs;
+  std::size_t ended_kept = 10'000;  // jobs that are gone, with their keys
+  std::size_t lines_kept = 10'000;  // of history
+};
+
+// The policy in force, and how it is told of speeds.
+struct PolicyInForce {
+  std::string text;  // canonical
+  const PolicyEntry* entry = nullptr;
+  Duration measuring{};  // > 0: jobs are first tried at smaller counts (policy/measuring.h)
+
+  // Admits jobs by deadline and promises to keep it.
+  [[nodiscard]] bool promises() const;
+};
+
+struct LastDecision {
+  RowNumber number;
+  Time at = kStart;
+  std::string policy;
+  Decision decision;
+  std::string refused;  // why it was not carried out; or empty
+};
+
+class Ledger {
+ public:
+  explicit Ledger(LedgerOptions options);
+
+  // The types of rows it folds, for JournalOptions.
+  [[nodiscard]] static const std::map<std::string, int, std::less<>>& row_types();
+  static constexpr int kSnapshotVersion = 1;
+
+  [[nodiscard]] Result<void> apply(RowNumber number, const JournalRow& row);
+
+  // Asks the policy now and carries out what it says. The rows are folded already; the first gets
+  // `number`.
+  [[nodiscard]] Result<std::vector<JournalRow>> decide(Time now, RowNumber number);
+
+  // The row of the commands that were issued since the last one; nullopt if there are none.
+  [[nodiscard]] Result<std::optional<JournalRow>> row_of_commands(Time now) const;
+  [[nodiscard]] const std::vector<Command>& issued() const { return issued_; }
+
+  // All of it as the body of a JournalSnapshot, and back into a ledger without rows.
+  [[nodiscard]] Result<std::string> snapshot() const;
+  [[nodiscard]] Result<void> load(const JournalSnapshot& snapshot);
+
+  // --- looking ---
+
+  [[nodiscard]] bool begun() const { return scheduler_ != nullptr; }
+  [[nodiscard]] const Scheduler& loop() const { return *scheduler_; }
+  [[nodiscard]] const Snapshot& now() const { return scheduler_->snapshot(); }
+  [[nodiscard]] Placement placement() const { return placement_; }
+  [[nodiscard]] const PolicyInForce& policy() const { return policy_; }
+  [[nodiscard]] const Policy& policy_object() const { return *policy_object_; }
+  // A second one in the same state, to ask what if.
+  [[nodiscard]] Result<std::unique_ptr<Policy>> another_policy() const;
+  [[nodiscard]] const std::optional<LastDecision>& last_decision() const { return last_decision_; }
+
+  [[nodiscard]] Time time() const { return time_; }  // of the last row
+  [[nodiscard]] Duration offset() const { return offset_; }
+  [[nodiscard]] WallTime wall(Time t) const { return WallTime(t.time_since_epoch() + offset_); }
+  [[nodiscard]] Time loop_time(WallTime t) const { return Time(t.time_since_epoch() - offset_); }
+  [[nodiscard]] Duration offset_at(RowNumber number) const;
+  [[nodiscard]] bool clock_set() const { return !offsets_.empty(); }
+
+  [[nodiscard]] const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
+  [[nodiscard]] const JobRecord* job(JobId id) const;
+  [[nodiscard]] const JobView* view(JobId id) const { return now().jobs.find(id); }
+  [[nodiscard]] std::optional<JobId> by_key(const std::string& user, const std::string& key) const;
+  [[nodiscard]] JobId next_job() const { return next_job_; }
+  // How many are not gone.
+  [[nodiscard]] std::size_t alive() const { return jobs_.size() - gone_.size(); }
+  // Jobs that wait for what another measures for them.
+  [[nodiscard]] const std::set<JobId>& to_be_measured() const { return to_be_measured_; }
+  [[nodiscard]] const std::map<std::string, UserRecord>& users() const { return users_; }
+  [[nodiscard]] const Rates* profile(const std::string& name) const;
+  // What the operator wants of a node, whatever the engine says of it.
+  [[nodiscard]] NodeState wish(NodeId node) const;
+  // The last state that the engine said the node is in.
+  [[nodiscard]] NodeState reported(NodeId node) const;
+  [[nodiscard]] WallTime node_since(NodeId node) const;
+
+  [[nodiscard]] const std::deque<HistoryLine>& lines() const { return lines_; }
+  // Rows before it are in the journal only.
+  [[nodiscard]] RowNumber first_line_row() const { return first_line_row_; }
+
+ private:
+  using Fold = Result<void> (Ledger::*)(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] static const std::map<std::string, Fold, std::less<>>& folds();
+
+  [[nodiscard]] Result<void> fold_event(RowNumber number, const JournalRow& row);
+  [[nodiscard]] Result<void> fold_began(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_settings(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_clock(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_policy(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_policy_state(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_undecided(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_job(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_ended(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_measured(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_verdict(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_commands(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_user(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_user_removed(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_node(RowNumber, const JournalRow&, const Json&);
+
+  [[nodiscard]] Result<void> make_policy(const std::string& text, Duration measuring);
+  void post(Time now, Event event, Reaction& reaction);
+  void note_event(Time now, const Event& event);
+  void note_decision(RowNumber number, Time now, Decision decision, const Reaction& reaction);
+  void left(Time now, const JobView& view, JobEnding ending);
+  void gone(JobRecord& job, JobEnding ending, WallTime at);
+  void enter(JobRecord job);
+  void note_lines(RowNumber number, const JournalRow& row);
+  JobRecord* find(JobId id);
+
+  LedgerOptions options_;
+  Time time_ = kStart;
+  SpeedPool pool_;
+  std::unique_ptr<Scheduler> scheduler_;
+  Placement placement_ = Placement::pack;
+  PolicyInForce policy_;
+  std::unique_ptr<Policy> policy_object_;
+  std::string policy_state_;  // as last stored; empty: a new policy's
+  std::optional<LastDecision> last_decision_;
+  Duration offset_{};
+  std::map<RowNumber, Duration> offsets_;  // every one there was, by the row that said so
+
+  std::map<JobId, JobRecord> jobs_;
+  std::map<std::pair<std::string, std::string>, JobId> by_key_;
+  std::deque<JobId> gone_;  // in the order in which they went
+  std::set<JobId> to_be_measured_;
+  JobId next_job_{1};
+  std::map<std::string, UserRecord> users_;
+  std::map<std::string, Rates> profiles_;
+  std::vector<NodeState> wishes_;    // by node
+  std::vector<NodeState> reported_;  // by node
+  std::vector<WallTime> node_since_;
+
+  std::vector<Command> issued_;  // since the last row of commands
+  std::deque<HistoryLine> lines_;
+  RowNumber first_line_row_{1};
+};
+
+}  // namespace rubato

@@ -1,0 +1,112 @@
+// What the daemon knows beyond the loop: whose jobs there are, what they were promised and told,
+// how they ended, what was measured of them; the users and their tokens. Plain values with their
+// JSON, which is what snapshots and rows of the journal (docs/journal.md) are made of.
+//
+// Wall times are kept where people are told them; all else is the loop's own time.
+//
+// Reading is strict: a record that cannot be read whole is an error with one sentence.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/base/result.h"
+#include "rubato/base/time.h"
+#include "rubato/base/units.h"
+#include "rubato/core/command.h"
+#include "rubato/core/decision.h"
+#include "rubato/core/ids.h"
+#include "rubato/daemon/job_file.h"
+#include "rubato/engine/managed.h"
+
+namespace rubato {
+
+// How a job is gone.
+enum class Ending : std::uint8_t { completed, failed, cancelled, refused };
+[[nodiscard]] std::string_view to_text(Ending how);
+
+struct JobEnding {
+  Ending how = Ending::completed;
+  std::string why;               // one sentence; empty if it just finished
+  std::optional<int> code;       // what its program exited with
+  std::optional<Time> earliest;  // of a refused one: the deadline that could have been promised
+};
+
+// What was measured of a job, or of all jobs of one profile.
+struct Rates {
+  std::map<int, WorkRate> by_gpus;  // in units of work a second
+  double pause = 0;                 // seconds that a resize kept the training waiting; 0 = unknown
+};
+
+struct JobRecord {
+  JobId id;
+  std::string user;
+  std::string key;  // idempotency; may be empty
+  JobFile file;
+  std::string name;
+  WallTime submitted{};
+  std::optional<WallTime> started;
+  std::optional<WallTime> ended;
+  std::optional<WallTime> deadline;
+  std::optional<JobEnding> ending;
+
+  // Work in the unit of its file; if it has none, a guess in seconds on its smallest count.
+  Work work = 0;
+  double scale = 1;  // of what its program counts to that unit; 0: not yet known
+  Rates rates;
+
+  // The promise that the last decision to make one made.
+  std::optional<Promise> promise;
+  bool honoured = false;  // by the last decision
+
+  // A job that waits for what another, which runs for it, measures; and the other way round.
+  std::optional<JobId> measured_by;
+  std::optional<JobId> measures_for;
+  std::optional<Time> verdict_by;
+
+  std::optional<Command> told;  // the last, as stored
+  std::optional<NodeId> home;
+  Time running_since = kStart;  // on the present GPUs
+  int failures = 0;
+  int resizes = 0;
+  std::optional<JobEnding> leaves_as;  // decided already; it still has to let go of its GPUs
+  JobProgress progress;
+  std::optional<Time> measured_at;
+
+  // Of a job that is gone: the loop has forgotten it.
+  GpuTime attained;
+  int restarts = 0;
+
+  [[nodiscard]] bool gone() const { return ending.has_value(); }
+  [[nodiscard]] WorkUnit unit() const { return file.work ? file.work->unit : WorkUnit::samples; }
+  // Whose measurements it shares: of one user, because names are theirs.
+  [[nodiscard]] std::string profile() const;
+};
+
+struct UserRecord {
+  std::string name;
+  bool admin = false;
+  double most_weight = 1;
+  std::set<std::string> tokens;  // SHA-256 in hex
+};
+
+// The JSON of a record. Canonical: equal records have equal texts. An error only for what the codec
+// of commands refuses.
+[[nodiscard]] Result<Json> write_record(const JobRecord& job);
+[[nodiscard]] Result<Json> write_record(const UserRecord& user);
+[[nodiscard]] Result<Json> write_record(const JobEnding& ending);
+[[nodiscard]] Result<Json> write_record(const Rates& rates);
+[[nodiscard]] Result<Json> write_record(const Command& command);
+
+[[nodiscard]] Result<void> read_record(const Json& json, JobRecord& job);
+[[nodiscard]] Result<void> read_record(const Json& json, UserRecord& user);
+[[nodiscard]] Result<void> read_record(const Json& json, JobEnding& ending);
+[[nodiscard]] Result<void> read_record(const Json& json, Rates& rates);
+[[nodiscard]] Result<void> read_record(const Json& json, Command& command);
+
+}  // namespace rubato

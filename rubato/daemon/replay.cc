@@ -1,0 +1,108 @@
+#include "rubato/daemon/replay.h"
+
+#include <deque>
+#include <fmt/format.h>
+#include <utility>
+
+#include "rubato/daemon/journal.h"
+
+namespace rubato {
+namespace {
+
+constexpr const char* kNothing = "nothing";
+
+class Replay {
+ public:
+  explicit Replay(const LedgerOptions& options) : ledger_(options) {}
+
+  Result<void> take(RowNumber number, const JournalRow& row) {
+    ++result.rows;
+    if (row.type == "decided" || row.type == "undecided") return decide(number, row);
+    if (row.type == "policy_state") {
+      ++result.policy_states;
+      compare(number, row);
+      return {};
+    }
+    if (!expected_.empty()) {
+      return differ(number, expected_.front().type, kNothing, expected_.front().body);
+    }
+    if (row.type == "commands") {
+      ++result.commands;
+      const auto computed = ledger_.row_of_commands(row.time);
+      if (!computed) return computed.error();
+      const std::string text = *computed ? (*computed)->body : kNothing;
+      if (text != row.body) return differ(number, row.type, row.body, text);
+    }
+    result.jobs += row.type == "job" ? 1 : 0;
+    return ledger_.apply(number, row);
+  }
+
+  void finish(RowNumber last) {
+    if (result.difference) return;
+    if (!expected_.empty()) {
+      static_cast<void>(
+          differ(last.next(), expected_.front().type, kNothing, expected_.front().body));
+      return;
+    }
+    if (!ledger_.begun()) return;
+    const auto computed = ledger_.row_of_commands(ledger_.time());
+    if (computed && *computed)
+      static_cast<void>(differ(last.next(), "commands", kNothing, (*computed)->body));
+  }
+
+  Replayed result;
+
+ private:
+  Result<void> decide(RowNumber number, const JournalRow& row) {
+    if (!expected_.empty())
+      return differ(number, expected_.front().type, kNothing, expected_.front().body);
+    ++result.decisions;
+    if (!ledger_.begun()) return Error{"decides before it begins"};
+    auto rows = ledger_.decide(row.time, number);
+    if (!rows) return rows.error();
+    expected_.assign(rows->begin(), rows->end());
+    compare(number, row);
+    return {};
+  }
+
+  void compare(RowNumber number, const JournalRow& row) {
+    if (expected_.empty()) {
+      static_cast<void>(differ(number, row.type, row.body, kNothing));
+      return;
+    }
+    const JournalRow computed = std::move(expected_.front());
+    expected_.pop_front();
+    if (computed.type != row.type || computed.version != row.version || computed.body != row.body)
+      static_cast<void>(differ(number, row.type, row.body, computed.body));
+  }
+
+  // What follows would be about another past: ends the reading.
+  Result<void> differ(RowNumber number, std::string type, std::string stored,
+                      std::string computed) {
+    if (!result.difference)
+      result.difference = {number, std::move(type), std::move(stored), std::move(computed)};
+    return Error{"differs"};
+  }
+
+  Ledger ledger_;
+  std::deque<JournalRow> expected_;  // that should follow
+};
+
+}  // namespace
+
+Result<Replayed> replay(const std::filesystem::path& directory, const LedgerOptions& options) {
+  Replay replay(options);
+  RowNumber last;
+  auto read = read_journal(directory, RowNumber(),
+                           [&](RowNumber number, const JournalRow& row) -> Result<void> {
+                             last = number;
+                             if (auto ok = replay.take(number, row); !ok) return ok;
+                             if (replay.result.difference) return Error{"differs"};
+                             return {};
+                           });
+  replay.finish(last);
+  if (!read && !replay.result.difference) return read.error();
+  return replay.result;
+}
+
+}  // namespace rubato
