@@ -35,6 +35,16 @@ Result<Place> place_from_environment() {
                     uid)};
   }
   place.token = variable("RUBATO_TOKEN");
+  const std::string start = variable("RUBATO_START");
+  if (!start.empty()) {
+    const auto number = parse_integer(start);
+    if (!number || *number < 0) {
+      return Error{
+          fmt::format("RUBATO_START is {}, not a number from 0 on", rubato::quoted(start))};
+    }
+    place.start = *number;
+  }
+  place.checkpoint = variable("RUBATO_CHECKPOINT");
   place.niced = variable("RUBATO_NICED") == "1";
   return place;
 }

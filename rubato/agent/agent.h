@@ -32,8 +32,11 @@ struct Place {
   Uid uid = 1;
   std::string token;
   bool niced = false;  // until it is a member
+  // Of a job of the live cluster: how often it has been started, and where its checkpoints belong.
+  std::int64_t start = 0;
+  std::string checkpoint{};
 };
-// RUBATO_LAUNCHER, RUBATO_WORKER, RUBATO_TOKEN, RUBATO_NICED.
+// RUBATO_LAUNCHER, RUBATO_WORKER, RUBATO_TOKEN, RUBATO_NICED, RUBATO_START, RUBATO_CHECKPOINT.
 [[nodiscard]] Result<Place> place_from_environment();
 
 // Workers of different builds could disagree about everything else.

@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -58,14 +59,15 @@ std::uint64_t header_checksum(const Prefix& prefix, std::string_view header) {
   return checksum.value();
 }
 
-// Plan, revision, step: in the order of their age.
+// Start, plan, revision, step: in the order of their age.
 struct Age {
+  std::int64_t start = 0;
   std::int64_t plan = 0;
   std::int64_t revision = 0;
   std::int64_t step = 0;
   friend auto operator<=>(const Age&, const Age&) = default;
-  [[nodiscard]] std::pair<std::int64_t, std::int64_t> generation() const {
-    return {plan, revision};
+  [[nodiscard]] std::tuple<std::int64_t, std::int64_t, std::int64_t> generation() const {
+    return {start, plan, revision};
   }
 };
 
@@ -80,11 +82,14 @@ std::optional<std::int64_t> integer(const Json& object, const char* key) {
 
 std::optional<Age> age_of(const Json& about) {
   if (!about.is_object()) return std::nullopt;
+  // Jobs of which nobody counts the starts do not have it.
+  const auto start =
+      about.contains("start") ? integer(about, "start") : std::optional<std::int64_t>(0);
   const auto plan = integer(about, "plan");
   const auto revision = integer(about, "revision");
   const auto step = integer(about, "step");
-  if (!plan || !revision || !step || *step < 0) return std::nullopt;
-  return Age{*plan, *revision, *step};
+  if (!start || !plan || !revision || !step || *step < 0) return std::nullopt;
+  return Age{*start, *plan, *revision, *step};
 }
 
 class File {
@@ -253,6 +258,7 @@ Result<Loaded> load_open(const File& file, const std::string& path) {
   Loaded loaded;
   loaded.path = path;
   loaded.about = std::move(header->about);
+  loaded.start = header->age.start;
   loaded.plan = header->age.plan;
   loaded.revision = header->age.revision;
   loaded.step = header->age.step;
@@ -350,6 +356,37 @@ Result<File> lock_directory(const std::string& directory) {
   return file;
 }
 
+// What the lock file says: "START OF-THE-JOB DIGEST".
+struct Claim {
+  std::int64_t start = 0;   // of the directory: grows with every other owner
+  std::int64_t of_job = 0;  // CheckpointOwner::start
+  std::int64_t job = 0;     // digest
+};
+
+// All zeros if nobody has claimed it.
+Claim claim_in(const File& lock) {
+  std::array<char, 100> text{};
+  const auto size = ::pread(lock.get(), text.data(), text.size(), 0);
+  if (size <= 0) return {};
+  const auto words = split(trim({text.data(), static_cast<std::size_t>(size)}), ' ');
+  if (words.size() != 3) return {};
+  return {parse_integer(words[0]).value_or(0), parse_integer(words[1]).value_or(0),
+          parse_integer(words[2]).value_or(0)};
+}
+
+std::int64_t digest_of(const std::string& job) {
+  Checksum checksum;
+  checksum.add(bytes_of(job));
+  return static_cast<std::int64_t>(checksum.value() >> 1U);
+}
+
+Error replaced(const std::string& directory, std::int64_t start, std::int64_t newest) {
+  return Error{fmt::format(
+      "{}: the checkpoint is refused: its writer belongs to start {} of those that used "
+      "this directory, and start {} has replaced it",
+      directory, start, newest)};
+}
+
 Result<void> sync_directory(const std::string& directory) {
   const File file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.ok()) return failed(directory, "cannot be opened", errno);
@@ -397,6 +434,7 @@ Result<void> refuse_older(const std::string& directory, const Age& mine,
   if (present.empty() || !present.front().age) return {};
   const Age& newest = *present.front().age;
   if (mine.generation() >= newest.generation()) return {};
+  if (mine.start < newest.start) return replaced(directory, mine.start, newest.start);
   return Error{
       fmt::format("{}: the checkpoint of step {} is refused: its writer belongs to generation ({}, "
                   "{}), and {} was written by ({}, {}), which replaced it",
@@ -515,7 +553,10 @@ Result<std::string> write_locked(const std::string& directory, const CheckpointC
   const auto path = inside(directory, name_of(age->step));
 
   // The survey under a lock, and the refusal that may follow from it.
-  const auto look = [&]() -> Result<std::vector<Found>> {
+  const auto look = [&](const File& lock) -> Result<std::vector<Found>> {
+    if (const auto newest = claim_in(lock).start; age->start < newest) {
+      return replaced(directory, age->start, newest);
+    }
     auto present = survey(directory);
     if (!present) return present.error();
     if (auto ok = refuse_older(directory, *age, *present); !ok) return ok.error();
@@ -524,7 +565,7 @@ Result<std::string> write_locked(const std::string& directory, const CheckpointC
   auto temporary = [&]() -> Result<Temporary> {
     const auto lock = lock_directory(directory);
     if (!lock) return lock.error();
-    if (auto present = look(); !present) return present.error();
+    if (auto present = look(*lock); !present) return present.error();
     remove_leftovers(directory);
     return make_temporary(directory, age->step);
   }();
@@ -537,7 +578,7 @@ Result<std::string> write_locked(const std::string& directory, const CheckpointC
 
   const auto lock = lock_directory(directory);
   if (!lock) return lock.error();
-  if (auto present = look(); !present) return present.error();
+  if (auto present = look(*lock); !present) return present.error();
   if (auto ok = temporary->rename(path); !ok) return ok.error();
   if (auto ok = sync_directory(directory); !ok) return ok.error();
   if (auto present = survey(directory); present) remove_older(*present, keep, path);
@@ -605,6 +646,30 @@ Result<std::string> write_checkpoint(const std::string& directory, const Checkpo
                                      int keep) {
   if (auto ok = make_directory(directory); !ok) return ok.error();
   return write_locked(directory, content, keep);
+}
+
+Result<std::optional<std::int64_t>> claim_checkpoints(const std::string& directory,
+                                                      const CheckpointOwner& owner) {
+  if (auto ok = make_directory(directory); !ok) return ok.error();
+  const auto lock = lock_directory(directory);
+  if (!lock) return lock.error();
+  const Claim before = claim_in(*lock);
+  Claim mine{before.start, owner.start, digest_of(owner.job)};
+  const bool same_job = before.start > 0 && before.job == mine.job;
+  if (same_job && mine.of_job < before.of_job) return std::optional<std::int64_t>();
+  if (same_job && mine.of_job == before.of_job) return std::optional(before.start);
+  auto present = survey(directory);
+  if (!present) return present.error();
+  if (!present->empty() && present->front().age) {
+    mine.start = std::max(mine.start, present->front().age->start);
+  }
+  ++mine.start;
+  // Always of the same length, so that nothing is left of an older one.
+  const std::string text = fmt::format("{:020} {:020} {:020}\n", mine.start, mine.of_job, mine.job);
+  if (::pwrite(lock->get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(lock->get()) != 0)
+    return failed(inside(directory, ".lock"), "cannot be written", errno);
+  return std::optional(mine.start);
 }
 
 Result<Loaded> load_checkpoint(const std::string& path) {

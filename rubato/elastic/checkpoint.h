@@ -10,13 +10,19 @@
 // temporary file, fsync, rename, fsync of the directory; only then are older ones removed. A
 // disk that is full, a kill at any moment or a flipped bit costs at most the newest checkpoint.
 //
-// Which of two checkpoints is newer is decided by (plan, revision, step), with (plan, revision) the
-// generation that wrote it. A writer of an older generation than the newest checkpoint is refused:
-// it belongs to a part of the job that was given up and would overwrite history. Whoever resumes
-// from a checkpoint must therefore take a generation that is not older than the checkpoint's own.
+// Which of two checkpoints is newer is decided by (start, plan, revision, step), with (plan,
+// revision) the generation that wrote it. A writer of an older generation than the newest
+// checkpoint is refused: it belongs to a part of the job that was given up and would overwrite
+// history. Whoever resumes from a checkpoint must therefore take a generation that is not older
+// than the checkpoint's own.
 //
-// DIR/.lock is held (flock) while a temporary is made and from the check of the generation to the
-// end; each temporary is locked by its writer, so one that can be locked was left by the dead.
+// The start counts the owners of the directory: each start of a job claims it before it reads, and
+// so does another job. From then on a worker of the owner before, one that was stopped for an hour,
+// say, and wakes up, can write nothing there, even before the new owner has written anything.
+//
+// DIR/.lock says who has claimed the directory. It is held (flock)
+// while a temporary is made and from the check of the generation to the end; each temporary is
+// locked by its writer, so one that can be locked was left by the dead.
 //
 // The functions may be called from any thread and process; CheckpointWriter has a thread of its
 // own.
@@ -65,7 +71,9 @@ struct Section {
 };
 
 struct CheckpointContent {
-  Json about;  // an object with the integers plan, revision and step, and whatever the caller adds
+  // An object with the integers plan, revision and step, perhaps start (0 if it is not there), and
+  // whatever the caller adds.
+  Json about;
   std::vector<Section> sections;
 };
 
@@ -95,6 +103,7 @@ struct FreeMemory {
 struct Loaded {
   std::string path;
   Json about;
+  std::int64_t start = 0;
   std::int64_t plan = 0;
   std::int64_t revision = 0;
   std::int64_t step = 0;
@@ -105,6 +114,16 @@ struct Loaded {
   // nullptr if there is none of this name.
   [[nodiscard]] const LoadedSection* find(const std::string& name) const;
 };
+
+// Who writes to a directory: one start of one job.
+struct CheckpointOwner {
+  std::string job;         // whatever tells jobs apart; only a digest of it is stored
+  std::int64_t start = 0;  // of two owners with one job, the higher is the later
+};
+// The directory is the owner's from now on; makes it if it is missing. Gives the start to write
+// with, the same for all who claim for the same owner. nullopt: a later start of the job has it.
+[[nodiscard]] Result<std::optional<std::int64_t>> claim_checkpoints(const std::string& directory,
+                                                                    const CheckpointOwner& owner);
 
 // One file, with all its checksums verified.
 [[nodiscard]] Result<Loaded> load_checkpoint(const std::string& path);

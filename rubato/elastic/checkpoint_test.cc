@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -231,6 +232,116 @@ TEST(Checkpoint, AnOlderGenerationIsRefused) {
   EXPECT_EQ(read_all(folder.path + "/step-000000000010.ckpt"), before);
   written(folder, Sample(11, 13, 2, 3));
   written(folder, Sample(12, 13, 3, 0));
+}
+
+// Whether the lock of the directory is free.
+bool can_lock(const std::string& directory) {
+  const int fd = ::open((directory + "/.lock").c_str(), O_RDWR | O_CLOEXEC);
+  const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  ::close(fd);
+  return free;
+}
+
+Sample of_start(std::int64_t start, std::int64_t step, std::int64_t plan) {
+  Sample sample(step, 13, plan);
+  sample.content.about["start"] = start;
+  return sample;
+}
+
+TEST(Checkpoint, TheStartComesBeforeTheGeneration) {
+  const Folder folder;
+  written(folder, Sample(50, 13, 9, 9));  // of a job whose starts nobody counted
+  written(folder, of_start(3, 120, 7));
+  written(folder, of_start(4, 110, 1));
+  const auto loaded = load_newest(folder.path);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value());
+  EXPECT_EQ((*loaded)->start, 4);
+  EXPECT_EQ((*loaded)->step, 110);
+  // It goes on alone, with plans and steps far beyond those of the new start.
+  const auto refused = write_checkpoint(folder.path, of_start(3, 999, 99).content);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(contains(refused.error().message, "start 4 has replaced it"))
+      << refused.error().message;
+  written(folder, of_start(4, 111, 1), 2);
+  EXPECT_EQ(folder.names(),
+            (std::vector<std::string>{"step-000000000110.ckpt", "step-000000000111.ckpt"}));
+}
+
+std::int64_t claimed(const Folder& folder, const std::string& job, std::int64_t start) {
+  const auto claim = claim_checkpoints(folder.path, {job, start});
+  EXPECT_TRUE(claim.ok()) << claim.error().message;
+  return claim.ok() ? claim->value_or(-1) : -2;
+}
+
+TEST(Checkpoint, AClaimShutsOutTheOwnerBefore) {
+  const Folder folder;
+  written(folder, Sample(9, 13, 9, 9));  // from before there were claims
+  EXPECT_EQ(claimed(folder, "a", 3), 1);
+  EXPECT_EQ(claimed(folder, "a", 3), 1) << "another worker of the same start";
+  EXPECT_FALSE(write_checkpoint(folder.path, Sample(11, 13, 9, 9).content).ok());
+  written(folder, of_start(1, 10, 1));
+  EXPECT_EQ(claimed(folder, "a", 12), 2);
+  EXPECT_EQ(claimed(folder, "a", 3), -1) << "of a start that was replaced";
+  EXPECT_FALSE(write_checkpoint(folder.path, of_start(1, 11, 9).content).ok())
+      << "before the new one has written anything";
+  const auto loaded = load_newest(folder.path);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value());
+  EXPECT_EQ((*loaded)->step, 10);
+  written(folder, of_start(2, 11, 1));
+  EXPECT_EQ(claimed(folder, "b", 1), 3) << "another job goes on from there";
+  EXPECT_FALSE(write_checkpoint(folder.path, of_start(2, 12, 1).content).ok());
+  written(folder, of_start(3, 5, 1));
+  std::filesystem::remove(folder.path + "/.lock");
+  EXPECT_EQ(claimed(folder, "c", 1), 4) << "newer than all that is there";
+}
+
+TEST(Checkpoint, AClaimMakesItsDirectory) {
+  const Folder folder;
+  EXPECT_TRUE(claim_checkpoints(folder.path + "/new/one", {"a", 1}).ok());
+  EXPECT_TRUE(std::filesystem::is_directory(folder.path + "/new/one"));
+  std::ofstream(folder.path + "/file") << "x";
+  EXPECT_FALSE(claim_checkpoints(folder.path + "/file", {"a", 1}).ok());
+}
+
+// The worker of an old start is stopped in the middle of a write and wakes up when the new one has
+// long begun.
+TEST(CheckpointRace, AWriterThatSleptThroughAStartIsRefused) {
+  const Folder folder;
+  ASSERT_EQ(claimed(folder, "job", 7), 1);
+  written(folder, of_start(1, 10, 1));
+  const pid_t old = ::fork();
+  if (old == 0) {
+    for (std::int64_t step = 20;; ++step) {
+      const Sample sample = of_start(1, step, step);
+      if (!write_checkpoint(folder.path, sample.content)) ::_exit(7);
+    }
+  }
+  while (std::filesystem::exists(folder.path + "/step-000000000010.ckpt")) ::usleep(1000);
+  ::kill(old, SIGSTOP);
+  int status = 0;
+  ASSERT_EQ(::waitpid(old, &status, WUNTRACED), old);
+  // Held by the sleeper it could not be claimed; then it is woken until it is not.
+  while (!can_lock(folder.path)) {
+    ::kill(old, SIGCONT);
+    ::usleep(2000);
+    ::kill(old, SIGSTOP);
+    ASSERT_EQ(::waitpid(old, &status, WUNTRACED), old);
+  }
+  ASSERT_EQ(claimed(folder, "job", 8), 2);
+  const auto resumed = load_newest(folder.path);
+  ASSERT_TRUE(resumed.ok() && resumed->has_value());
+  written(folder, of_start(2, 5, 1));
+  const auto before = folder.names();
+  ::kill(old, SIGCONT);
+  ASSERT_EQ(::waitpid(old, &status, 0), old);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << "it must end refused";
+  const auto loaded = load_newest(folder.path);
+  ASSERT_TRUE(loaded.ok() && loaded->has_value());
+  EXPECT_EQ((*loaded)->start, 2);
+  EXPECT_EQ((*loaded)->step, 5);
+  for (const std::string& name : folder.names()) {
+    EXPECT_EQ(std::count(before.begin(), before.end(), name), 1) << name;
+  }
 }
 
 TEST(Checkpoint, LeftoversOfTheDeadAreRemovedAndThoseOfTheLivingAreNot) {

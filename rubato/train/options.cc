@@ -23,7 +23,8 @@ Options parse_options(int argc, char** argv, const Options& defaults) {
   app.add_option("--largest-per-worker", options.largest_per_worker,
                  "adaptive: samples of one pass; 0 = the batch");
   app.add_flag("--measure-noise", options.measure_noise, "measure gradient noise in any mode");
-  app.add_option("--checkpoint", options.checkpoint, "directory to save to and resume from");
+  app.add_option("--checkpoint", options.checkpoint,
+                 "directory to save to and resume from; a job of the live cluster has one");
   app.add_option("--checkpoint-steps", options.checkpoint_steps, "save every so many steps");
   app.add_option("--checkpoint-seconds", options.checkpoint_seconds, "save every so many seconds");
   app.add_option("--digest-steps", options.digest_steps, "compare replicas every so many steps");

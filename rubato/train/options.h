@@ -27,7 +27,7 @@ struct Options {
   LearningRateRule learning_rate_rule = LearningRateRule::adascale;
   bool measure_noise = false;  // always on in adaptive mode
 
-  std::string checkpoint{};           // directory; empty = none
+  std::string checkpoint{};           // directory; empty = RUBATO_CHECKPOINT, if that is set
   std::int64_t checkpoint_steps = 0;  // every so many, 0 = not by steps
   double checkpoint_seconds = 60;     // and after so much time, 0 = not by time
   std::int64_t digest_steps = 100;    // compare replicas this often; 0 = never

@@ -49,6 +49,12 @@ elastic::TunerLimits tuner_limits(const Options& options) {
   return {limits, options.learning_rate_rule};
 }
 
+// Never throws: whoever read it may be gone, and that must not end the training.
+void print(const std::string& text) {
+  const std::string line = fmt::format("rubato train: {}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 std::optional<std::string> problem_with(const Options& options, std::size_t samples) {
   if (samples == 0) return "the data set is empty; there is nothing to train on";
   if (options.batch < 1) return fmt::format("batch is {}; use 1 or more", options.batch);
@@ -86,6 +92,10 @@ class Trainer {
     const Result<agent::Place> place = agent::place_from_environment();
     if (!place) return refuse(place.error().message);
     uid_ = place->uid;
+    if (options_.checkpoint.empty()) options_.checkpoint = place->checkpoint;
+    if (!claim_checkpoints({place->token, place->start})) {
+      return refuse(fmt::format("{}: a later start of this job has it", options_.checkpoint));
+    }
 
     // A launcher that is gone must not take its workers with it.
     std::signal(SIGPIPE, SIG_IGN);
@@ -122,7 +132,7 @@ class Trainer {
 
  private:
   static int refuse(const std::string& why) {
-    fmt::print(stderr, "rubato train: {}\n", why);
+    print(why);
     return wire::kRefused;
   }
 
@@ -161,6 +171,19 @@ class Trainer {
     held_.assign(static_cast<std::size_t>(replica_->chunks()), true);
     last_checkpoint_ = Clock::now();
     session_->found(first, after);
+  }
+
+  // False: this worker belongs to a start that another has replaced. A directory that cannot be
+  // written to may still be resumed from.
+  bool claim_checkpoints(const elastic::CheckpointOwner& owner) {
+    if (options_.checkpoint.empty()) return true;
+    const auto claimed = elastic::claim_checkpoints(options_.checkpoint, owner);
+    if (!claimed) {
+      print(claimed.error().message + "; training goes on");
+      return true;
+    }
+    start_ = claimed->value_or(0);
+    return claimed->has_value();
   }
 
   StepPlan first_plan() {
@@ -210,7 +233,7 @@ class Trainer {
           replica_->load_chunk(static_cast<int>(i), section.head.get<std::string>(), section.body);
       if (!result) return Error{fmt::format("{}: {}", loaded.path, result.error().message)};
     }
-    fmt::print(stderr, "rubato train: resumed from {}\n", loaded.path);
+    print("resumed from " + loaded.path);
     return {};
   }
 
@@ -325,7 +348,7 @@ class Trainer {
   }
 
   void on(Session::End& end) {
-    if (!end.why.empty()) fmt::print(stderr, "rubato train: {}\n", end.why);
+    if (!end.why.empty()) print(end.why);
     if (end.code == wire::kJobFailed) session_->notice("failed", {{"text", end.why}});
     exit_code_ = end.code;
   }
@@ -515,16 +538,26 @@ class Trainer {
 
   [[nodiscard]] Json summary(const StepPlan& plan, std::span<const float> result,
                              int workers) const {
-    return {{"step", plan.step},
-            {"epoch", plan.epoch},
-            {"cursor", plan.cursor},
-            {"samples", plan.samples},
-            {"loss", loss_of(result)},
-            {"workers", workers},
-            {"leaves", plan.leaves},
-            {"factor", plan.learning_rate_factor},
-            {"ends_epoch", ends_epoch(plan)},
-            {"applied_at", std::chrono::duration<double>(Clock::now().time_since_epoch()).count()}};
+    Json summary = {
+        {"step", plan.step},
+        {"epoch", plan.epoch},
+        {"cursor", plan.cursor},
+        {"samples", plan.samples},
+        {"loss", loss_of(result)},
+        {"workers", workers},
+        {"leaves", plan.leaves},
+        {"factor", plan.learning_rate_factor},
+        {"epoch_samples", order_.samples()},
+        {"ends_epoch", ends_epoch(plan)},
+        {"applied_at", std::chrono::duration<double>(Clock::now().time_since_epoch()).count()}};
+    if (plan.adaptive) {
+      const rubato::Batch batch = current_batch(plan);
+      summary["per_gpu"] = batch.per_gpu;
+      summary["accumulation"] = batch.accumulation;
+    }
+    const double noise = tuner_.noise().scale(options_.batch);
+    if (options_.measure_noise && std::isfinite(noise)) summary["noise"] = noise;
+    return summary;
   }
 
   // That this step completed proves that everybody has applied those before. The leader tells of
@@ -569,12 +602,12 @@ class Trainer {
   }
 
   void warn(const std::string& text) {
-    fmt::print(stderr, "rubato train: {}\n", text);
+    print(text);
     session_->notice("warning", {{"text", text}});
   }
 
   void end(int code, const std::string& why) {
-    fmt::print(stderr, "rubato train: {}\n", why);
+    print(why);
     session_->notice(code == wire::kRefused ? "refused" : "failed", {{"text", why}});
     exit_code_ = code;
   }
@@ -644,11 +677,14 @@ class Trainer {
     state_.commit_requested_ = false;
     last_checkpoint_ = Clock::now();
     elastic::CheckpointContent content;
-    content.about = {
-        {"plan", record.generation.plan}, {"revision", record.generation.revision},
-        {"step", next.step - 1},          {"next", next},
-        {"schema", replica_->schema()},   {"tuner", options_.adaptive ? tuner_.to_json() : Json()},
-        {"unpublished", unpublished_}};
+    content.about = {{"start", start_},
+                     {"plan", record.generation.plan},
+                     {"revision", record.generation.revision},
+                     {"step", next.step - 1},
+                     {"next", next},
+                     {"schema", replica_->schema()},
+                     {"tuner", options_.adaptive ? tuner_.to_json() : Json()},
+                     {"unpublished", unpublished_}};
     const std::vector<elastic::StateChunk> chunks = state_chunks();
     std::size_t bytes = 0;
     for (const auto& chunk : chunks) {
@@ -709,6 +745,7 @@ class Trainer {
   std::deque<Json> unpublished_;  // steps applied here of which nobody is known to have told
   std::int64_t published_ = 0;    // the last step this worker told of
   agent::Uid uid_ = 1;
+  std::int64_t start_ = 0;  // of those that used the checkpoints' directory
   int world_size_ = 1;
   Clock::time_point step_begun_;
   Clock::time_point last_checkpoint_;
@@ -718,7 +755,7 @@ class Trainer {
 int run(State& state, const Dataset& data, const std::function<torch::Tensor(const Batch&)>& loss,
         const Options& options) {
   if (const auto problem = problem_with(options, data.size())) {
-    fmt::print(stderr, "rubato train: {}\n", *problem);
+    print(*problem);
     return wire::kRefused;
   }
   return Trainer(state, data, loss, options).run();

@@ -1,7 +1,8 @@
 // What a launcher and the workers of one job say to each other (docs/elastic.md).
 //
 // A worker is told by its environment where its launcher listens (RUBATO_LAUNCHER, a unix:
-// address), which worker it is (RUBATO_WORKER) and the job's token (RUBATO_TOKEN). It connects and
+// address), which worker it is (RUBATO_WORKER) and the job's token (RUBATO_TOKEN); in the live
+// cluster also the start (RUBATO_START) and a directory (RUBATO_CHECKPOINT). It connects and
 // says Hello; the launcher answers Welcome. From then on the launcher sends Plans; the worker
 // sends Beat, Report and Notice. A worker that loses its launcher goes on training.
 //
@@ -53,8 +54,10 @@ struct Beat {
   std::int64_t step = 0;  // applied so far
 };
 // Progress of a step that all members are known to have applied, at most a few a second, by the
-// leader: step, epoch, cursor, samples, loss, workers, leaves, factor, ends_epoch (every sample of
-// it was then used exactly once), applied_at (its clock). Perhaps again by the leader that follows.
+// leader: step, epoch, cursor, samples, loss, workers, leaves, factor, epoch_samples (of a whole
+// one), ends_epoch (every sample of it was then used exactly once), applied_at (its clock); in
+// adaptive mode per_gpu and accumulation, where it is measured noise (the gradient noise scale).
+// Perhaps again by the leader that follows.
 struct Report {
   Json content;
 };
