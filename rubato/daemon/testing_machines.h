@@ -61,8 +61,8 @@ class Machines {
     if (!alive_[home.index()]) return;
     Run& run = runs_[command.job];
     if (run.finished) return touch(run);
-    if (run.alive && run.home != home) violate(now, command.job, "is started twice at a time");
-    if (command.generation <= run.generation) return touch(run);
+    if (command.generation <= run.generation) return;
+    if (run.alive) violate(now, command.job, "is started twice at a time");
     if (!run.known) run.job = truth(command.job);
     run.known = true;
     run.alive = true;
