@@ -354,12 +354,20 @@ def full_disk(build):
         filler.unlink()
         await_true(lambda: cluster.run("submit", "--name", "later", "--gpus", "1", "--", "true",
                                        check=False).returncode == 0, "submissions to work again")
-        subprocess.run(["mount", "-o", "remount,ro", str(cluster.state)], check=True)
-        await_true(lambda: refuses(cluster), "a submission to be refused on a read-only disk")
-        subprocess.run(["mount", "-o", "remount,rw", str(cluster.state)], check=True)
         require(cluster.await_state(job, "COMPLETED")["restarts"] == 0, "the job started again")
+        await_true(lambda: not cluster.ask("ls")["jobs"], "all jobs to end")
         cluster.stop()
         cluster.replays()
+        # Nobody can make a disk read-only on which files are being written; the next daemon finds
+        # it so.
+        await_true(lambda: subprocess.run(["mount", "-o", "remount,ro", str(cluster.state)],
+                                          capture_output=True).returncode == 0, "the last writer")
+        refused = cluster.run("up", *cluster.flags, check=False)
+        require(refused.returncode == 2 and refused.stderr.startswith("rubato: "),
+                f"a read-only disk: exit {refused.returncode}, {refused.stderr}")
+        subprocess.run(["mount", "-o", "remount,rw", str(cluster.state)], check=True)
+        cluster.up(first=False)
+        cluster.stop()
         return "refused and went on"
 
 
