@@ -96,15 +96,12 @@ Result<std::unique_ptr<Ledger>> Core::reload() const {
                               return ledger->apply(number, row);
                             });
   if (!read) return read.error();
-  if (!ledger->issued().empty())
-    return Error{"the journal ends before the commands that follow from its last rows"};
   return ledger;
 }
 
 Result<void> Core::begin(WallTime wall) {
   const std::string placement(name_of(options_.placement));
   const Json settings = {{"interval", options_.interval.count()}, {"placement", placement}};
-  bool choose_policy = options_.switch_policy;
   if (!ledger_->begun()) {
     const auto cluster = encode(options_.cluster);
     if (!cluster) return cluster.error();
@@ -112,8 +109,6 @@ Result<void> Core::begin(WallTime wall) {
     began["cluster"] = parse_json(cluster->body, "the cluster").value();
     began["version"] = cluster->version;
     put("began", began);
-    if (wrong_.empty()) set_clock(wall);  // later starts see it in their first turn
-    choose_policy = true;
   } else if (!same_machines(ledger_->now().cluster, options_.cluster)) {
     return Error{
         "the journal belongs to another cluster: start with the nodes it was begun with, or in "
@@ -122,14 +117,46 @@ Result<void> Core::begin(WallTime wall) {
              ledger_->now().interval != options_.interval) {
     put("settings", settings);
   }
-  if (choose_policy && wrong_.empty()) {
+  if (wrong_.empty() && !ledger_->clock_set()) set_clock(wall);  // later, in a turn
+  if (wrong_.empty() && (options_.switch_policy || ledger_->policy().entry == nullptr)) {
     const auto chosen = choose(options_.policy);
     if (!chosen) return chosen.error();
     if (ledger_->policy().entry == nullptr || ledger_->policy().text != chosen->text)
       put_policy(*chosen);
   }
+  if (wrong_.empty()) finish_torn_turn();
   if (!wrong_.empty()) return Error{wrong_};
   return store();
+}
+
+// A repair of the journal may have dropped the last rows of a turn: what must follow from the rows
+// that are there is made up for. Elsewhere this finds nothing to do.
+void Core::finish_torn_turn() {
+  std::vector<JobId> lost;
+  for (const auto& [id, job] : ledger_->jobs()) {
+    if (!job.gone() && ledger_->view(id) == nullptr) lost.push_back(id);
+  }
+  for (const JobId id : lost) {
+    const JobRecord& job = *ledger_->job(id);
+    auto spec = spec_of(job, *ledger_, options_.restart_cost);
+    auto speed = estimate_of(job, spec->limits, ledger_->policy());
+    post(Submitted{id, std::move(spec), std::move(speed), job.work});
+  }
+  std::vector<JobId> leaving;
+  std::vector<std::pair<JobId, Time>> due;
+  for (const JobView& view : ledger_->now().jobs) {
+    const JobRecord* job = ledger_->job(view.id);
+    if (job == nullptr) continue;
+    if (job->leaves_as && !view.leaving) leaving.push_back(view.id);
+    if (!job->deadline || !view.spec->deadline) continue;
+    const Time deadline = ledger_->loop_time(*job->deadline);
+    if (deadline != *view.spec->deadline) due.emplace_back(view.id, deadline);
+  }
+  for (const JobId id : leaving) post(Cancelled{id});
+  for (const auto& [id, deadline] : due) post(Due{id, deadline});
+  for (std::size_t n = 0; n < ledger_->now().cluster.nodes().size(); ++n)
+    set_node(NodeId(static_cast<NodeId::rep>(n)));
+  put_commands();
 }
 
 Result<PolicyInForce> Core::choose(const std::string& text) const {
@@ -293,6 +320,10 @@ void Core::work(WallTime wall, std::vector<Asked>& asked,
   const auto& again = ledger_->loop().state().again_at;
   if (again && *again <= time_ && may_decide()) post(Wake{});
   if (ledger_->loop().decision_due() && (may_decide() || decide_now_)) decide();
+  put_commands();
+}
+
+void Core::put_commands() {
   if (!wrong_.empty()) return;
   auto commands = ledger_->row_of_commands(time_);
   if (!commands) {

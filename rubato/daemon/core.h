@@ -134,6 +134,7 @@ class Core {
 
   [[nodiscard]] Result<void> begin(WallTime wall);
   [[nodiscard]] Result<PolicyInForce> choose(const std::string& text) const;
+  void finish_torn_turn();
   void switch_policy(const PolicyInForce& policy);
   [[nodiscard]] Result<std::unique_ptr<Ledger>> reload() const;
 
@@ -143,6 +144,7 @@ class Core {
   void put_policy(const PolicyInForce& policy);
   void put_job(const JobRecord& job);
   void put_user(const UserRecord& user);
+  void put_commands();
   void post(const Event& event);
   [[nodiscard]] RowNumber next_row() const;
 

@@ -654,6 +654,45 @@ TEST(Core, SettingsMayChangeBetweenStarts) {
   daemon.expect_replay();
 }
 
+// As a repair may leave it: also in the middle of a turn.
+TEST(Core, AJournalThatWasCutAnywhereStartsAndGoesOn) {
+  TestDaemon whole;
+  whole.options.policy = "elasticflow";
+  whole.options.switch_policy = false;
+  whole.start();
+  for (int i = 0; i < 4; ++i) {
+    JobFile file = job_file("job" + std::to_string(i), 150, 1, 4);
+    if (i % 2 == 1) file.deadline_after = from_seconds(500);
+    whole.submit(kAda, file, "key" + std::to_string(i));
+    whole.pass(2);
+  }
+  whole.ask(kAda, CancelJob{JobId(1)});
+  whole.ask(kRoot, SetNode{node_id(1), NodeState::draining});
+  whole.clock_jump = from_seconds(30);
+  whole.pass(6);
+  const auto rows = whole.turn().stored.value();
+  whole.kill();
+  ASSERT_GT(rows, 40U);
+  for (std::uint64_t last = 1; last < rows; ++last) {
+    SCOPED_TRACE("cut after row " + std::to_string(last));
+    TestDaemon daemon;
+    daemon.options.policy = "elasticflow";
+    std::filesystem::copy_file(whole.directory.path() / "journal.sqlite",
+                               daemon.directory.path() / "journal.sqlite");
+    sqlite3* file = nullptr;
+    ASSERT_EQ(sqlite3_open((daemon.directory.path() / "journal.sqlite").c_str(), &file), SQLITE_OK);
+    const std::string cut = "DELETE FROM journal WHERE number > " + std::to_string(last);
+    ASSERT_EQ(sqlite3_exec(file, cut.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(file);
+    daemon.now = whole.now;
+    daemon.clock_jump = whole.clock_jump;
+    ASSERT_EQ(daemon.up(), "");
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 900));
+    EXPECT_EQ(daemon.submit(kAda, job_file("more", 50)).status, 201);
+    EXPECT_TRUE(daemon.machines.violations.empty());
+  }
+}
+
 // What was recovered is what was there, to the byte; at any moment, with and without snapshots.
 TEST(Core, WhatIsRecoveredIsWhatWasThere) {
   for (const char* policy :
