@@ -96,6 +96,7 @@ Result<std::unique_ptr<Ledger>> Core::reload() const {
                               return ledger->apply(number, row);
                             });
   if (!read) return read.error();
+  if (auto ok = ledger->load_policy(); !ok) return ok.error();
   return ledger;
 }
 
@@ -832,8 +833,8 @@ void Core::give_verdict(const JobRecord& job, std::optional<JobId> run) {
 
 // --- looking ---
 
-std::vector<ToldJob> Core::told() const {
-  std::vector<ToldJob> jobs;
+std::vector<KnownJob> Core::told() const {
+  std::vector<KnownJob> jobs;
   for (const JobView& view : ledger_->now().jobs) {
     const JobRecord* job = ledger_->job(view.id);
     if (job == nullptr || !job->told || !job->home || view.held.empty()) continue;

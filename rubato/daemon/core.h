@@ -29,6 +29,7 @@
 #include "rubato/daemon/ledger.h"
 #include "rubato/daemon/metrics.h"
 #include "rubato/daemon/request.h"
+#include "rubato/engine/engine_table.h"
 #include "rubato/engine/managed.h"
 #include "rubato/loop/engine.h"
 
@@ -90,14 +91,6 @@ struct Turn {
   std::string trouble;  // why nothing could be stored; or empty
 };
 
-// What the engine is to be told again after a restart.
-struct ToldJob {
-  JobId job;
-  NodeId home;
-  Command last;
-  Allocation held;
-};
-
 class Core {
  public:
   // Goes on from what the journal has; a new one is begun at `wall`. The error is one sentence.
@@ -117,7 +110,8 @@ class Core {
 
   [[nodiscard]] Time time() const { return time_; }
   [[nodiscard]] const Ledger& ledger() const { return *ledger_; }
-  [[nodiscard]] std::vector<ToldJob> told() const;
+  // What the engine is to be told again after a restart.
+  [[nodiscard]] std::vector<KnownJob> told() const;
   // Whose token it is, by its SHA-256.
   [[nodiscard]] std::optional<Caller> who(const Digest& token) const;
   // All that its master needs, but for what the engine knows: home, generation, slots, token.

@@ -5,6 +5,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/daemon/text_delta.h"
 #include "rubato/policy/measuring.h"
 
 namespace rubato {
@@ -46,6 +47,19 @@ std::string name_of_state(NodeState state) {
   return "unknown";
 }
 
+constexpr std::string_view kWhole = R"({"state":)";
+// A state that is not longer is stored whole.
+constexpr std::size_t kShortState = 2000;
+
+// The row of a policy's state: all of it, or what is new in it.
+Result<std::string> state_body(const std::string& before, const std::string& after) {
+  std::string whole = fmt::format("{}{}}}", kWhole, after);
+  if (before.empty() || after.size() <= kShortState) return whole;
+  auto delta = canonical_json({{"delta", delta_of(before, after)}});
+  if (!delta || delta->size() < whole.size() / 2) return delta;
+  return whole;
+}
+
 // The job that may leave the loop by this event.
 std::optional<JobId> may_leave(const Event& event) {
   if (const auto* e = std::get_if<Finished>(&event)) return e->job;
@@ -69,7 +83,7 @@ const std::map<std::string, Ledger::Fold, std::less<>>& Ledger::folds() {
       {"settings", &Ledger::fold_settings},
       {"clock", &Ledger::fold_clock},
       {"policy", &Ledger::fold_policy},
-      {"policy_state", &Ledger::fold_policy_state},
+      {"policy_state", nullptr},  // for its length, not by its JSON
       {"undecided", &Ledger::fold_undecided},
       {"job", &Ledger::fold_job},
       {"ended", &Ledger::fold_ended},
@@ -102,10 +116,12 @@ Result<void> Ledger::apply(RowNumber number, const JournalRow& row) {
   time_ = row.time;
   if (fold == folds().end()) {
     if (auto ok = fold_event(number, row); !ok) return said(ok.error());
+  } else if (row.type == "policy_state") {
+    if (auto ok = fold_policy_state(row.body); !ok) return said(ok.error());
   } else {
     const auto json = parse_json(row.body, "its body");
     if (!json) return said(json.error());
-    if (!json->is_object() && row.type != "policy_state") return said({"must be an object"});
+    if (!json->is_object()) return said({"must be an object"});
     if (auto ok = (this->*fold->second)(number, row, *json); !ok) return said(ok.error());
   }
   note_lines(number, row);
@@ -200,7 +216,7 @@ void Ledger::note_decision(RowNumber number, Time now, Decision decision,
 }
 
 Result<std::vector<JournalRow>> Ledger::decide(Time now, RowNumber number) {
-  CHECK(now >= time_);
+  CHECK(now >= time_ && policy_loaded_);
   time_ = now;
   std::vector<JournalRow> rows;
   const auto done = [&](JournalRow row) {
@@ -224,8 +240,10 @@ Result<std::vector<JournalRow>> Ledger::decide(Time now, RowNumber number) {
   auto state = canonical_json(policy_object_->save());
   if (!state) return state.error();
   if (*state != policy_state_) {
-    policy_state_ = *state;
-    done({now, "policy_state", 1, std::move(*state)});
+    auto body = state_body(policy_state_, *state);
+    if (!body) return body.error();
+    policy_state_ = std::move(*state);
+    done({now, "policy_state", 1, std::move(*body)});
   }
   return rows;
 }
@@ -236,10 +254,29 @@ Result<void> Ledger::fold_undecided(RowNumber /*number*/, const JournalRow& row,
   return {};
 }
 
-Result<void> Ledger::fold_policy_state(RowNumber /*number*/, const JournalRow& row,
-                                       const Json& body) {
-  policy_state_ = row.body;
-  return policy_object_->load(body);
+// Of thousands in a row only the last matters: it is loaded when all rows are read.
+Result<void> Ledger::fold_policy_state(const std::string& body) {
+  if (body.starts_with(kWhole)) {
+    policy_state_ = body.substr(kWhole.size(), body.size() - kWhole.size() - 1);
+  } else {
+    const auto json = parse_json(body, "its body");
+    if (!json) return json.error();
+    if (!json->is_object() || !json->contains("delta"))
+      return Error{"is neither whole nor a delta"};
+    auto state = apply_delta(policy_state_, (*json)["delta"]);
+    if (!state) return state.error();
+    policy_state_ = std::move(*state);
+  }
+  policy_loaded_ = false;
+  return {};
+}
+
+Result<void> Ledger::load_policy() {
+  if (policy_loaded_) return {};
+  policy_loaded_ = true;
+  const auto state = parse_json(policy_state_, "the policy's state");
+  if (!state) return state.error();
+  return policy_object_->load(*state);
 }
 
 Result<std::optional<JournalRow>> Ledger::row_of_commands(Time now) const {
@@ -335,6 +372,7 @@ Result<void> Ledger::fold_policy(RowNumber /*number*/, const JournalRow& /*row*/
   auto measuring = member<std::int64_t>(body, "measuring");
   if (!measuring) return measuring.error();
   policy_state_.clear();
+  policy_loaded_ = true;
   return make_policy(*text, Duration(*measuring));
 }
 
@@ -578,11 +616,7 @@ Result<void> Ledger::load(const JournalSnapshot& snapshot) {
       return ok;
     }
     policy_state_ = j.at("policy_state").get<std::string>();
-    if (!policy_state_.empty()) {
-      const auto saved = parse_json(policy_state_, "the policy's state");
-      if (!saved) return saved.error();
-      if (auto ok = policy_object_->load(*saved); !ok) return ok;
-    }
+    policy_loaded_ = policy_state_.empty();
     next_job_ = JobId(j.at("next_job").get<JobId::rep>());
     for (const Json& one : j.at("jobs")) {
       JobRecord job;

@@ -77,6 +77,8 @@ class Ledger {
   // All of it as the body of a JournalSnapshot, and back into a ledger without rows.
   [[nodiscard]] Result<std::string> snapshot() const;
   [[nodiscard]] Result<void> load(const JournalSnapshot& snapshot);
+  // After load() and rows that were read back, before anything is decided.
+  [[nodiscard]] Result<void> load_policy();
 
   // --- looking ---
 
@@ -127,7 +129,7 @@ class Ledger {
   [[nodiscard]] Result<void> fold_settings(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_clock(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_policy(RowNumber, const JournalRow&, const Json&);
-  [[nodiscard]] Result<void> fold_policy_state(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_policy_state(const std::string& body);
   [[nodiscard]] Result<void> fold_undecided(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_job(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_ended(RowNumber, const JournalRow&, const Json&);
@@ -155,7 +157,8 @@ class Ledger {
   Placement placement_ = Placement::pack;
   PolicyInForce policy_;
   std::unique_ptr<Policy> policy_object_;
-  std::string policy_state_;  // as last stored; empty: a new policy's
+  std::string policy_state_;   // as last stored; empty: a new policy's
+  bool policy_loaded_ = true;  // it is in that state
   std::optional<LastDecision> last_decision_;
   Duration offset_{};
   std::map<RowNumber, Duration> offsets_;  // every one there was, by the row that said so

@@ -292,11 +292,11 @@ class MachineLink final : public Engine {
  public:
   // `clock` is the machines' own, which goes on while the daemon is not there.
   MachineLink(Machines& machines, const Time& clock, std::uint64_t seed,
-              const std::vector<ToldJob>& told)
+              const std::vector<KnownJob>& told)
       : machines_(machines), clock_(clock), random_(seed) {
     heard_.assign(machines.cluster().nodes().size(), clock);
     silent_.assign(heard_.size(), false);
-    for (const ToldJob& one : told) {
+    for (const KnownJob& one : told) {
       Job& job = jobs_[one.job];
       job.home = one.home;
       job.last = one.last;
