@@ -165,7 +165,9 @@ class Trainer {
         if (Result<void> restored = restore(**loaded, first); !restored) {
           return end(wire::kRefused, restored.error().message);
         }
-        after = {(*loaded)->plan, (*loaded)->revision};
+        // Another launcher counts its plans anew: with the old count, workers would wait for its
+        // plan to catch up. What it writes is newer by its start.
+        if ((*loaded)->start == start_) after = {(*loaded)->plan, (*loaded)->revision};
       }
     }
     held_.assign(static_cast<std::size_t>(replica_->chunks()), true);
