@@ -127,10 +127,7 @@ Result<void> Daemon::seat_engine() {
     options.cluster.set_state(node, ledger.reported(node));
   }
   engine_.seat(std::make_unique<LocalEngine>(poller_, std::move(options)));
-  std::vector<KnownJob> known;
-  for (ToldJob& told : core_->told())
-    known.push_back({told.job, told.home, std::move(told.last), std::move(told.held)});
-  return engine_->open(known);
+  return engine_->open(core_->told());
 }
 
 // The first admin; later ones are added by people.
