@@ -119,9 +119,8 @@ Json iso(const std::optional<WallTime>& time) {
 std::string clock_text(WallTime time, WallTime now) {
   using std::chrono::floor;
   const auto day = floor<std::chrono::days>(time);
-  const auto seconds = std::chrono::system_clock::to_time_t(
-      std::chrono::time_point_cast<std::chrono::system_clock::duration>(time));
-  const std::tm parts = fmt::gmtime(seconds);
+  // Not by the system clock's own unit, which ends in the year 2262.
+  const std::tm parts = fmt::gmtime(floor<std::chrono::seconds>(time).time_since_epoch().count());
   if (day == floor<std::chrono::days>(now)) return fmt::format("{:%H:%M:%S} UTC", parts);
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", parts);
 }
@@ -243,24 +242,29 @@ Verdict verdict_on(const Shown& shown, const JobRecord& job) {
   const JobView* view = ledger.view(job.id);
   const auto& last = ledger.last_decision();
   const bool judged = view != nullptr && last && last->at >= view->submitted;
-  if (ledger.policy().promises() && job.deadline && !judged) {
+  const bool by_deadline = ledger.policy().admits() && job.deadline;
+  if (by_deadline && !judged) {
     verdict.text = "taken in, the verdict comes with the next decision";
     return verdict;
   }
+  // A policy may admit a job and say no more of when it will run.
+  if (by_deadline) verdict.admitted = true;
+  const std::string admitted = by_deadline ? "admitted, " : "";
   if (view != nullptr && !view->target.empty()) {
     verdict.start = ledger.time();
     verdict.text =
-        view->held.empty() ? "starts as soon as others have let go of its GPUs" : "starts now";
+        admitted +
+        (view->held.empty() ? "starts as soon as others have let go of its GPUs" : "starts now");
     return verdict;
   }
   const auto outlook = shown.outlooks.find(job.id);
   if (outlook == shown.outlooks.end()) {
-    verdict.text = "taken in";
+    verdict.text = by_deadline ? "admitted" : "taken in";
     return verdict;
   }
   verdict.position = outlook->second.position;
   verdict.start = outlook->second.start;
-  verdict.text = fmt::format("position {}, estimated start {}", *verdict.position,
+  verdict.text = fmt::format("{}position {}, estimated start {}", admitted, *verdict.position,
                              verdict.start ? at(ledger, *verdict.start) : std::string("unknown"));
   return verdict;
 }

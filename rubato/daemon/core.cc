@@ -172,7 +172,7 @@ Result<PolicyInForce> Core::choose(const std::string& text) const {
   if (auto made = one.make(options_.ledger.inputs); !made) return made.error();
   PolicyInForce policy{one.canonical, one.entry, Duration(0)};
   // A plan that is promised must not be left for trying out counts.
-  if (one.entry->elastic && !policy.promises()) policy.measuring = options_.measuring;
+  if (one.entry->elastic && !policy.admits()) policy.measuring = options_.measuring;
   return policy;
 }
 
@@ -770,7 +770,7 @@ void Core::profile() {
     const JobRecord* run = ledger_->job(*job->measured_by);
     const bool runs = run != nullptr && !run->gone() && !run->leaves_as;
     const bool late = job->verdict_by && time_ >= *job->verdict_by;
-    if (runs && !late && ledger_->policy().promises()) {
+    if (runs && !late && ledger_->policy().admits()) {
       const auto next = next_count(*run);
       if (!next) continue;
       if (*next > 0) {
@@ -821,7 +821,7 @@ void Core::give_verdict(const JobRecord& job, std::optional<JobId> run) {
   if (run)
     end_job(*run,
             {Ending::cancelled, "has measured what it was to measure", std::nullopt, std::nullopt});
-  if (!measured && ledger_->policy().promises()) {
+  if (!measured && ledger_->policy().admits()) {
     return end_job(id, {Ending::refused,
                         "its speed could not be measured in time, so nothing can be promised; "
                         "submit it again when GPUs are free, or without a deadline",

@@ -254,7 +254,7 @@ Submitted Core::Desk::submitted(const JobRecord& job) const {
 }
 
 bool Core::Desk::must_be_measured(const JobRecord& job) const {
-  return job.deadline && job.rates.by_gpus.empty() && ledger().policy().promises();
+  return job.deadline && job.rates.by_gpus.empty() && ledger().policy().admits();
 }
 
 void Core::Desk::enter(const JobRecord& job) {

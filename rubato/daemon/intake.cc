@@ -65,7 +65,7 @@ std::shared_ptr<const SpeedModel> estimate_of(const JobRecord& job, const GpuLim
   std::erase_if(rates, [&](const auto& rate) { return rate.first > limits.max; });
   if (rates.empty()) rates[limits.smallest()] = job.work / kGuessedSeconds;
   auto measured = std::make_shared<MeasuredSpeed>(rates, limits.max);
-  if (policy.measuring > Duration(0) || (policy.promises() && job.deadline)) return measured;
+  if (policy.measuring > Duration(0) || (policy.admits() && job.deadline)) return measured;
   const auto counts = worth_trying(limits, rates);
   if (counts.empty()) return measured;
   std::vector<CurvePoint> points;

@@ -71,8 +71,8 @@ std::optional<JobId> may_leave(const Event& event) {
 
 }  // namespace
 
-bool PolicyInForce::promises() const {
-  return entry != nullptr && entry->promises && text.find("admission=off") == std::string::npos;
+bool PolicyInForce::admits() const {
+  return entry != nullptr && entry->admits && text.find("admission=off") == std::string::npos;
 }
 
 Ledger::Ledger(LedgerOptions options) : options_(std::move(options)) {}

@@ -44,8 +44,8 @@ struct PolicyInForce {
   const PolicyEntry* entry = nullptr;
   Duration measuring{};  // > 0: jobs are first tried at smaller counts (policy/measuring.h)
 
-  // Admits jobs by deadline and promises to keep it.
-  [[nodiscard]] bool promises() const;
+  // Admits or refuses jobs by deadline, for which it must know how fast they are.
+  [[nodiscard]] bool admits() const;
 };
 
 struct LastDecision {

@@ -46,6 +46,7 @@ PolicyEntry edf(std::string name, std::string summary, bool admission) {
   entry.paper = "baseline of ElasticFlow (Gu et al., ASPLOS'23)";
   entry.summary = std::move(summary);
   entry.knows = admission ? "deadline, work left, speed curve" : "deadline, speed curve if any";
+  entry.admits = admission;
   entry.keys = {choice_key("count", {"largest", "peak", "trace"},
                            "GPUs of a job with a curve: the largest measured count that fits, the "
                            "same up to the curve's peak, or what the trace asks for")};
@@ -420,7 +421,7 @@ PolicyEntry elasticflow() {
   entry.elastic = true;
   entry.one_type = true;
   entry.work_conserving = false;
-  entry.promises = true;
+  entry.admits = true;
   entry.keys = {choice_key("admission", {"on", "off"},
                            "off: take every job in and promise nothing, for comparison")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {

@@ -116,7 +116,7 @@ struct PolicyEntry {
   bool elastic = false;         // chooses GPU counts itself, so jobs need a scaling curve
   bool one_type = false;        // defined only on a cluster with one GPU type
   bool work_conserving = true;  // never leaves a GPU idle that a waiting job could use
-  bool promises = false;        // takes jobs in by deadline, and says when they will be done
+  bool admits = false;          // takes jobs in or refuses them by deadline
   std::vector<Key> keys;
   std::function<Result<std::unique_ptr<Policy>>(const KeyValues&, const PolicyInputs&)> make;
 };
