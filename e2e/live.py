@@ -315,18 +315,26 @@ def damaged_tail(build):
         cluster.up()
         job = cluster.submit("one", "--gpus", "1", steps=20)["id"]
         cluster.await_state(job, "COMPLETED")
+        trains = cluster.submit("two", "--gpus", "1:4", steps=300)["id"]
+        await_true(lambda: cluster.step(trains) > 0, "the job to train")
         cluster.kill()
         wal = cluster.state / "journal.sqlite-wal"
         with open(wal, "r+b") as file:
             file.seek(-3000, os.SEEK_END)
             file.write(os.urandom(3000))
         cluster.up(first=False)
-        again = cluster.submit("two", "--gpus", "1", steps=20)["id"]
-        cluster.await_state(again, "COMPLETED")
+        later = cluster.submit("three", "--gpus", "1", steps=20)["id"]
+        require(later > trains + 100, "a number was given that another job may have had")
+        for job in (trains, later):
+            cluster.await_state(job, "COMPLETED")
+        require(cluster.step(trains) == 300, f"ended at step {cluster.step(trains)}")
         cluster.stop()
         cluster.up(first=False)
         cluster.stop()
-        return "said: " + (cluster.directory / "daemon.log").read_text().count("repaired").__str__()
+        cluster.replays()
+        said = (cluster.directory / "daemon.log").read_text().count("repaired")
+        require(said == 1, f"the daemon spoke of a repair {said} times")
+        return "said so once"
 
 
 def full_disk(build):

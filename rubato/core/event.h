@@ -74,6 +74,12 @@ struct Due {
   JobId job;
   std::optional<Time> deadline;
 };
+// The newest of what was said and heard is lost: generations and the numbers of jobs jump ahead of
+// all that may have been used, and everybody is told again.
+struct Skipped {
+  int jobs = 0;
+  int generations = 0;
+};
 // With what became of it, it is the past that is told again: nothing is checked, and no placement
 // is asked where the GPUs are.
 struct Decided {
@@ -82,6 +88,6 @@ struct Decided {
 };
 
 using Event = std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Estimated,
-                           Wake, Cancelled, Held, Limited, Due, Decided>;
+                           Wake, Cancelled, Held, Limited, Due, Skipped, Decided>;
 
 }  // namespace rubato

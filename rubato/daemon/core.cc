@@ -19,6 +19,10 @@ constexpr double kMaterialRate = 0.05;
 constexpr double kMaterialProgress = 0.02;
 // Of a new measurement in what is known: programs do not run evenly.
 constexpr double kNewShare = 0.5;
+// More than a journal can have lost at its end while anybody still ran what it said.
+constexpr int kJobsSkipped = 1'000;
+constexpr int kGenerationsSkipped = 100'000;
+
 // Counts at which a job is measured before it is promised anything.
 constexpr std::size_t kCountsMeasured = 4;
 
@@ -78,7 +82,7 @@ Result<std::unique_ptr<Core>> Core::recover(Journal::Opened opened, CoreOptions 
   core->snapshot_at_ = core->time_;
   core->rows_since_snapshot_ =
       core->journal_.last().value() - (core->base_ ? core->base_->number.value() : 0);
-  if (auto ok = core->begin(wall); !ok) return ok.error();
+  if (auto ok = core->begin(wall, !opened.dropped.empty()); !ok) return ok.error();
   return core;
 }
 
@@ -100,8 +104,9 @@ Result<std::unique_ptr<Ledger>> Core::reload() const {
   return ledger;
 }
 
-Result<void> Core::begin(WallTime wall) {
+Result<void> Core::begin(WallTime wall, bool repaired) {
   const std::string placement(name_of(options_.placement));
+  repaired = repaired && ledger_->begun();
   const Json settings = {{"interval", options_.interval.count()}, {"placement", placement}};
   if (!ledger_->begun()) {
     const auto cluster = encode(options_.cluster);
@@ -125,14 +130,14 @@ Result<void> Core::begin(WallTime wall) {
     if (ledger_->policy().entry == nullptr || ledger_->policy().text != chosen->text)
       put_policy(*chosen);
   }
-  if (wrong_.empty()) finish_torn_turn();
+  if (wrong_.empty()) finish_torn_turn(repaired);
   if (!wrong_.empty()) return Error{wrong_};
   return store();
 }
 
 // A repair of the journal may have dropped the last rows of a turn: what must follow from the rows
 // that are there is made up for. Elsewhere this finds nothing to do.
-void Core::finish_torn_turn() {
+void Core::finish_torn_turn(bool repaired) {
   std::vector<JobId> lost;
   for (const auto& [id, job] : ledger_->jobs()) {
     if (!job.gone() && ledger_->view(id) == nullptr) lost.push_back(id);
@@ -143,6 +148,8 @@ void Core::finish_torn_turn() {
     auto speed = estimate_of(job, spec->limits, ledger_->policy());
     post(Submitted{id, std::move(spec), std::move(speed), job.work});
   }
+  // Masters obey nothing that is older than what they have heard, and that may be lost to us.
+  if (repaired) post(Skipped{kJobsSkipped, kGenerationsSkipped});
   std::vector<JobId> leaving;
   std::vector<std::pair<JobId, Time>> due;
   for (const JobView& view : ledger_->now().jobs) {

@@ -126,9 +126,9 @@ class Core {
 
   Core(Journal journal, CoreOptions options, Engine& engine);
 
-  [[nodiscard]] Result<void> begin(WallTime wall);
+  [[nodiscard]] Result<void> begin(WallTime wall, bool repaired);
   [[nodiscard]] Result<PolicyInForce> choose(const std::string& text) const;
-  void finish_torn_turn();
+  void finish_torn_turn(bool repaired);
   void switch_policy(const PolicyInForce& policy);
   [[nodiscard]] Result<std::unique_ptr<Ledger>> reload() const;
 

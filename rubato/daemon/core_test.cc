@@ -693,6 +693,37 @@ TEST(Core, AJournalThatWasCutAnywhereStartsAndGoesOn) {
   }
 }
 
+// The machines have heard what the journal has lost: newer generations, and jobs that it does not
+// know of. They must not take what they are told now for old news.
+TEST(Core, AfterALossAllThatIsSaidIsNewToTheMachines) {
+  for (int lost = 1; lost <= 24; lost += 2) {
+    SCOPED_TRACE("lost " + std::to_string(lost));
+    TestDaemon daemon;
+    daemon.options.policy = "afs-l";
+    daemon.start();
+    for (int i = 0; i < 4; ++i) {
+      daemon.submit(kAda, job_file("job" + std::to_string(i), 300, 1, 4));
+      daemon.pass(2);
+    }
+    const auto rows = static_cast<int>(daemon.turn().stored.value());
+    ASSERT_GT(rows, 30);
+    daemon.kill();
+    sqlite3* file = nullptr;
+    ASSERT_EQ(sqlite3_open((daemon.directory.path() / "journal.sqlite").c_str(), &file), SQLITE_OK);
+    const std::string spoil =
+        "UPDATE journal SET body = 'spoilt' WHERE number > " + std::to_string(rows - lost);
+    ASSERT_EQ(sqlite3_exec(file, spoil.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(file);
+    daemon.start();
+    EXPECT_NE(daemon.dropped, "");
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 900));
+    const JobId next = id_of(daemon.submit(kAda, job_file("more", 50)));
+    EXPECT_GT(next.value(), 1000U) << "another job may have had its number";
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(next) == "COMPLETED"; }, 900));
+    daemon.expect_replay();
+  }
+}
+
 // What was recovered is what was there, to the byte; at any moment, with and without snapshots.
 TEST(Core, WhatIsRecoveredIsWhatWasThere) {
   for (const char* policy :

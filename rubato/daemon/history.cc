@@ -138,6 +138,12 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
                                plural(body.at("deadlines").get<int>(), "deadline"))
                  : std::string("the clock was set"));
        }},
+      {"skipped",
+       [](Lines& lines, const Json& /*body*/) {
+         lines.add("repaired", std::nullopt,
+                   "the end of the journal was lost: every job was told again what it should have, "
+                   "and numbers that may have been used are left out");
+       }},
       {"user",
        [](Lines& lines, const Json& body) {
          lines.add("user", std::nullopt,

@@ -61,6 +61,8 @@ Result<std::string> state_body(const std::string& before, const std::string& aft
 }
 
 // The job that may leave the loop by this event.
+constexpr int kMostSkipped = 1'000'000;
+
 std::optional<JobId> may_leave(const Event& event) {
   if (const auto* e = std::get_if<Finished>(&event)) return e->job;
   if (const auto* e = std::get_if<Failed>(&event)) return e->job;
@@ -140,7 +142,13 @@ Result<void> Ledger::fold_event(RowNumber number, const JournalRow& row) {
       if (submitted->job < now().jobs.next_id()) return Error{"its job's number was used before"};
       if (find(submitted->job) == nullptr) return Error{"its job has no row"};
     }
+    if (const auto* skipped = std::get_if<Skipped>(&*event)) {
+      const auto legal = [](int n) { return n >= 0 && n <= kMostSkipped; };
+      if (!legal(skipped->jobs) || !legal(skipped->generations))
+        return Error{"skips more than anybody would"};
+    }
     post(row.time, std::move(*event), reaction);
+    next_job_ = std::max(next_job_, now().jobs.next_id());
     return {};
   }
   if (!decided->carried) return Error{"does not say what became of it"};

@@ -68,6 +68,8 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
     if (JobView* job = jobs.find(cancelled->job)) issue(*job, reaction);
   } else if (auto* held = std::get_if<Held>(&event)) {
     if (JobView* job = jobs.find(held->job)) issue(*job, reaction);
+  } else if (std::holds_alternative<Skipped>(event)) {
+    say_again(reaction);
   }
   issue_waiting(released, reaction);
 }
@@ -248,6 +250,22 @@ void Scheduler::issue_batch(JobView& job, Reaction& reaction) {
   job.phase = Phase::resizing;
   job.batch_told = job.batch;
   reaction.commands.emplace_back(Resize{job.id, job.generation, job.target, job.batch});
+}
+
+// What each job that has GPUs should have: less than it holds if it was told to let go of some.
+void Scheduler::say_again(Reaction& reaction) {
+  for (const JobView& seen : state_.snapshot.jobs) {
+    JobView& job = *state_.snapshot.jobs.find(seen.id);
+    if (job.held.empty()) continue;
+    Allocation keeps = job.release_due > 0 ? common(job.held, job.target) : job.held;
+    if (keeps.empty()) {
+      reaction.commands.emplace_back(Stop{job.id, job.generation});
+      continue;
+    }
+    job.phase = Phase::resizing;
+    job.batch_told = job.batch;
+    reaction.commands.emplace_back(Resize{job.id, job.generation, std::move(keeps), job.batch});
+  }
 }
 
 void Scheduler::issue_waiting(const Allocation& released, Reaction& reaction) {

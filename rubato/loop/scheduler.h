@@ -53,6 +53,7 @@ class Scheduler {
   [[nodiscard]] static Result<std::vector<Change>> from_the_past(Carried past);
   void issue(JobView& job, Reaction& reaction);
   void issue_batch(JobView& job, Reaction& reaction);
+  void say_again(Reaction& reaction);
   void issue_waiting(const Allocation& released, Reaction& reaction);
   [[nodiscard]] std::optional<NodeId> in_use_on(const Allocation& gpus,
                                                 const Allocation& shared) const;

@@ -144,6 +144,17 @@ struct Folder {
     note_change(state, e.job);
   }
 
+  // The Scheduler says again what should be.
+  void operator()(const Skipped& e) const {
+    JobTable& jobs = state.snapshot.jobs;
+    jobs.use_up_to(JobId(jobs.next_id().value() + static_cast<JobId::rep>(e.jobs)));
+    for (const JobView& seen : jobs) {
+      JobView& job = *jobs.find(seen.id);
+      job.generation =
+          Generation(job.generation.value() + static_cast<Generation::rep>(e.generations));
+    }
+  }
+
   void operator()(const Wake& /*event*/) const { state.decision_due = true; }
   void operator()(const Decided& /*event*/) const {}
 

@@ -518,6 +518,12 @@ void describe(auto& f, Is<Due> auto& value) {
   f.field("job", job);
 }
 
+void describe(auto& f, Is<Skipped> auto& value) {
+  auto& [jobs, generations] = value;
+  f.field("generations", generations);
+  f.field("jobs", jobs);
+}
+
 void describe(auto& f, Is<Change> auto& value) {
   auto& [job, kind, target] = value;
   f.field("job", job);
@@ -1231,6 +1237,7 @@ constexpr std::string_view type_of(const Cancelled& /*event*/) { return "cancell
 constexpr std::string_view type_of(const Held& /*event*/) { return "held"; }
 constexpr std::string_view type_of(const Limited& /*event*/) { return "limited"; }
 constexpr std::string_view type_of(const Due& /*event*/) { return "due"; }
+constexpr std::string_view type_of(const Skipped& /*event*/) { return "skipped"; }
 constexpr std::string_view type_of(const Decided& /*event*/) { return "decided"; }
 constexpr std::string_view type_of(const Start& /*command*/) { return "start"; }
 constexpr std::string_view type_of(const Resize& /*command*/) { return "resize"; }
@@ -1320,11 +1327,11 @@ Result<V> decode_alternative(const Coded& coded, SpeedPool& pool, std::string_vi
 
 const std::map<std::string, int, std::less<>>& coded_versions() {
   static const std::map<std::string, int, std::less<>> versions = {
-      {"submitted", 1}, {"running", 1},      {"released", 1}, {"finished", 1},  {"failed", 1},
-      {"estimated", 1}, {"node-changed", 1}, {"wake", 1},     {"cancelled", 1}, {"held", 1},
-      {"limited", 1},   {"due", 1},          {"decided", 1},  {"start", 1},     {"resize", 1},
-      {"stop", 1},      {kAllocation, 1},    {kCluster, 1},   {kJobSpec, 1},    {kProgress, 1},
-      {kSpeed, 1},      {kState, 1},
+      {"submitted", 1}, {"running", 1},      {"released", 1},  {"finished", 1},  {"failed", 1},
+      {"estimated", 1}, {"node-changed", 1}, {"wake", 1},      {"cancelled", 1}, {"held", 1},
+      {"limited", 1},   {"due", 1},          {"skipped", 1},   {"decided", 1},   {"start", 1},
+      {"resize", 1},    {"stop", 1},         {kAllocation, 1}, {kCluster, 1},    {kJobSpec, 1},
+      {kProgress, 1},   {kSpeed, 1},         {kState, 1},
   };
   return versions;
 }

@@ -158,6 +158,9 @@ struct SameEvent {
   bool operator()(const Due& a, const Due& b) const {
     return a.job == b.job && a.deadline == b.deadline;
   }
+  bool operator()(const Skipped& a, const Skipped& b) const {
+    return a.jobs == b.jobs && a.generations == b.generations;
+  }
   bool operator()(const Decided& a, const Decided& b) const {
     if (!same(a.decision, b.decision) || a.carried.has_value() != b.carried.has_value())
       return false;
@@ -340,7 +343,7 @@ class Draw {
   Event event() {
     const auto job = id<JobId>();
     const auto generation = id<Generation>();
-    switch (below(13)) {
+    switch (below(14)) {
       case 0:
         return Submitted{job, spec(), speed(), number()};
       case 1:
@@ -365,6 +368,8 @@ class Draw {
         return Limited{job, {whole<int>(), whole<int>(), list([&] { return whole<int>(); })}};
       case 11:
         return Due{job, maybe([&] { return time(); })};
+      case 12:
+        return Skipped{whole<int>(), whole<int>()};
       default:
         return Decided{decision(), maybe([&] { return carried(); })};
     }
