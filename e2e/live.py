@@ -227,14 +227,16 @@ def killed_daemon(build):
     """kill -9 of the daemon, again and again: training goes on, and each job's work is done once."""
     cluster = Cluster(build, "afs-l")
     chance = random.Random(int(os.environ.get("SEED", "1")))
+    outages = int(os.environ.get("OUTAGES", "4"))
+    steps = 100 * outages
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.clean_up)
         cluster.up()
-        ids = [cluster.submit(f"job{i}", "--gpus", "1:4", steps=400)["id"] for i in range(3)]
+        ids = [cluster.submit(f"job{i}", "--gpus", "1:4", steps=steps)["id"] for i in range(3)]
         await_true(lambda: all(cluster.step(job) > 0 for job in ids), "all jobs to train")
         masters = {job: cluster.master(job) for job in ids}
         during = 0
-        for _ in range(4):
+        for _ in range(outages):
             cluster.kill()
             before = {job: cluster.step(job) for job in ids}
             alive = [job for job in ids if start_time(masters[job])]
@@ -248,12 +250,12 @@ def killed_daemon(build):
         for job in ids:
             ended = cluster.await_state(job, "COMPLETED")
             require(ended["restarts"] == 0, f"job {job} was started again")
-            require(cluster.step(job) == 400, f"job {job} ended at step {cluster.step(job)}")
+            require(cluster.step(job) == steps, f"job {job} ended at step {cluster.step(job)}")
         require(len(cluster.jobs()) == 3, "jobs were lost or doubled")
         cluster.stop()
         cluster.replays()
         require(during > 0, "no job trained while the daemon was dead")
-        return f"trained during {during} of 4 outages"
+        return f"trained during {during} of {outages} outages"
 
 
 def killed_agent_and_worker(build):
