@@ -301,6 +301,8 @@ class MachineLink final : public Engine {
       job.home = one.home;
       job.last = one.last;
       job.held = one.held;
+      // A status of an earlier run may still be on its way when the next command comes.
+      if (const auto* start = std::get_if<Start>(&one.last)) job.started = start->generation;
     }
   }
 
@@ -468,14 +470,8 @@ class MachineLink final : public Engine {
       facts_.emplace_back(Finished{id, status.generation});
       return;
     }
-    if (!job.started) {
-      // After a restart of the daemon only the last command is known.
-      if (const auto* start = std::get_if<Start>(&job.last)) {
-        job.started = start->generation;
-      } else {
-        job.started = heard.started;
-      }
-    }
+    // After a restart of the daemon only the last command is known, and it was no Start.
+    if (!job.started) job.started = heard.started;
     if (heard.started != *job.started || heard.number < job.number) return;
     remember(job, heard);
     const bool ended = status.ended.has_value();
