@@ -54,7 +54,7 @@ class ChangeFeed {
     std::size_t events = 0;
   };
 
-  ChangeFeed() = default;
+  ChangeFeed() : ChangeFeed(Options{}) {}
   explicit ChangeFeed(Options options) : options_(std::move(options)) {}
 
   void publish(News change);
