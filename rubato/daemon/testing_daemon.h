@@ -103,7 +103,8 @@ class TestDaemon {
     auto recovered = Core::recover(std::move(*opened), options, *seam, wall());
     if (!recovered) return recovered.error().message;
     core = std::move(*recovered);
-    link = std::make_unique<MachineLink>(machines, now, seed_ + ++starts_, core->told());
+    link = std::make_unique<MachineLink>(machines, now, seed_ + ++starts_, core->told(),
+                                         core->ledger());
     link->faults = faults;
     link->before_command = [this](const Command& command) {
       if (before_command) before_command(command);

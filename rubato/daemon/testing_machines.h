@@ -290,12 +290,17 @@ struct LinkFaults {
 
 class MachineLink final : public Engine {
  public:
-  // `clock` is the machines' own, which goes on while the daemon is not there.
+  // `clock` is the machines' own, which goes on while the daemon is not there. Nodes that the core
+  // believes to be unknown are so until they are heard; others have a lease to come.
   MachineLink(Machines& machines, const Time& clock, std::uint64_t seed,
-              const std::vector<KnownJob>& told)
+              const std::vector<KnownJob>& told, const Ledger& ledger)
       : machines_(machines), clock_(clock), random_(seed) {
-    heard_.assign(machines.cluster().nodes().size(), clock);
-    silent_.assign(heard_.size(), false);
+    for (std::size_t n = 0; n < machines.cluster().nodes().size(); ++n) {
+      const bool silent =
+          ledger.reported(NodeId(static_cast<NodeId::rep>(n))) == NodeState::unknown;
+      silent_.push_back(silent);
+      heard_.push_back(silent ? clock - 2 * lease : clock);
+    }
     for (const KnownJob& one : told) {
       Job& job = jobs_[one.job];
       job.home = one.home;
