@@ -398,8 +398,19 @@ class MachineLink final : public Engine {
       job.started = start->generation;
       job.held = start->gpus;
       job.over = false;
+    } else if (job.over) {
+      answer_for_the_dead(command);
     } else if (const auto* resize = std::get_if<Resize>(&command)) {
       job.held.add(minus(resize->gpus, job.held));
+    }
+  }
+
+  // Its end was said, but crossed with this command, to which it is too old.
+  void answer_for_the_dead(const Command& command) {
+    if (const auto* resize = std::get_if<Resize>(&command)) {
+      facts_.emplace_back(Failed{resize->job, resize->generation, {}});
+    } else if (const auto* stop = std::get_if<Stop>(&command)) {
+      facts_.emplace_back(Released{stop->job, stop->generation, {}, {}, true});
     }
   }
 
