@@ -662,7 +662,6 @@ class Life {
     std::string decision;  // to Asked
     std::vector<Coded> commands;
     std::string refused;
-    friend bool operator==(const Answer&, const Answer&) = default;
   };
 
   // The entries from the start to the cut, then through JSON, then the rest with what came out of
