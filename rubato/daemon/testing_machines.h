@@ -458,7 +458,7 @@ class MachineLink final : public Engine {
   void arrive(Message& message) {
     if (message.to_daemon) {
       heard_[message.node.index()] = clock_;
-      if (message.status) hear(*message.status);
+      if (message.status) hear(message.node, *message.status);
       return;
     }
     const Command& command = *message.command;
@@ -472,10 +472,11 @@ class MachineLink final : public Engine {
   }
 
   // What a status means, by what was told before.
-  void hear(const MachineStatus& heard) {
+  void hear(NodeId from, const MachineStatus& heard) {
     const JobId id = heard.status.job;
     const auto found = jobs_.find(id);
     if (found == jobs_.end() || found->second.over) return;
+    if (found->second.home != from) return;  // an earlier home, of an earlier run
     Job& job = found->second;
     const JobStatus& status = heard.status;
     const Generation told = generation_of(job.last);
