@@ -25,6 +25,7 @@ struct UpFlags {
   double interval = 0;
   double lease = 5;
   double measuring = 10;
+  double lateness = 5;
   bool quiet = false;
 };
 
@@ -83,11 +84,13 @@ Result<DaemonOptions> options_of(const UpFlags& flags) {
   const auto interval = span_of("--interval", flags.interval);
   const auto lease = span_of("--lease", flags.lease);
   const auto measuring = span_of("--measuring", flags.measuring);
-  for (const auto* span : {&interval, &lease, &measuring}) {
+  const auto lateness = span_of("--lateness", flags.lateness);
+  for (const auto* span : {&interval, &lease, &measuring, &lateness}) {
     if (!*span) return span->error();
   }
   options.core.interval = *interval;
   options.core.measuring = *measuring;
+  options.core.lateness = *lateness;
   options.lease = *lease;
   return options;
 }
@@ -151,6 +154,11 @@ void add_up(CLI::App& app, Action& chosen) {
                       "Seconds of silence after which a node's state is unknown");
   command->add_option("--measuring", flags->measuring,
                       "Seconds that a new job is measured at a GPU count; 0 tries no counts");
+  command
+      ->add_option("--lateness", flags->lateness,
+                   "Seconds that a promised plan leaves spare before the deadline, because on a\n"
+                   "real machine things come later than planned")
+      ->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "Say nothing when all is well");
   command->callback([flags, &chosen] { chosen = [flags] { return up(*flags); }; });
 }

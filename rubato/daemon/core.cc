@@ -107,7 +107,9 @@ Result<std::unique_ptr<Ledger>> Core::reload() const {
 Result<void> Core::begin(WallTime wall, bool repaired) {
   const std::string placement(name_of(options_.placement));
   repaired = repaired && ledger_->begun();
-  const Json settings = {{"interval", options_.interval.count()}, {"placement", placement}};
+  const Json settings = {{"interval", options_.interval.count()},
+                         {"lateness", options_.lateness.count()},
+                         {"placement", placement}};
   if (!ledger_->begun()) {
     const auto cluster = encode(options_.cluster);
     if (!cluster) return cluster.error();
@@ -120,7 +122,8 @@ Result<void> Core::begin(WallTime wall, bool repaired) {
         "the journal belongs to another cluster: start with the nodes it was begun with, or in "
         "another state directory"};
   } else if (ledger_->placement() != options_.placement ||
-             ledger_->now().interval != options_.interval) {
+             ledger_->now().interval != options_.interval ||
+             ledger_->now().lateness != options_.lateness) {
     put("settings", settings);
   }
   if (wrong_.empty() && !ledger_->clock_set()) set_clock(wall);  // later, in a turn

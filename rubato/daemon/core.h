@@ -39,6 +39,7 @@ struct CoreOptions {
   Cluster cluster;  // must be the one the journal began with
   Placement placement = Placement::pack;
   Duration interval{};  // between decisions; 0: whenever something happens
+  Duration lateness = from_seconds(5);  // that plans which are promised leave spare
   std::string policy = "afs-l";
   // In an old journal, whether `policy` takes the place of the one in force.
   bool switch_policy = false;

@@ -99,8 +99,8 @@ TEST(Core, NobodySeesOrTouchesAnothersJob) {
     EXPECT_EQ(hidden.body["error"], text) << "the same words";
   }
   EXPECT_TRUE(daemon.ask(kBob, ListJobs{}).body["jobs"].empty());
-  for (const Json& event : daemon.ask(kBob, History{}).body["events"])
-    EXPECT_TRUE(event["job"].is_null());
+  const Json history = daemon.ask(kBob, History{}).body;
+  for (const Json& event : history["events"]) EXPECT_TRUE(event["job"].is_null());
   const Json nodes = daemon.ask(kBob, ShowNodes{}).body;
   EXPECT_TRUE(nodes["nodes"][0]["used"][0]["job"].is_null())
       << "in use, by whom is not his to know";

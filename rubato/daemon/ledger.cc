@@ -345,6 +345,9 @@ Result<void> Ledger::fold_settings(RowNumber /*number*/, const JournalRow& /*row
   auto interval = member<std::int64_t>(body, "interval");
   if (!interval) return interval.error();
   if (*interval < 0) return Error{"has an interval below 0"};
+  auto lateness = member<std::int64_t>(body, "lateness");
+  if (!lateness) return lateness.error();
+  if (*lateness < 0) return Error{"has a lateness below 0"};
   auto name = member<std::string>(body, "placement");
   if (!name) return name.error();
   auto placement = parse_placement(*name);
@@ -352,6 +355,7 @@ Result<void> Ledger::fold_settings(RowNumber /*number*/, const JournalRow& /*row
   placement_ = *placement;
   State state = scheduler_->state();
   state.snapshot.interval = Duration(*interval);
+  state.snapshot.lateness = Duration(*lateness);
   scheduler_ = std::make_unique<Scheduler>(std::move(state), placement_);
   return {};
 }

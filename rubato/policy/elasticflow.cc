@@ -122,6 +122,7 @@ class Round {
     traveller.restart = job.spec->restart_cost;
     traveller.deadline = deadline_of(job);
     traveller.moves = snapshot_.jobs_move;
+    traveller.lateness = snapshot_.lateness;
     traveller.course = {job.target.gpus(), job.progress};
     if (traveller.course.gpus > 0 && !(job.progress.rate > 0)) {  // its start is on the way
       traveller.course.gpus = 0;
@@ -152,7 +153,7 @@ class Round {
       // Its owner may have changed its limits, and a clock that was set its deadline.
       const bool in_time = finish >= now_ && finish <= reserved &&
                            reserved <= m.traveller.deadline && allows(m.traveller, m.plan);
-      if (in_time && finish > m.plan.finish) {  // it was moved, which its margin is for
+      if (in_time && finish > m.plan.finish) {  // moved, or late: its margin is for that
         m.plan.margin = reserved - finish;
         moved_ = true;
       }

@@ -113,7 +113,8 @@ Time SharePlanner::allowed_from(Time t) const {
 }
 
 Duration SharePlanner::margin_of(const Traveller& job, const Walk& walk) {
-  if (!job.moves || !(walk.course.progress.rate > 0)) return Duration(0);
+  if (!(walk.course.progress.rate > 0)) return Duration(0);
+  if (!job.moves) return job.lateness;
   WorkRate fastest = walk.course.progress.rate;
   for (const auto& step : walk.steps) {
     for (const Level& level : job.levels) {
@@ -121,7 +122,8 @@ Duration SharePlanner::margin_of(const Traveller& job, const Walk& walk) {
     }
   }
   // A microsecond is left to the rounding of ends.
-  return from_seconds(seconds(job.restart) * fastest / walk.course.progress.rate) + Duration(1);
+  return from_seconds(seconds(job.restart) * fastest / walk.course.progress.rate) + Duration(1) +
+         job.lateness;
 }
 
 Plan SharePlanner::plan_of(const Traveller& job, Walk walk) {

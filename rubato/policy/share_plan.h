@@ -30,7 +30,7 @@ struct Level {
 struct Plan {
   std::vector<PlanStep> steps;  // ascending; no two neighbours alike
   Time finish = kNever;
-  Duration margin{0};  // for which the last GPUs are kept after the end, if the job may be moved
+  Duration margin{0};  // for which the last GPUs are kept after the end: moved jobs, late changes
 
   [[nodiscard]] int gpus_at(Time when) const;  // of a job that has not ended
   // The first change after this moment; kNever if there is none before the end.
@@ -65,7 +65,8 @@ struct Traveller {
   Duration restart{};
   Time deadline = kNever;
   Course course;       // at the moment of planning
-  bool moves = false;  // the placement may move it once: its plan leaves time for that
+  bool moves = false;   // the placement may move it once: its plan leaves time for that
+  Duration lateness{};  // and for changes that come later than planned
 };
 
 class SharePlanner {

@@ -1064,8 +1064,8 @@ Json Writer::write_state(const State& state) {
   // Bound by position as in describe(): what is not used here is rebuilt when it is read.
   const auto& [snapshot, free, busy, targeted, waiting_on, again_at, decision_due, asked_at, told] =
       state;
-  const auto& [now, as_of, cluster, jobs, interval, jobs_move, away, changed_since, changed] =
-      snapshot;
+  const auto& [now, as_of, cluster, jobs, interval, lateness, jobs_move, away, changed_since,
+               changed] = snapshot;
   Json job_list = Json::array();
   for (const JobView& job : jobs) job_list.push_back(write(job));
   Json speeds = Json::array();
@@ -1088,6 +1088,7 @@ Json Writer::write_state(const State& state) {
   fields.field("decision_due", decision_due);
   fields.field("interval", interval);
   fields.field("jobs_move", jobs_move);
+  fields.field("lateness", lateness);
   fields.field("next_job", jobs.next_id());
   fields.field("now", now);
   fields.field("targeted", targeted);
@@ -1184,6 +1185,7 @@ std::optional<State> Value::get_state() const {
   fields.field("decision_due", state.decision_due);
   fields.field("interval", snapshot.interval);
   fields.field("jobs_move", snapshot.jobs_move);
+  fields.field("lateness", snapshot.lateness);
   fields.field("now", snapshot.now);
   fields.field("targeted", state.targeted);
   fields.field("told", state.told);
