@@ -21,10 +21,8 @@ void lead_session() {
 
 int run(const std::string& directory) {
   lead_session();
-  Environment environment;
-  for (char** line = environ; *line != nullptr; ++line) environment.emplace_back(*line);
-  auto master =
-      Master::open(std::filesystem::absolute(directory).lexically_normal().string(), environment);
+  auto master = Master::open(std::filesystem::absolute(directory).lexically_normal().string(),
+                             own_environment(), gpus_of_this_machine());
   return master ? (*master)->run() : bad_input(master.error());
 }
 

@@ -6,11 +6,13 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cmd/client.h"
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
 #include "rubato/daemon/daemon.h"
+#include "rubato/engine/process.h"
 #include "rubato/place/placement.h"
 
 namespace rubato {
@@ -26,8 +28,13 @@ struct UpFlags {
   double lease = 5;
   double measuring = 10;
   double lateness = 5;
+  std::uint64_t log_limit = kLogLimit;
+  std::vector<std::string> beyond_loopback;
   bool quiet = false;
 };
+
+constexpr std::uint64_t kLeastLog = std::uint64_t{64} << 10U;
+constexpr std::uint64_t kMostLog = std::uint64_t{1} << 40U;
 
 // All signals are for the loop's thread, which reads them; threads inherit what is blocked here.
 void block_signals() {
@@ -40,8 +47,7 @@ void block_signals() {
 
 // One node with a slot for each GPU; a machine without any has a slot for each core.
 std::string this_machine() {
-  int gpus = 0;
-  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", gpus))) ++gpus;
+  const int gpus = gpus_of_this_machine();
   if (gpus > 0) return fmt::format("1x{}", std::min(gpus, kMaxGpusPerNode));
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   return fmt::format("1x{}", std::min(cores, kMaxGpusPerNode));
@@ -60,6 +66,8 @@ Result<void> set_address(const std::string& text, HttpServerOptions& http) {
   if (!port || *port < 0 || *port > kLastPort)
     return Error{fmt::format("--listen {}: write ADDRESS:PORT, such as 127.0.0.1:8080", text)};
   http.host = text.substr(0, colon);
+  if (http.host.starts_with('[') && http.host.ends_with(']'))  // an address that has colons itself
+    http.host = http.host.substr(1, http.host.size() - 2);
   http.port = static_cast<int>(*port);
   return {};
 }
@@ -81,6 +89,11 @@ Result<DaemonOptions> options_of(const UpFlags& flags) {
     options.core.switch_policy = true;
   }
   if (auto set = set_address(flags.listen, options.http); !set) return set.error();
+  options.http.beyond_loopback = !flags.beyond_loopback.empty();
+  for (const std::string& name : flags.beyond_loopback) options.http.hosts.push_back(name);
+  if (flags.log_limit < kLeastLog || flags.log_limit > kMostLog)
+    return Error{fmt::format("--log-limit {}: write 64K to 1T", flags.log_limit)};
+  options.core.log_limit = static_cast<std::int64_t>(flags.log_limit);
   const auto interval = span_of("--interval", flags.interval);
   const auto lease = span_of("--lease", flags.lease);
   const auto measuring = span_of("--measuring", flags.measuring);
@@ -159,6 +172,18 @@ void add_up(CLI::App& app, Action& chosen) {
                    "Seconds that a promised plan leaves spare before the deadline, because on a\n"
                    "real machine things come later than planned")
       ->capture_default_str();
+  command
+      ->add_option("--log-limit", flags->log_limit,
+                   "Size that a job's log never exceeds; its older half goes then")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("64M");
+  command
+      ->add_option("--beyond-loopback", flags->beyond_loopback,
+                   "Let --listen name an address that other machines can reach, and answer to\n"
+                   "these names. Tokens are sent as they are: put TLS in front of it")
+      ->type_name("NAME,...")
+      ->transform([](std::string name) { return CLI::detail::to_lower(std::move(name)); })
+      ->delimiter(',');
   command->add_flag("--quiet", flags->quiet, "Say nothing when all is well");
   command->callback([flags, &chosen] { chosen = [flags] { return up(*flags); }; });
 }

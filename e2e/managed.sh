@@ -85,7 +85,7 @@ class Job:
         os.mkdir(self.directory, 0o700)
         self.launch = {
             "job": 7, "name": "mlp", "token": "of this test", "home": 0, "generation": 1,
-            "slots": ["0.0"], "batch": None,
+            "slots": ["0.0"], "node_gpus": [4], "batch": None,
             "command": [f"{BUILD}/examples/mlp", "--steps", "1000000000"],
             "env": {}, "directory": root, "user": "", "secrets": {}, "least": 1, "most": 4,
             "max_failures": 3, "grace": 30, "log_limit": 1 << 20, "live": True}

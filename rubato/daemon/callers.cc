@@ -1,14 +1,12 @@
 #include "rubato/daemon/callers.h"
 
 #include <array>
-#include <cerrno>
-#include <pwd.h>
 #include <sys/random.h>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
 #include "rubato/base/check.h"
+#include "rubato/daemon/job_users.h"
 
 namespace rubato {
 namespace {
@@ -30,17 +28,6 @@ std::string base64(const std::array<std::uint8_t, 32>& bytes) {
   }
   if (bits > 0) text += kDigits[(held << static_cast<unsigned>(6 - bits)) & 63U];
   return text;
-}
-
-std::string system_name(uid_t user) {
-  std::vector<char> space(1024);
-  passwd entry{};
-  passwd* found = nullptr;
-  int problem = 0;
-  while ((problem = ::getpwuid_r(user, &entry, space.data(), space.size(), &found)) == ERANGE) {
-    space.resize(space.size() * 2);
-  }
-  return problem == 0 && found != nullptr ? std::string(entry.pw_name) : std::to_string(user);
 }
 
 }  // namespace

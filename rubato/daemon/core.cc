@@ -879,6 +879,7 @@ JobLaunch Core::launch_of(JobId id) const {
   launch.most = view->spec->limits.max;
   launch.max_failures = job->file.max_failures;
   launch.stop_after = job->file.stop_after;
+  launch.log_limit = options_.log_limit;
   if (job->file.notice > Duration(0)) launch.grace = job->file.notice;
   return launch;
 }

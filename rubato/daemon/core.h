@@ -58,7 +58,10 @@ struct CoreOptions {
   Duration verdict_within = from_seconds(120);  // for measuring a job that is to be promised
   std::uint64_t snapshot_rows = 50'000;
   Duration snapshot_every = std::chrono::hours(1);
-  std::string jobs_directory;  // of FindLog
+  std::string jobs_directory;          // of FindLog
+  std::int64_t log_limit = kLogLimit;  // bytes, of each job
+  // Whether a job of this caller can run here, or why not; unset: everybody's can.
+  std::function<Result<void>(const Caller&)> may_run;
   // Seconds of some clock, for metrics alone: how long decisions and the journal take.
   std::function<double()> stopwatch;
 };

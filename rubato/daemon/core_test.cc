@@ -108,6 +108,25 @@ TEST(Core, NobodySeesOrTouchesAnothersJob) {
   EXPECT_EQ(daemon.ask(kAda, ShowJob{"secret"}).body["id"], id.value());
 }
 
+TEST(Core, WhoseJobsCannotRunHereIsToldAtOnce) {
+  TestDaemon daemon;
+  daemon.options.may_run = [](const Caller& caller) -> Result<void> {
+    if (caller.user == "ada") return {};
+    return Error{"not here"};
+  };
+  daemon.options.log_limit = 12345;
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("hers", 100)));
+  EXPECT_EQ(daemon.core->launch_of(id).user, "ada");
+  EXPECT_EQ(daemon.core->launch_of(id).log_limit, 12345);
+  for (const bool dry_run : {false, true}) {
+    const Answer answer = daemon.ask(kBob, SubmitJob{job_file("his", 100), "", dry_run});
+    EXPECT_EQ(answer.status, 403);
+    EXPECT_EQ(answer.body["error"], "not here");
+  }
+  EXPECT_EQ(daemon.ask(kRoot, ListJobs{}).body["jobs"].size(), 1U) << "nothing is kept of it";
+}
+
 TEST(Core, CancelledJobsLetGoAndLeave) {
   TestDaemon daemon;
   daemon.options.policy = "fifo";

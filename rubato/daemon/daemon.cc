@@ -13,7 +13,8 @@
 
 #include "rubato/base/check.h"
 #include "rubato/daemon/answers.h"
-#include "rubato/engine/run_control.h"
+#include "rubato/daemon/http_listen.h"
+#include "rubato/engine/state_directory.h"
 
 namespace rubato {
 namespace {
@@ -80,7 +81,13 @@ Daemon::~Daemon() = default;
 
 Result<void> Daemon::start() {
   const std::string& state = options_.state_directory;
-  if (auto made = make_private(state); !made) return made.error();
+  // An address that is refused must be so before a journal is begun and agents are started.
+  const HttpServerOptions& http = options_.http;
+  if (http.tcp) {
+    auto listens = listen_tcp(http.host, http.port, http.beyond_loopback);
+    if (!listens) return listens.error();
+  }
+  if (auto made = make_state_directory(state); !made) return made.error();
   JournalOptions journal;
   journal.directory = state;
   journal.types = Ledger::row_types();
@@ -90,6 +97,7 @@ Result<void> Daemon::start() {
   dropped_ = opened->dropped;
 
   options_.core.jobs_directory = state + "/jobs";
+  options_.core.may_run = [this](const Caller& caller) { return job_users_.may_run(caller); };
   options_.core.stopwatch = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
@@ -119,6 +127,7 @@ Result<void> Daemon::seat_engine() {
   options.launch_of = [this, secret = std::move(*secret)](JobId job) {
     JobLaunch launch = core_->launch_of(job);
     launch.token = token_of(secret, job);
+    launch.user = job_users_.runs_as(launch.user);
     return launch;
   };
   options.cluster = ledger.now().cluster;
@@ -130,16 +139,17 @@ Result<void> Daemon::seat_engine() {
   return engine_->open(core_->told());
 }
 
-// The first admin; later ones are added by people.
+// The first admin is who runs the daemon, so that a job is the same user's whichever way it came;
+// later ones are added by people.
 Result<void> Daemon::write_admin_token() {
   const std::string path = options_.state_directory + "/admin.token";
   if (::access(path.c_str(), F_OK) == 0) return {};
   const std::string token = new_token();
-  constexpr const char* kName = "admin";
+  const std::string name = system_name(::geteuid());
   const Digest hash = token_hash(token);
-  const Caller self{kName, true};
-  const bool known = core_->ledger().users().contains(kName);
-  const Ask ask = known ? Ask(AddToken{kName, hash}) : Ask(AddUser{kName, true, 1e6, hash});
+  const Caller self{name, true};
+  const bool known = core_->ledger().users().contains(name);
+  const Ask ask = known ? Ask(AddToken{name, hash}) : Ask(AddUser{name, true, 1e6, hash});
   Turn turn = core_->turn(now(), wall_clock(), {Asked{kOwnRequest, {self, ask}}});
   for (const auto& [id, answer] : turn.answers) {
     if (answer.status >= 300)

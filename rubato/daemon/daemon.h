@@ -23,6 +23,7 @@
 #include "rubato/daemon/change_feed.h"
 #include "rubato/daemon/core.h"
 #include "rubato/daemon/http_server.h"
+#include "rubato/daemon/job_users.h"
 #include "rubato/engine/local_engine.h"
 #include "rubato/wire/poller.h"
 
@@ -86,6 +87,7 @@ class Daemon : public Loop {
   wire::Fd signals_;
   bool stopping_ = false;
   EngineSeat engine_;
+  JobUsers job_users_ = JobUsers::of_this_machine();
   std::unique_ptr<Core> core_;
   Callers callers_;
   ChangeFeed feed_;

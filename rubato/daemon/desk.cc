@@ -187,6 +187,9 @@ Core::Desk::Reply Core::Desk::operator()(const SubmitJob& ask) {
   if (!ask.key.empty()) {
     if (const auto known = ledger().by_key(caller_.user, ask.key)) return submit_reply(*known, 200);
   }
+  if (core_.options_.may_run) {
+    if (auto may = core_.options_.may_run(caller_); !may) return say(403, may.error().message);
+  }
   auto job = record_of(ask);
   if (!job) return say(400, job.error().message);
   if (ask.dry_run) return try_out(std::move(*job));

@@ -50,7 +50,7 @@ Result<wire::Fd> listen_tcp(const std::string& host, int port, bool beyond_loopb
   if (!beyond_loopback && !is_loopback(found->ai_addr)) {
     return Error{
         fmt::format("{} is not on the loopback interface; everybody who can reach it could "
-                    "try tokens, so this has to be asked for explicitly",
+                    "try tokens, so this has to be asked for explicitly (--beyond-loopback)",
                     where)};
   }
   wire::Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

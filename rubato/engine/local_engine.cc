@@ -6,11 +6,12 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "rubato/engine/detached.h"
 #include "rubato/engine/job_files.h"
+#include "rubato/engine/process.h"
 #include "rubato/engine/state_directory.h"
 
 namespace rubato {
@@ -23,6 +24,7 @@ constexpr Duration kShortestPatience = 50ms;
 constexpr Duration kLongestPatience = 5s;
 // Beyond its own time: what its agent takes to hang up, and its workers to write a checkpoint.
 constexpr Duration kAloneMargin = 10s;
+constexpr std::string_view kUnix = "unix:";
 
 Result<std::string> agent_token(const std::string& path) {
   const auto there = read_json_file(path);
@@ -44,6 +46,14 @@ Result<void> check_length(const std::string& state_directory) {
   return Error{fmt::format(
       "the state directory {} is too long by {} bytes for the sockets in it; choose a shorter one",
       state_directory, longest.size() - kMost)};
+}
+
+// Others may pass through the directory it is in.
+Result<void> keep_private(const std::string& address) {
+  if (!address.starts_with(kUnix)) return {};
+  const std::string path = address.substr(kUnix.size());
+  if (chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0) return {};
+  return Error{fmt::format("cannot make {} private: {}", path, std::strerror(errno))};
 }
 
 Event with_progress(Event event, const Progress& progress) {
@@ -96,10 +106,7 @@ Time LocalEngine::now() const {
 
 Result<void> LocalEngine::prepare() {
   if (auto fits = check_length(options_.state_directory); !fits) return fits;
-  for (const std::string& path : {options_.state_directory, options_.state_directory + "/nodes",
-                                  options_.state_directory + "/jobs"}) {
-    if (auto made = make_own_directory(path); !made) return made;
-  }
+  if (auto made = make_state_directory(options_.state_directory); !made) return made;
   for (std::size_t i = 0; i < agents_.size(); ++i) {
     const NodeId node(static_cast<NodeId::rep>(i));
     if (auto made = make_own_directory(node_directory(options_.state_directory, node)); !made) {
@@ -110,11 +117,11 @@ Result<void> LocalEngine::prepare() {
   if (!token) return token.error();
   token_ = std::move(*token);
   // Whoever owns the state directory is the only one to listen there.
-  if (options_.address.starts_with("unix:")) unlink(options_.address.substr(5).c_str());
+  if (options_.address.starts_with(kUnix)) unlink(options_.address.substr(kUnix.size()).c_str());
   auto listener = wire::listen_on(options_.address);
   if (!listener) return listener.error();
   listener_ = std::move(*listener);
-  return {};
+  return keep_private(options_.address);
 }
 
 Result<void> LocalEngine::open(const std::vector<KnownJob>& jobs) {
@@ -196,7 +203,10 @@ void LocalEngine::pass() {
       see_to_agent(NodeId(static_cast<NodeId::rep>(i)));
     }
   }
-  for (const JobId job : sweeper_.pass()) table_.swept(job, had_finished(job));
+  for (const JobId job : sweeper_.pass()) {
+    remove_secrets_of(options_.state_directory, job);
+    table_.swept(job, had_finished(job));
+  }
   table_.pass(now());
   carry_out_orders();
 }
@@ -215,11 +225,17 @@ void LocalEngine::see_to_agent(NodeId node) {
     const auto there = parse_process_name(**written);
     if (there && lives(*there)) return watch_agent(node, *there);
   }
-  const auto started =
-      spawn_detached({options_.program, "agent", "--state", options_.state_directory, "--node",
-                      std::to_string(node.value()), "--engine", options_.dial},
-                     directory + "/agent.log");
-  if (started) watch_agent(node, *started);
+  Detached process;
+  process.command = {options_.program, "agent",
+                     "--state",        options_.state_directory,
+                     "--node",         std::to_string(node.value()),
+                     "--engine",       options_.dial};
+  process.environment = own_environment();
+  process.output = directory + "/agent.log";
+  // It is our child, so the number is its own until we collect it.
+  if (const auto pid = start_detached(process)) {
+    watch_agent(node, {*pid, wire::start_time_of(*pid)});
+  }
 }
 
 void LocalEngine::watch_agent(NodeId node, const ProcessName& process) {
@@ -234,7 +250,7 @@ void LocalEngine::agent_ended(NodeId node) {
   AgentProcess& agent = agents_[node.index()];
   if (agent.ended.valid()) poller_.remove(agent.ended.get());
   agent.ended.close();
-  if (agent.process) rubato::collect(*agent.process);
+  if (agent.process) collect_child(agent.process->pid);
   agent.process.reset();
   agent.start_at = now() + agent.patience;
 }
@@ -339,6 +355,8 @@ void LocalEngine::carry_out(const EngineTable::Launch& order) {
   launch.home = order.node;
   launch.generation = order.generation;
   launch.slots = slots_of(order.gpus);
+  launch.node_gpus.clear();
+  for (const Node& node : options_.cluster.nodes()) launch.node_gpus.push_back(node.gpus);
   launch.batch = order.batch;
   tell(order.node, LaunchJob{std::move(launch)});
 }
@@ -354,13 +372,16 @@ void LocalEngine::carry_out(const EngineTable::Disconnect& order) {
 // Whoever is about to start the job finds that it is too late. What a master says of its end stays:
 // it may have finished just now.
 void LocalEngine::carry_out(const EngineTable::Sweep& order) {
-  // It may be on its way there for the first time. On a full disk no master starts either.
-  [[maybe_unused]] const auto made =
-      make_job_directory(options_.state_directory, order.job, geteuid(), getegid());
+  const JobLaunch launch = options_.launch_of(order.job);
+  // It may be on its way there for the first time, and its master must be able to read the file. On
+  // a full disk no master starts either, nor does one of a user who is not there any more.
+  if (const auto user = run_as(launch.user)) {
+    [[maybe_unused]] const auto made =
+        make_job_directory(options_.state_directory, order.job, *user);
+  }
   [[maybe_unused]] const auto written = write_job_file(
       options_.state_directory, order.job, "fence.json", generation_file(order.generation));
-  sweeper_.add(order.job, owner_of_job(options_.state_directory, order.job),
-               options_.launch_of(order.job).token,
+  sweeper_.add(order.job, owner_of_job(options_.state_directory, order.job), launch.token,
                processes_named_in(job_directory(options_.state_directory, order.job)));
 }
 

@@ -37,7 +37,7 @@ struct LocalEngineOptions {
   std::string address;  // to listen on; empty: the agents' socket of the state directory
   std::string dial;     // where agents are told to connect; empty: the address
   Duration lease = from_seconds(5);
-  // All but the home, the generation, the slots and the batch is taken from it.
+  // All but the home, the generation, the slots with their GPUs and the batch is taken from it.
   std::function<JobLaunch(JobId)> launch_of;
   // What a job has done, as the loop counts it; by default nothing is known to be left.
   std::function<Progress(JobId, const JobProgress&, Time now)> progress_of;

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -368,6 +369,7 @@ class LiveCluster {
   void set_command(std::vector<std::string> command) { command_ = std::move(command); }
   void set_stop_after(Duration time) { stop_after_ = time; }
   void set_user(std::string user) { user_ = std::move(user); }
+  void set_secret(std::string path) { secret_ = std::move(path); }
 
  private:
   static constexpr std::size_t kJobs = 3;
@@ -391,6 +393,7 @@ class LiveCluster {
     launch.most = 8;
     launch.user = user_;
     launch.stop_after = stop_after_;
+    if (!secret_.empty()) launch.secrets["KEY"] = secret_;
     launch.grace = from_seconds(5);
     return launch;
   }
@@ -418,6 +421,7 @@ class LiveCluster {
                                        "RUBATO_JOB; export LIVE_TEST_WORKER; exec \"$0\"",
                                        std::filesystem::read_symlink("/proc/self/exe").string()};
   std::string user_;
+  std::string secret_;
   std::optional<Duration> stop_after_;
   wire::Poller poller_;
   std::unique_ptr<LocalEngine> engine_;
@@ -697,6 +701,43 @@ TEST(LocalEngine, AMasterThatDiesTakesItsWorkersAlongAndTheJobFails) {
   EXPECT_TRUE(cluster.pids(0).empty()) << "before it is told";
   EXPECT_EQ(cluster.end(0)->why, "its launcher died");
   EXPECT_EQ(only<Running>(cluster.tell(start(0, 2, gpus_on({{0, 0b1}})))).size(), 1U);
+}
+
+TEST(LocalEngine, TheSecretsOfAMasterThatDiesAreRemoved) {
+  const auto killed = [](bool by_the_engine) {
+    LiveCluster cluster;
+    const std::string key = cluster.root() + "/key";
+    std::ofstream(key) << "the key";
+    cluster.set_secret(key);
+    cluster.set_command({"sleep", "100"});
+    cluster.both_up();
+    cluster.tell(start(0, 1, gpus_on({{0, 0b1}})));
+    const JobFiles files{job_directory(cluster.root(), job_id(0))};
+    const std::string copies = std::filesystem::canonical(files.secrets()).string();
+    EXPECT_TRUE(std::filesystem::exists(copies + "/0"));
+    const auto master = read_master(files);
+    ASSERT_TRUE(master && *master);
+    if (by_the_engine) {
+      cluster.kill_agent(0, SIGSTOP);
+      cluster.engine().mark_down(node_id(0));
+    } else {
+      kill((*master)->pid, SIGKILL);
+    }
+    cluster.until([](const Facts& facts) { return !only<Failed>(facts).empty(); }, "the failure");
+    EXPECT_FALSE(std::filesystem::exists(copies));
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(files.secrets())));
+  };
+  killed(false);
+  killed(true);
+}
+
+TEST(LocalEngine, StartsAgentsWithoutAnyDescriptorOfOurs) {
+  const wire::Fd ours(open("/dev/null", O_RDONLY));  // stays open across exec
+  LiveCluster cluster;
+  cluster.both_up();
+  const std::string there = fmt::format("/proc/{}/fd/{}", cluster.agent_pid(0), ours.get());
+  std::error_code none;
+  EXPECT_NE(std::filesystem::read_symlink(there, none), "/dev/null");
 }
 
 TEST(LocalEngine, ASecondAgentOfANodeIsRefused) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "rubato/base/check.h"
@@ -105,6 +106,13 @@ class Fields {
   std::vector<std::string> texts(const char* name) {
     std::vector<std::string> all;
     list(name, [&](const Json& element) { all.push_back(text_in(element, name)); });
+    return all;
+  }
+  std::vector<int> integers(const char* name, int least, int most) {
+    std::vector<int> all;
+    list(name, [&](const Json& element) {
+      all.push_back(static_cast<int>(integer_in(element, name, least, most)));
+    });
     return all;
   }
   std::vector<Slot> slots(const char* name);
@@ -255,6 +263,14 @@ void nested(Fields& fields, const char* name, Result<T> (*parse)(const Json&), T
 
 Slot to_slot(SlotPlace place) { return fmt::format("{}.{}", place.node.value(), place.gpu); }
 
+std::optional<int> device_of(SlotPlace place, const std::vector<int>& node_gpus, int machine_gpus) {
+  if (machine_gpus <= 0) return std::nullopt;
+  const std::size_t before = std::min(place.node.index(), node_gpus.size());
+  const auto end = node_gpus.begin() + static_cast<std::ptrdiff_t>(before);
+  const std::int64_t number = std::accumulate(node_gpus.begin(), end, std::int64_t{0}) + place.gpu;
+  return static_cast<int>(number % machine_gpus);
+}
+
 std::optional<SlotPlace> parse_slot(std::string_view slot) {
   const auto dot = slot.find('.');
   if (dot == std::string_view::npos) return std::nullopt;
@@ -324,6 +340,7 @@ Json to_json(const JobLaunch& launch) {
                {"home", launch.home.value()},
                {"generation", launch.generation.value()},
                {"slots", launch.slots},
+               {"node_gpus", launch.node_gpus},
                {"batch", to_json(launch.batch)},
                {"command", launch.command},
                {"env", to_json(launch.env)},
@@ -432,6 +449,7 @@ Result<JobLaunch> parse_job_launch(const Json& json) {
   launch.home = fields.id<NodeId>("home");
   launch.generation = fields.id<Generation>("generation");
   launch.slots = fields.slots("slots");
+  launch.node_gpus = fields.integers("node_gpus", 0, kMaxGpusPerNode);
   launch.batch = fields.batch("batch");
   launch.command = fields.texts("command");
   launch.env = fields.variables("env");

@@ -47,6 +47,12 @@ struct SlotPlace {
 [[nodiscard]] Result<Allocation> allocation_of(const std::vector<Slot>& slots,
                                                const Cluster& cluster);
 
+// The number that this machine's GPU of a slot has. The nodes of a cluster on one machine share its
+// GPUs: those of the first node come first, then those of the second. Where there are fewer GPUs
+// than slots they are given out again from the first on; nullopt if the machine has none.
+[[nodiscard]] std::optional<int> device_of(SlotPlace place, const std::vector<int>& node_gpus,
+                                           int machine_gpus);
+
 inline constexpr std::int64_t kLogLimit = std::int64_t{64} << 20U;
 
 // All that a master needs to know to run a job.
@@ -56,8 +62,9 @@ struct JobLaunch {
   std::string
       token;  // in the environment of every worker, so that those of a dead master are found
   NodeId home;
-  Generation generation;    // of this start
-  std::vector<Slot> slots;  // of the first workers
+  Generation generation;       // of this start
+  std::vector<Slot> slots;     // of the first workers
+  std::vector<int> node_gpus;  // of each node of the cluster, by number
   std::optional<Batch> batch;
   std::vector<std::string> command;
   std::map<std::string, std::string> env;

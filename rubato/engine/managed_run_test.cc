@@ -243,6 +243,7 @@ class MasterTest : public testing::Test {
     launch_.token = "token of job 7";
     launch_.generation = Generation(3);
     launch_.slots = {"0.0", "1.2"};
+    launch_.node_gpus = {4, 4};
     launch_.most = 8;
     launch_.command = {fs::read_symlink("/proc/self/exe").string()};
     launch_.env = {{"MEETING", root_ + "/meeting"}, {"MINE", "yes"}};
@@ -267,7 +268,8 @@ class MasterTest : public testing::Test {
     if (master_ != 0) return;
     alarm(100);
     setsid();
-    auto master = Master::open(files_.directory, {"PATH=/usr/bin:/bin", "RUBATO_CHECKPOINT=no"});
+    auto master = Master::open(files_.directory, {"PATH=/usr/bin:/bin", "RUBATO_CHECKPOINT=no"},
+                               machine_gpus_);
     if (!master) std::_Exit(2);
     const int code = (*master)->run();
     master->reset();
@@ -305,6 +307,7 @@ class MasterTest : public testing::Test {
   std::string root_;
   JobFiles files_;
   JobLaunch launch_;
+  int machine_gpus_ = 8;
   pid_t master_ = 0;
 };
 
@@ -348,7 +351,7 @@ TEST_F(MasterTest, StartsInItsSlotsAndStops) {
                   "batch=16,1 in=" +
                       place + "\n"))
       << log();
-  EXPECT_TRUE(has(log(), "[2] here slot=1.2 gpu=2 job=7")) << log();
+  EXPECT_TRUE(has(log(), "[2] here slot=1.2 gpu=6 job=7")) << log();
   EXPECT_TRUE(has(content_of(files_.events()), "\"event\":\"start\""));
 }
 
@@ -570,12 +573,22 @@ TEST_F(MasterTest, StartsOtherProgramsAgainInTheirNewSlots) {
   EXPECT_EQ(manager.last.pauses.size(), 1U);
   // What they print arrives after they run.
   const auto until = Clock::now() + kPatience;
-  while (!has(log(), "2/3 slot=1.1 gpus=3,0,1") && Clock::now() < until) usleep(20'000);
+  while (!has(log(), "2/3 slot=1.1 gpus=3,0,5") && Clock::now() < until) usleep(20'000);
   EXPECT_TRUE(has(log(), "0/2 slot=0.1 gpus=1,3")) << log();
-  EXPECT_TRUE(has(log(), "2/3 slot=1.1 gpus=3,0,1")) << log();
+  EXPECT_TRUE(has(log(), "2/3 slot=1.1 gpus=3,0,5")) << log();
   manager.say(StopJob{Generation(5)});
   ASSERT_TRUE(manager.until_ended());
   EXPECT_EQ(manager.last.ended->how, JobEnd::How::stopped);
+}
+
+TEST_F(MasterTest, SaysNothingOfGpusWhereThereAreNone) {
+  machine_gpus_ = 0;
+  launch_.live = false;
+  launch_.slots = {"0.0"};
+  launch_.command = {"sh", "-c", "echo gpus=${CUDA_VISIBLE_DEVICES-none}"};
+  start();
+  EXPECT_EQ(wait(), 0);
+  EXPECT_TRUE(has(log(), "gpus=none\n")) << log();
 }
 
 TEST_F(MasterTest, StopsByItselfIfNobodyManagesIt) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <set>
 
 namespace rubato {
 namespace {
@@ -14,6 +15,7 @@ JobLaunch launch() {
   launch.home = NodeId(1);
   launch.generation = Generation(3);
   launch.slots = {"1.0", "1.3"};
+  launch.node_gpus = {4, 4};
   launch.batch = Batch{32, 1};
   launch.command = {"train", "--epochs", "3"};
   launch.env = {{"A", "1"}, {"B", ""}};
@@ -42,6 +44,36 @@ JobStatus status() {
   status.resizes = 4;
   status.pauses = {0.1, 0.25};
   return status;
+}
+
+TEST(Managed, NodesOfOneMachineShareItsGpus) {
+  const auto device = [](std::uint32_t node, int gpu, const std::vector<int>& nodes, int gpus) {
+    return device_of({NodeId(node), gpu}, nodes, gpus);
+  };
+  EXPECT_EQ(device(0, 3, {4, 4}, 8), 3);
+  EXPECT_EQ(device(1, 0, {4, 4}, 8), 4);
+  EXPECT_EQ(device(1, 3, {4, 4}, 8), 7);
+  EXPECT_EQ(device(2, 1, {2, 4, 2}, 8), 7) << "nodes of several sizes";
+  EXPECT_EQ(device(0, 2, {}, 8), 2) << "nothing is known of other nodes";
+  EXPECT_EQ(device(1, 1, {4, 4}, 2), 1) << "fewer GPUs than slots are shared in turn";
+  EXPECT_EQ(device(1, 1, {4, 4}, 0), std::nullopt) << "none";
+}
+
+RC_GTEST_PROP(Managed, SlotsHaveGpusOfTheirOwnWhereThereAreEnough, ()) {
+  std::vector<int> nodes(*rc::gen::inRange<std::size_t>(1, 6));
+  for (int& gpus : nodes) gpus = *rc::gen::inRange(0, 9);
+  std::set<int> seen;
+  int slots = 0;
+  for (const int gpus : nodes) slots += gpus;
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    for (int gpu = 0; gpu < nodes[node]; ++gpu) {
+      const SlotPlace place{NodeId(static_cast<NodeId::rep>(node)), gpu};
+      const int device = device_of(place, nodes, slots).value();
+      RC_ASSERT(device >= 0);
+      RC_ASSERT(device < slots);
+      RC_ASSERT(seen.insert(device).second);
+    }
+  }
 }
 
 TEST(Managed, LaunchesReadBackAsWritten) {

@@ -74,16 +74,16 @@ Result<void> check_directory(const std::string& directory) {
 // --- life ----------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<Master>> Master::open(const std::string& directory,
-                                             const Environment& environment) {
+                                             const Environment& environment, int machine_gpus) {
   const JobFiles files{directory};
   const auto launch = read_launch(files);
   if (!launch) return launch.error();
   if (!*launch) return Error{fmt::format("{} is not there: nothing to launch", files.launch())};
-  return open(files, **launch, environment);
+  return open(files, **launch, environment, machine_gpus);
 }
 
 Result<std::unique_ptr<Master>> Master::open(const JobFiles& files, const JobLaunch& launch,
-                                             const Environment& environment) {
+                                             const Environment& environment, int machine_gpus) {
   auto socket = claim_socket(
       files.socket(), fmt::format("{}: a master of this job lives already", files.directory));
   if (!socket) return socket.error();
@@ -111,14 +111,15 @@ Result<std::unique_ptr<Master>> Master::open(const JobFiles& files, const JobLau
   // Programs that know nothing of us may expect it to be there.
   mkdir(files.checkpoint().c_str(), S_IRWXU);
   return std::unique_ptr<Master>(
-      new Master(files, launch, plan_of(launch, environment), std::move(*socket),
+      new Master(files, launch, machine_gpus, plan_of(launch, environment), std::move(*socket),
                  {std::move(*output), std::move(*events)}, std::move(*secrets)));
 }
 
-Master::Master(JobFiles files, JobLaunch launch, LaunchPlan plan, RunSocket socket, Logs logs,
-               std::map<std::string, std::string> secrets)
+Master::Master(JobFiles files, JobLaunch launch, int machine_gpus, LaunchPlan plan,
+               RunSocket socket, Logs logs, std::map<std::string, std::string> secrets)
     : files_(std::move(files)),
       launch_(std::move(launch)),
+      machine_gpus_(machine_gpus),
       logs_(std::move(logs)),
       secrets_(std::move(secrets)),
       generation_(launch_.generation),
@@ -211,10 +212,11 @@ void Master::processes_changed() {
 
 // Live workers see one GPU, their own. Programs that know nothing of us choose one of several by
 // their LOCAL_RANK, as under torchrun.
-std::string Master::visible_gpus(const StartWorker& start) const {
-  const auto gpu = [](const Slot& slot) {
-    const auto place = parse_slot(slot);
-    return place ? place->gpu : 0;
+std::optional<std::string> Master::visible_gpus(const StartWorker& start) const {
+  if (machine_gpus_ == 0) return std::nullopt;
+  const auto gpu = [this](const Slot& slot) {
+    return device_of(parse_slot(slot).value_or(SlotPlace()), launch_.node_gpus, machine_gpus_)
+        .value_or(0);
   };
   if (launch_.live) return fmt::format("{}", gpu(start.slot));
   std::vector<int> gpus;
@@ -230,7 +232,7 @@ void Master::complete(Environment& environment, const StartWorker& start) const 
   set(environment, "RUBATO_JOB", fmt::format("{}", launch_.job.value()));
   set(environment, "RUBATO_TOKEN", launch_.token);
   set(environment, "RUBATO_SLOT", start.slot);
-  set(environment, "CUDA_VISIBLE_DEVICES", visible_gpus(start));
+  if (const auto gpus = visible_gpus(start)) set(environment, "CUDA_VISIBLE_DEVICES", *gpus);
   if (batch_) {
     set(environment, "RUBATO_BATCH", fmt::format("{},{}", batch_->per_gpu, batch_->accumulation));
   }

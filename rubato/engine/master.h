@@ -24,10 +24,11 @@ namespace rubato {
 class Master : private LauncherFace {
  public:
   // Listens in the job's directory, an absolute path, and says so in master.json; starts nothing.
-  // `environment` is what the workers' own is made from. If there is something to launch but it
-  // cannot be, exit.json says why.
+  // `environment` is what the workers' own is made from, `machine_gpus` how many there are to be
+  // seen. If there is something to launch but it cannot be, exit.json says why.
   [[nodiscard]] static Result<std::unique_ptr<Master>> open(const std::string& directory,
-                                                            const Environment& environment);
+                                                            const Environment& environment,
+                                                            int machine_gpus);
   ~Master() override;
 
   // Until the job is over; the exit code for the whole run.
@@ -42,12 +43,13 @@ class Master : private LauncherFace {
     Time progress_due;
   };
 
-  Master(JobFiles files, JobLaunch launch, LaunchPlan plan, RunSocket socket, Logs logs,
-         std::map<std::string, std::string> secrets);
+  Master(JobFiles files, JobLaunch launch, int machine_gpus, LaunchPlan plan, RunSocket socket,
+         Logs logs, std::map<std::string, std::string> secrets);
 
   [[nodiscard]] static Result<std::unique_ptr<Master>> open(const JobFiles& files,
                                                             const JobLaunch& launch,
-                                                            const Environment& environment);
+                                                            const Environment& environment,
+                                                            int machine_gpus);
 
   void output(Uid uid, bool is_err, std::string_view line) override;
   void say(const std::string& text) override;
@@ -64,7 +66,7 @@ class Master : private LauncherFace {
   void obey(const KillJob& kill);
   void heard_notice(const wire::Notice& notice);
   void stop_if_alone();
-  [[nodiscard]] std::string visible_gpus(const StartWorker& start) const;
+  [[nodiscard]] std::optional<std::string> visible_gpus(const StartWorker& start) const;
   [[nodiscard]] JobStatus status() const;
   void tell_managers();
   void tell(int connection, Manager& manager, const JobStatus& now_true);
@@ -73,6 +75,7 @@ class Master : private LauncherFace {
 
   JobFiles files_;
   JobLaunch launch_;
+  int machine_gpus_;
   Logs logs_;
   std::map<std::string, std::string> secrets_;  // NAME -> the workers' copy
   Generation generation_;

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "rubato/base/text.h"
-#include "rubato/engine/detached.h"
 #include "rubato/engine/process.h"
 #include "rubato/engine/state_directory.h"
 
@@ -42,21 +41,16 @@ Duration longer(Duration patience) {
   return std::clamp(patience * 2, kShortestPatience, kLongestPatience);
 }
 
-Environment own_environment() {
-  Environment environment;
-  for (char** line = environ; *line != nullptr; ++line) environment.emplace_back(*line);
-  return environment;
-}
-
-// nullopt: whoever we are.
-Result<std::optional<RunAs>> user_of(const JobLaunch& launch) {
-  if (launch.user.empty()) return std::optional<RunAs>();
-  auto user = look_up_user(launch.user);
-  if (!user) return user.error();
-  if (user->uid == geteuid()) return std::optional<RunAs>();
-  if (geteuid() == 0) return std::optional<RunAs>(std::move(*user));
-  return Error{fmt::format("the job is to run as {}, for which the daemon must be started by root",
-                           rubato::quoted(launch.user))};
+// A job that says nothing of where it runs does so at home, as after logging in; some users have
+// none.
+std::vector<std::string> homes_in(const Environment& environment) {
+  constexpr std::string_view kHome = "HOME=/";
+  std::vector<std::string> homes;
+  for (const std::string& line : environment) {
+    if (line.starts_with(kHome)) homes.push_back(line.substr(kHome.size() - 1));
+  }
+  homes.emplace_back("/");
+  return homes;
 }
 
 std::vector<JobId> jobs_in(const std::string& directory) {
@@ -80,10 +74,8 @@ std::vector<JobId> jobs_in(const std::string& directory) {
 
 Result<std::unique_ptr<NodeAgent>> NodeAgent::open(NodeAgentOptions options) {
   const std::string directory = node_directory(options.state_directory, options.node);
-  for (const std::string& path :
-       {options.state_directory + "/nodes", directory, options.state_directory + "/jobs"}) {
-    if (auto made = make_own_directory(path); !made) return made.error();
-  }
+  if (auto made = make_state_directory(options.state_directory); !made) return made.error();
+  if (auto made = make_own_directory(directory); !made) return made.error();
   auto lock = take_lock(directory + "/lock", options.node);
   if (!lock) return lock.error();
   const auto token = read_json_file(agent_token_file(options.state_directory));
@@ -151,7 +143,10 @@ void NodeAgent::pass() {
       connect_to_master(id, master);
     }
   }
-  for (const JobId id : sweeper_.pass()) jobs_.swept(id);
+  for (const JobId id : sweeper_.pass()) {
+    remove_secrets_of(options_.state_directory, id);
+    jobs_.swept(id);
+  }
   jobs_.pass(now());
 }
 
@@ -243,7 +238,7 @@ void NodeAgent::master_ended(JobId job) {
   if (found->second.stream.open()) read_master_of(job);
   hang_up(found->second);
   if (found->second.ended.valid()) poller_.remove(found->second.ended.get());
-  collect(found->second.process);
+  collect_child(found->second.process.pid);
   masters_.erase(found);
   const JobLaunch* launch = jobs_.launch_of(job);
   jobs_.master_gone(job, launch == nullptr ? std::nullopt : exit_that_counts(*launch));
@@ -368,11 +363,9 @@ void NodeAgent::carry_out(const NodeJobs::StartMaster& order) {
 
 Result<ProcessName> NodeAgent::start_master(const JobLaunch& launch) {
   const JobFiles files = files_of(launch.job);
-  const auto user = user_of(launch);
+  const auto user = run_as(launch.user);
   if (!user) return user.error();
-  const auto made =
-      make_job_directory(options_.state_directory, launch.job, *user ? (*user)->uid : geteuid(),
-                         *user ? (*user)->gid : getegid());
+  const auto made = make_job_directory(options_.state_directory, launch.job, *user);
   if (!made) return made.error();
   const auto written =
       write_job_file(options_.state_directory, launch.job, "launch.json", to_json(launch));
@@ -381,6 +374,7 @@ Result<ProcessName> NodeAgent::start_master(const JobLaunch& launch) {
   master.command = {options_.program, "master", files.directory};
   master.environment = *user ? clean_environment(**user) : own_environment();
   master.user = *user;
+  master.directories = homes_in(master.environment);
   master.output = files.directory + "/master.err";
   const auto pid = start_detached(master);
   if (!pid) return pid.error();

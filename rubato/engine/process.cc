@@ -11,6 +11,7 @@
 #include <pwd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,6 +62,13 @@ bool enter(const std::string& directory) {
   return directory.empty() || chdir(directory.c_str()) == 0;
 }
 
+bool enter_first_of(const std::vector<std::string>& directories) {
+  for (const std::string& directory : directories) {
+    if (enter(directory)) return true;
+  }
+  return directories.empty();
+}
+
 // Returns only if it failed.
 void become_worker(char* const* arguments, char* const* environment, const Pipe& out,
                    const Pipe& err, const SpawnOptions& options) {
@@ -80,6 +88,7 @@ void become_worker(char* const* arguments, char* const* environment, const Pipe&
 
 // The system's own calls: those of the C library take locks to tell other threads.
 bool become_user(const RunAs& user) {
+  umask(S_IWGRP | S_IWOTH);
   return syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
          syscall(SYS_setresgid, user.gid, user.gid, user.gid) == 0 &&
          syscall(SYS_setresuid, user.uid, user.uid, user.uid) == 0 &&
@@ -101,7 +110,7 @@ void become_detached(char* const* arguments, char* const* environment, const Det
   if (detached.user && !become_user(*detached.user)) return;
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || !set_output(detached.output)) return;
-  if (!keep_standard_only() || !enter(detached.directory)) return;
+  if (!keep_standard_only() || !enter_first_of(detached.directories)) return;
   execvpe(arguments[0], arguments, environment);
 }
 
@@ -213,6 +222,22 @@ Environment clean_environment(const RunAs& user) {
           "LOGNAME=" + user.name, "SHELL=" + (user.shell.empty() ? "/bin/sh" : user.shell)};
 }
 
+Environment own_environment() {
+  Environment environment;
+  for (char** line = environ; *line != nullptr; ++line) environment.emplace_back(*line);
+  return environment;
+}
+
+Result<std::optional<RunAs>> run_as(const std::string& user) {
+  if (user.empty()) return std::optional<RunAs>();
+  auto found = look_up_user(user);
+  if (!found) return found.error();
+  if (found->uid == geteuid()) return std::optional<RunAs>();
+  if (geteuid() == 0) return std::optional<RunAs>(std::move(*found));
+  return Error{fmt::format("a job of {} can be run only by a daemon that root has started",
+                           rubato::quoted(user))};
+}
+
 Result<int> start_detached(const Detached& detached) {
   CHECK(!detached.command.empty());
   const std::vector<char*> arguments = pointers(detached.command);
@@ -220,6 +245,8 @@ Result<int> start_detached(const Detached& detached) {
   return fork_and(detached.command.front(),
                   [&] { become_detached(arguments.data(), variables.data(), detached); });
 }
+
+void collect_child(int pid) { waitpid(pid, nullptr, WNOHANG); }
 
 std::optional<ProcessEnd> reap(const Process& process) {
   siginfo_t info{};
@@ -242,6 +269,12 @@ bool may_undo_nice() {
   constexpr rlim_t kNiceZero = 20;  // the limit counts down from 20: see getrlimit(2)
   const bool allowed = getrlimit(RLIMIT_NICE, &limit) == 0 && limit.rlim_cur >= kNiceZero;
   return (allowed || has_capability(CAP_SYS_NICE)) && getpriority(PRIO_PROCESS, 0) < kNiced;
+}
+
+int gpus_of_this_machine() {
+  int gpus = 0;
+  while (access(fmt::format("/dev/nvidia{}", gpus).c_str(), F_OK) == 0) ++gpus;
+  return gpus;
 }
 
 Result<int> free_port() {

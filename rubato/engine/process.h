@@ -2,13 +2,14 @@
 //
 // A worker leads a process group of its own: Ctrl-C in the terminal reaches the launcher only, and
 // what a worker forked (readers of data, which inherit its sockets) goes when it goes. It does not
-// die with its launcher. Belongs to one thread, and that process must have no other: a child runs
-// between fork and exec.
+// die with its launcher. Processes may be started by one thread at a time. Others may run
+// meanwhile: between fork and exec a child calls only what is safe there.
 //
 // A job of another user: its master as a whole is started as that user (start_detached with a
 // RunAs), not each worker by a master with more rights. So every file that a job's machinery opens
 // (log, checkpoints, secrets) is opened with the rights of the user, and no link that the user
-// plants leads anywhere the user could not go.
+// plants leads anywhere the user could not go. Agents and masters are started in one way; an agent
+// is its daemon's own user.
 #pragma once
 
 #include <optional>
@@ -63,22 +64,33 @@ struct RunAs {
 [[nodiscard]] Result<RunAs> look_up_user(const std::string& name);
 // PATH, HOME, USER, LOGNAME and SHELL: nothing of ours.
 [[nodiscard]] Environment clean_environment(const RunAs& user);
+[[nodiscard]] Environment own_environment();
+
+// As whom a job of this user is to be run by us; nullopt: as we are, which is also what no name
+// means. Root may become anybody; whoever is not root runs jobs of their own alone.
+[[nodiscard]] Result<std::optional<RunAs>> run_as(const std::string& user);
 
 struct Detached {
   std::vector<std::string> command;
   Environment environment;
-  // Root alone may name another. It gets the groups, the ids and no way to more rights
-  // (PR_SET_NO_NEW_PRIVS), for itself and all that it starts.
+  // Root alone may name another. It gets the groups, the ids, the usual umask and no way to more
+  // rights (PR_SET_NO_NEW_PRIVS), for itself and all that it starts.
   std::optional<RunAs> user{};
-  std::string directory{};  // where it starts; empty: where we are
-  std::string output{};     // file that standard output and error are appended to; empty: nowhere
+  // Where it starts, with its own rights; the first that it can enter. Empty: where we are.
+  std::vector<std::string> directories{};
+  std::string output{};  // file that standard output and error are appended to; empty: nowhere
 };
 // A child that leads a session of its own and so survives us; no descriptor of ours reaches it. Its
-// output file is opened with its own rights. Answers its pid; to be collected with waitpid.
+// output file is opened with its own rights. Answers its pid; to be collected.
 [[nodiscard]] Result<int> start_detached(const Detached& detached);
+// To be called when it has ended. Does nothing if it was not started by this process.
+void collect_child(int pid);
 
 // Whether a process started by us could raise its priority again.
 [[nodiscard]] bool may_undo_nice();
+
+// Those with a device file of NVIDIA's driver.
+[[nodiscard]] int gpus_of_this_machine();
 
 // A TCP port that nobody listens on at this moment.
 [[nodiscard]] Result<int> free_port();

@@ -152,7 +152,7 @@ class DetachedTest : public testing::Test {
                   const std::string& directory) {
     Detached detached{{"sh", "-c", script}, user ? clean_environment(*user) : plain()};
     detached.user = user;
-    detached.directory = directory;
+    detached.directories = {"/no/such/directory", directory};
     detached.output = directory + "/output";
     const auto pid = start_detached(detached);
     EXPECT_TRUE(pid.ok()) << pid.error().message;

@@ -22,8 +22,7 @@ inline constexpr const char* kMemoryDirectory = "/dev/shm";
     const JobFiles& files, const std::map<std::string, std::string>& secrets,
     const std::string& memory = kMemoryDirectory);
 
-// Also for an agent with more rights than the job's user: follows the job's link only to a
-// directory of the link's owner, and no link from there.
+// Follows the job's link only to a directory of the link's owner, and no link from there.
 void remove_secrets(const JobFiles& files);
 
 }  // namespace rubato

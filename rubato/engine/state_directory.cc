@@ -4,10 +4,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "rubato/engine/job_files.h"
+#include "rubato/engine/secrets.h"
 
 namespace rubato {
 namespace {
@@ -24,6 +26,23 @@ Result<void> let_pass(const std::string& path) {
   if (chmod(path.c_str(), S_IRWXU | kOthersPass) != 0) return failed("let users pass", path);
   return {};
 }
+
+// Files are reached with the rights of this user by this thread while it lives. The C library's
+// calls to become another user would do so for the whole process.
+class FilesAs {
+ public:
+  FilesAs(uid_t user, gid_t group) : group_(setfsgid(group)), user_(setfsuid(user)) {}
+  ~FilesAs() {
+    setfsuid(user_);
+    setfsgid(group_);
+  }
+  FilesAs(const FilesAs&) = delete;
+  FilesAs& operator=(const FilesAs&) = delete;
+
+ private:
+  gid_t group_;
+  uid_t user_;
+};
 
 }  // namespace
 
@@ -51,18 +70,33 @@ Result<void> make_own_directory(const std::string& path) {
       path)};
 }
 
-Result<void> make_job_directory(const std::string& state_directory, JobId job, uid_t user,
-                                gid_t group) {
+Result<void> make_state_directory(const std::string& path) {
+  for (const std::string& one : {path, path + "/jobs", path + "/nodes"}) {
+    if (auto made = make_own_directory(one); !made) return made;
+  }
+  if (geteuid() != 0) return {};
+  if (auto passes = let_pass(path); !passes) return passes;
+  return let_pass(path + "/jobs");
+}
+
+Result<void> make_job_directory(const std::string& state_directory, JobId job,
+                                const std::optional<RunAs>& user) {
   const std::string path = job_directory(state_directory, job);
   if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
     return failed("make the directory", path);
   }
-  if (user == geteuid()) return {};
-  for (const std::string& outer : {state_directory, state_directory + "/jobs"}) {
-    if (auto passes = let_pass(outer); !passes) return passes;
+  if (user && lchown(path.c_str(), user->uid, user->gid) != 0) {
+    return failed("give to its user", path);
   }
-  if (lchown(path.c_str(), user, group) != 0) return failed("give to its user", path);
   return {};
+}
+
+void remove_secrets_of(const std::string& state_directory, JobId job) {
+  const JobFiles files{job_directory(state_directory, job)};
+  struct stat there {};
+  if (lstat(files.directory.c_str(), &there) != 0) return;
+  const FilesAs owner(there.st_uid, there.st_gid);
+  remove_secrets(files);
 }
 
 uid_t owner_of_job(const std::string& state_directory, JobId job) {

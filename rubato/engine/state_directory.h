@@ -1,15 +1,17 @@
 // The directory that a daemon and its agents share: where things are, and who may touch them.
 //
 // It is its owner's alone. If the owner is root, jobs of other users may run: then others may pass
-// through it and through jobs/ to the one directory that is theirs. Such a user may put anything
-// into that directory, links too, so nothing is ever opened for writing there: a file is made
-// beside it, given to the user and moved in.
+// through it (0711) to the daemon's socket, and through jobs/ to the one directory that is theirs.
+// They can list neither, and all else in it is 0700 or 0600. Such a user may put anything into
+// their directory, links too, so nothing is ever opened for writing there: a file is made beside
+// it, given to the user and moved in.
 #pragma once
 
 #include <string>
 #include <sys/types.h>
 
 #include "rubato/engine/managed.h"
+#include "rubato/engine/process.h"
 
 namespace rubato {
 
@@ -19,12 +21,18 @@ namespace rubato {
 
 // Makes it if it is not there; an error if others may read it or write to it, or if it is theirs.
 [[nodiscard]] Result<void> make_own_directory(const std::string& path);
-// Makes the directory of a job and gives it to this user.
+// The same with jobs/ and nodes/ in it; if we are root, others may pass to what is theirs.
+[[nodiscard]] Result<void> make_state_directory(const std::string& path);
+// Makes the directory of a job and gives it to this user, who alone may enter it.
 [[nodiscard]] Result<void> make_job_directory(const std::string& state_directory, JobId job,
-                                              uid_t user, gid_t group);
+                                              const std::optional<RunAs>& user);
 
 // Whose job it is: us, if it has no directory.
 [[nodiscard]] uid_t owner_of_job(const std::string& state_directory, JobId job);
+
+// Removes what a master that was killed has left of the job's secrets, with the rights of the job's
+// owner: where they are is said by a link that the owner may have changed.
+void remove_secrets_of(const std::string& state_directory, JobId job);
 
 // `name`: such as "exit.json". It belongs to the owner of the job, and is whole or not there.
 [[nodiscard]] Result<void> write_job_file(const std::string& state_directory, JobId job,
