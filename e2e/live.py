@@ -64,13 +64,14 @@ class Cluster:
                         OMP_WAIT_POLICY="passive", NO_COLOR="1")
         self.flags = ["--cluster", "2x4", "--measuring", "2", *flags]
         self.policy = policy
+        self.prefix = []  # what the daemon is started through
         self.daemon = None
         self.log = open(self.directory / "daemon.log", "ab")
 
     # --- the daemon ---
 
     def up(self, first=True):
-        command = [self.rubato, "up", *self.flags]
+        command = [*self.prefix, self.rubato, "up", *self.flags]
         if first:
             command += ["--policy", self.policy]
         self.daemon = subprocess.Popen(command, env=self.env, stdout=self.log, stderr=self.log,
@@ -95,15 +96,15 @@ class Cluster:
         require(code == 0, f"the daemon ended with {code}")
 
     def clean_up(self):
-        """Ends what is left of ours: processes whose environment or directory is this one."""
+        """Ends what is left of ours: processes with this directory in environment or arguments."""
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.kill()
             self.daemon.wait()
         for _ in range(3):
             for entry in pathlib.Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
-                    environment = (entry / "environ").read_bytes()
-                    if str(self.directory).encode() in environment:
+                    words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                    if str(self.directory).encode() in words:
                         os.kill(int(entry.name), signal.SIGKILL)
             time.sleep(0.1)
         self.log.close()
@@ -390,11 +391,11 @@ SCENARIOS = [afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agen
              silent_agent, damaged_tail, full_disk]
 
 
-def main():
+def main(scenarios, title):
     build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
     names = sys.argv[2:]
-    chosen = [s for s in SCENARIOS if not names or s.__name__ in names]
-    unknown = set(names) - {s.__name__ for s in SCENARIOS}
+    chosen = [s for s in scenarios if not names or s.__name__ in names]
+    unknown = set(names) - {s.__name__ for s in scenarios}
     if unknown:
         sys.exit(f"no scenario {', '.join(sorted(unknown))}")
     failed = 0
@@ -408,9 +409,9 @@ def main():
             word = "FAILED"
             failed += 1
         print(f"{word}: {scenario.__name__} ({time.monotonic() - began:.0f} s): {said}", flush=True)
-    print(f"live: {len(chosen) - failed} passed, {failed} failed")
+    print(f"{title}: {len(chosen) - failed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":
-    main()
+    main(SCENARIOS, "live")
