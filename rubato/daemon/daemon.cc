@@ -11,10 +11,10 @@
 #include <unistd.h>
 #include <utility>
 
-#include "rubato/base/check.h"
 #include "rubato/daemon/answers.h"
 #include "rubato/daemon/http_listen.h"
 #include "rubato/engine/state_directory.h"
+#include "rubato/wire/signals.h"
 
 namespace rubato {
 namespace {
@@ -166,11 +166,7 @@ Time Daemon::now() const {
 }
 
 void Daemon::watch_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
-  signals_ = wire::Fd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-  CHECK(signals_.valid());
+  signals_ = wire::take_signals({SIGINT, SIGTERM, SIGHUP});
   poller_.add(signals_.get(), [this](wire::Poller::Ready) {
     signalfd_siginfo info{};
     while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) stopping_ = true;

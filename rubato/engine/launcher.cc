@@ -11,6 +11,7 @@
 
 #include "rubato/base/text.h"
 #include "rubato/engine/restart_run.h"
+#include "rubato/wire/signals.h"
 
 namespace rubato {
 namespace {
@@ -69,17 +70,14 @@ Time Launcher::now() const {
 
 void Launcher::watch_signals() {
   std::signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
+  std::vector<int> taken;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     // One that our parent had us ignore stays ignored: nohup does this.
     struct sigaction action {};
     sigaction(signal, nullptr, &action);
-    if (signal != SIGHUP || action.sa_handler != SIG_IGN) sigaddset(&set, signal);
+    if (signal != SIGHUP || action.sa_handler != SIG_IGN) taken.push_back(signal);
   }
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signals_ = wire::Fd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-  CHECK(signals_.valid());
+  signals_ = wire::take_signals(taken);
   poller_.add(signals_.get(), [this](wire::Poller::Ready) {
     signalfd_siginfo info{};
     while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {

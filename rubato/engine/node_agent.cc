@@ -8,12 +8,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "rubato/base/text.h"
 #include "rubato/engine/process.h"
 #include "rubato/engine/state_directory.h"
+#include "rubato/wire/signals.h"
 
 namespace rubato {
 namespace {
@@ -102,12 +102,7 @@ Time NodeAgent::now() const {
 
 void NodeAgent::watch_signals() {
   std::signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signals_ = wire::Fd(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-  CHECK(signals_.valid());
+  signals_ = wire::take_signals({SIGINT, SIGTERM});
   poller_.add(signals_.get(), [this](wire::Poller::Ready) { over_ = true; });
 }
 

@@ -45,10 +45,11 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 
 // Whatever the launcher blocks or ignores for itself must not reach the program.
 void default_signals() {
+  // In this order: a handler of the launcher's would not let them end us.
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
 }
 
 // The functions from here to exec are called in a child: only calls that are safe there.
