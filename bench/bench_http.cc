@@ -2,13 +2,14 @@
 // are answered, beside idle watchers of the event stream.
 //
 //   bench_http [ADDRESS] [--token TOKEN] [--connections 64] [--requests 10000] [--watchers 1000]
-//              [--job FILE] [--method GET --target /v1/nodes] [--json]
+//              [--job FILE] [--ids FILE] [--method GET --target /v1/nodes] [--json]
 //
 // ADDRESS as for the command line: 127.0.0.1:8080 or the path of a unix socket. Without one it
 // measures a server of its own whose loop answers at once: what HTTP costs without a daemon. Prints
-// the rate of answers, percentiles of their times, counts by status, and what the watchers got. One
-// thread with epoll, so that on a small machine the client takes as little as it can from the
-// daemon. Exits 1 if a request was not answered, or a watcher was lost.
+// the rate of answers, percentiles of their times, counts by status, and what the watchers got;
+// --ids writes the numbers of the jobs that were acknowledged into a file. One thread with epoll,
+// so that on a small machine the client takes as little as it can from the daemon. Exits 1 if a
+// request was not answered, or a watcher was lost.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -45,6 +46,7 @@ struct Options {
   std::string verb = "POST";
   std::string target = "/v1/jobs";
   std::string body = R"({"command":["true"],"work":{"steps":1000},"gpus":{"min":1,"max":1}})";
+  std::string ids;
   bool json = false;
 };
 
@@ -125,7 +127,9 @@ struct Totals {
   int sent = 0;
   int answered = 0;
   std::map<int, int> statuses;
+  int retry_after = 0;  // answers with such a header
   std::vector<double> milliseconds;
+  std::vector<long> ids;
   std::string first_refusal;
 };
 
@@ -170,6 +174,10 @@ class Submitter : public Line {
     if (status >= 300 && totals_.first_refusal.empty()) {
       totals_.first_refusal = input.substr(head + 4, size - head - 4);
     }
+    const auto retry = input.find("Retry-After: ");
+    totals_.retry_after += retry < head ? 1 : 0;
+    if (const auto id = input.find("\"id\":", head); status == 201 && id < size)
+      totals_.ids.push_back(std::atol(input.c_str() + id + 5));
     input.erase(0, size);
     ++totals_.answered;
     ++totals_.statuses[status];
@@ -193,6 +201,7 @@ class Watcher : public Line {
   void ask() { send(request_); }
 
   [[nodiscard]] bool begun() const { return begun_; }
+  int deliveries = 0;
   int events = 0;
   int resyncs = 0;
   std::size_t bytes = 0;
@@ -211,11 +220,13 @@ class Watcher : public Line {
       input.erase(0, head + 4);
     }
     bytes += input.size();
+    const int before = events;
     reader_.take(input, [this](const ServerEvent& event) {
       ++events;
       resyncs += event.event == "resync" ? 1 : 0;
       return true;
     });
+    deliveries += events > before ? 1 : 0;
     input.clear();
   }
 
@@ -265,6 +276,8 @@ Options parse(int count, char** arguments) {
       options.verb = value;
     } else if (name == "--target") {
       options.target = value;
+    } else if (name == "--ids") {
+      options.ids = value;
     } else if (name == "--job") {
       std::ifstream file(value);
       std::ostringstream text;
@@ -278,6 +291,12 @@ Options parse(int count, char** arguments) {
   return options;
 }
 
+void write_ids(const std::string& path, const std::vector<long>& ids) {
+  std::ofstream file(path);
+  for (const long id : ids) file << id << '\n';
+  if (!file.flush()) fail("cannot write " + path);
+}
+
 void allow_descriptors() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -287,6 +306,8 @@ void allow_descriptors() {
 
 struct Watched {
   int lost = 0;
+  long long deliveries = 0;
+  int most_deliveries = 0;  // to one of them
   long long events = 0;
   long long resyncs = 0;
   long long bytes = 0;
@@ -296,6 +317,8 @@ Watched sum(const std::vector<std::unique_ptr<Watcher>>& watchers) {
   Watched all;
   for (const auto& one : watchers) {
     all.lost += one->lost() ? 1 : 0;
+    all.deliveries += one->deliveries;
+    all.most_deliveries = std::max(all.most_deliveries, one->deliveries);
     all.events += one->events;
     all.resyncs += one->resyncs;
     all.bytes += static_cast<long long>(one->bytes);
@@ -316,8 +339,11 @@ void report(const Options& options, Totals& totals, double seconds, const Watche
             {"p99_ms", percentile(times, 0.99)},
             {"max_ms", times.empty() ? 0 : times.back()},
             {"statuses", Json::object()},
+            {"retry_after", totals.retry_after},
             {"watchers", options.watchers},
             {"watchers_lost", watched.lost},
+            {"watcher_deliveries", watched.deliveries},
+            {"watcher_deliveries_most", watched.most_deliveries},
             {"watcher_events", watched.events},
             {"watcher_resyncs", watched.resyncs},
             {"watcher_bytes", watched.bytes}};
@@ -328,8 +354,10 @@ void report(const Options& options, Totals& totals, double seconds, const Watche
     fmt::print("{}\n", json.dump());
     return;
   }
-  for (const auto& [name, value] : json.items()) fmt::print("{:16} {}\n", name, value.dump());
-  if (!totals.first_refusal.empty()) fmt::print("first refusal    {}\n", totals.first_refusal);
+  for (const auto& [name, value] : json.items()) fmt::print("{:24} {}\n", name, value.dump());
+  if (!totals.first_refusal.empty()) {
+    fmt::print("{:24} {}\n", "first refusal", totals.first_refusal);
+  }
 }
 
 // A server of our own: each submission is a job and a change that all watchers may see.
@@ -428,5 +456,6 @@ int main(int count, char** arguments) {
   }
   const Watched watched = sum(watchers);
   report(options, totals, seconds, watched);
+  if (!options.ids.empty()) write_ids(options.ids, totals.ids);
   return totals.answered == options.requests && watched.lost == 0 ? 0 : 1;
 }

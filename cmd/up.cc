@@ -30,6 +30,7 @@ struct UpFlags {
   double lateness = 5;
   std::uint64_t log_limit = kLogLimit;
   std::vector<std::string> beyond_loopback;
+  std::size_t most_jobs = CoreOptions().most_jobs;
   bool quiet = false;
 };
 
@@ -104,6 +105,7 @@ Result<DaemonOptions> options_of(const UpFlags& flags) {
   options.core.interval = *interval;
   options.core.measuring = *measuring;
   options.core.lateness = *lateness;
+  options.core.most_jobs = flags.most_jobs;
   options.lease = *lease;
   return options;
 }
@@ -184,6 +186,11 @@ void add_up(CLI::App& app, Action& chosen) {
       ->type_name("NAME,...")
       ->transform([](std::string name) { return CLI::detail::to_lower(std::move(name)); })
       ->delimiter(',');
+  command
+      ->add_option("--most-jobs", flags->most_jobs,
+                   "Jobs that wait or run; beyond so many, submissions are answered 429")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--quiet", flags->quiet, "Say nothing when all is well");
   command->callback([flags, &chosen] { chosen = [flags] { return up(*flags); }; });
 }

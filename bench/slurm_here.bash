@@ -1,0 +1,72 @@
+# A Slurm of this machine alone, for comparisons: munged, slurmctld and one slurmd in a directory of
+# their own, on loopback. Sourced; needs the packages slurmctld slurmd slurm-client munge and root.
+# shellcheck shell=bash
+
+slurm_up() { # DIR: leaves SLURM_CONF set and the pids in slurm_pids
+  local dir=$1 host
+  host=$(hostname -s)
+  slurm_pids=()
+  mkdir -p "$dir"/{munge,state,spool}
+  chmod 755 "$dir"
+  dd if=/dev/urandom of="$dir/munge/key" bs=1024 count=1 status=none
+  chmod 400 "$dir/munge/key"
+  chmod 711 "$dir/munge"
+  /usr/sbin/munged --foreground --force --key-file="$dir/munge/key" --socket="$dir/munge/socket" \
+    --pid-file="$dir/munge/pid" --log-file="$dir/munge/log" --seed-file="$dir/munge/seed" 2>"$dir/munged.err" &
+  slurm_pids+=($!)
+  cat >"$dir/slurm.conf" <<END
+ClusterName=here
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$((20000 + RANDOM % 5000))
+SlurmdPort=$((25000 + RANDOM % 5000))
+SlurmUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket=$dir/munge/socket
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool
+SlurmctldPidFile=$dir/slurmctld.pid
+SlurmdPidFile=$dir/slurmd.pid
+SlurmctldLogFile=$dir/slurmctld.log
+SlurmdLogFile=$dir/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=2
+PropagateResourceLimits=NONE
+MaxJobCount=100000
+SchedulerParameters=bf_interval=30,defer
+NodeName=$host NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+PartitionName=all Nodes=$host Default=YES State=UP
+END
+  echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
+  export SLURM_CONF=$dir/slurm.conf
+  local end=$((SECONDS + 20))
+  until [[ -S $dir/munge/socket ]]; do
+    ((SECONDS < end)) || return 1
+    sleep 0.1
+  done
+  slurm_controller -i
+  slurmd -D 2>"$dir/slurmd.err" &
+  slurm_pids+=($!)
+  until [[ $(sinfo -h -o %T 2>/dev/null) == idle ]]; do
+    ((SECONDS < end)) || return 1
+    sleep 0.2
+  done
+}
+
+slurm_controller() { # FLAGS...: leaves its pid in slurm_controller_pid
+  slurmctld -D "$@" 2>>"$(dirname "$SLURM_CONF")/slurmctld.err" &
+  slurm_controller_pid=$!
+  slurm_pids+=($!)
+}
+
+slurm_down() {
+  scancel --user=root 2>/dev/null
+  kill "${slurm_pids[@]}" 2>/dev/null
+  wait "${slurm_pids[@]}" 2>/dev/null
+}
