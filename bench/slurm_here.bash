@@ -66,7 +66,7 @@ slurm_controller() { # FLAGS...: leaves its pid in slurm_controller_pid
 }
 
 slurm_down() {
-  scancel --user=root 2>/dev/null
-  kill "${slurm_pids[@]}" 2>/dev/null
-  wait "${slurm_pids[@]}" 2>/dev/null
+  scancel --user=root 2>/dev/null || true
+  kill "${slurm_pids[@]}" 2>/dev/null || true
+  wait "${slurm_pids[@]}" 2>/dev/null || true
 }

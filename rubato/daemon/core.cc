@@ -50,6 +50,17 @@ bool same_machines(const Cluster& a, const Cluster& b) {
                     });
 }
 
+// Of resizes that were settled between the two: a status has the newest ones, so what it shares
+// with the end of the last one is known.
+void observe_pauses(const std::vector<double>& before, const std::vector<double>& after,
+                    Histogram& histogram) {
+  std::size_t known = std::min(before.size(), after.size());
+  while (known > 0 && !std::equal(before.end() - static_cast<std::ptrdiff_t>(known), before.end(),
+                                  after.begin()))
+    --known;
+  for (std::size_t i = known; i < after.size(); ++i) histogram.observe(after[i]);
+}
+
 struct ChangesSomething {
   bool operator()(const SubmitJob& submit) const { return !submit.dry_run; }
   bool operator()(const CancelJob& /*ask*/) const { return true; }
@@ -229,6 +240,7 @@ void Core::put_user(const UserRecord& user) {
 // --- a turn ---
 
 Turn Core::turn(Time now, WallTime wall, std::vector<Input> inputs) {
+  const double begun = options_.stopwatch ? options_.stopwatch() : 0;
   Turn turn;
   time_ = std::max(now, time_);
   engine_.collect(time_, facts_);
@@ -241,15 +253,20 @@ Turn Core::turn(Time now, WallTime wall, std::vector<Input> inputs) {
     } else {
       auto& status = std::get<JobStatus>(input);
       const JobId job = status.job;
+      if (const auto last = statuses_.find(job); last != statuses_.end())
+        observe_pauses(last->second.pauses, status.pauses, metrics_.resize_pause);
       statuses_[job] = std::move(status);
       unmeasured_.insert(job);
     }
   }
+  const std::size_t asked_something = asked.size();
   const bool waits = !trouble_.empty() && time_ < retry_at_;
   if (!waits) try_to_work(wall, asked, turn);
   if (!trouble_.empty()) refuse(asked, turn);
   turn.stored = journal_.last();
   turn.trouble = trouble_;
+  const bool idle = asked_something + turn.changed.size() == 0;
+  if (options_.stopwatch && !idle) metrics_.turn.observe(options_.stopwatch() - begun);
   return turn;
 }
 
@@ -439,11 +456,18 @@ void Core::list_changes(Turn& turn, RowNumber before) {
   turn.changed.assign(touched_.begin(), touched_.end());
   for (const JobId id : turn.changed) {
     const JobRecord* job = ledger_->job(id);
+    if (job != nullptr && job->started && *job->started == ledger_->wall(time_))
+      metrics_.waiting.observe(seconds(Duration(*job->started - job->submitted)));
     if (job != nullptr && !job->gone()) continue;
     turn.gone.push_back(id);
     statuses_.erase(id);
     unmeasured_.erase(id);
     if (job != nullptr) count_end(*job);
+  }
+  for (const Command& command : issued_) {
+    const auto* start = std::get_if<Start>(&command);
+    const JobRecord* job = start != nullptr ? ledger_->job(start->job) : nullptr;
+    metrics_.restarts += job != nullptr && job->started ? 1 : 0;
   }
   turn.marks = marks_;
   turn.users_changed = users_changed_;

@@ -60,7 +60,7 @@ std::map<JobId, Outlook> forecast(const Ledger& ledger) {
   int position = 0;
   for (const JobView& view : snapshot.jobs) {
     if (!view.held.empty() || !view.target.empty() || view.stays_away()) continue;
-    Outlook& outlook = outlooks[view.id];
+    Outlook& outlook = outlooks.emplace_hint(outlooks.end(), view.id, Outlook())->second;
     outlook.position = ++position;
     if (!known) continue;
     const int needs = least_of(view, ledger.policy_object());

@@ -181,10 +181,16 @@ std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row, Durat
   // Decisions are long, and few refuse anybody.
   if (row.type == "decided" && row.body.find("\"reason\"") == std::string::npos) return {};
   const auto body = parse_json(row.body, "a row");
-  if (!body) return {};
+  return body ? lines_of(number, row, *body, offset) : std::vector<HistoryLine>();
+}
+
+std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row, const Json& body,
+                                  Duration offset) {
+  const auto teller = tellers().find(row.type);
+  if (teller == tellers().end()) return {};
   Lines lines(number, WallTime(row.time.time_since_epoch() + offset));
   try {
-    teller->second(lines, *body);
+    teller->second(lines, body);
   } catch (const nlohmann::json::exception&) {
     return {};
   }

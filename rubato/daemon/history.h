@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rubato/base/json.h"
 #include "rubato/core/ids.h"
 #include "rubato/daemon/job_file.h"
 #include "rubato/daemon/journal_file.h"
@@ -27,6 +28,9 @@ struct HistoryLine {
 // no lines either: who folds it says so.
 [[nodiscard]] std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row,
                                                 Duration offset);
+// The same by the row's body, for those who have read it already.
+[[nodiscard]] std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row,
+                                                const Json& body, Duration offset);
 
 // "0.0-3 1.2": slots as people read them.
 [[nodiscard]] std::string short_slots(const Allocation& gpus);

@@ -125,8 +125,10 @@ Result<void> Ledger::apply(RowNumber number, const JournalRow& row) {
     if (!json) return said(json.error());
     if (!json->is_object()) return said({"must be an object"});
     if (auto ok = (this->*fold->second)(number, row, *json); !ok) return said(ok.error());
+    keep_lines(lines_of(number, row, *json, offset_));
+    return {};
   }
-  note_lines(number, row);
+  keep_lines(lines_of(number, row, offset_));
   return {};
 }
 
@@ -228,7 +230,7 @@ Result<std::vector<JournalRow>> Ledger::decide(Time now, RowNumber number) {
   time_ = now;
   std::vector<JournalRow> rows;
   const auto done = [&](JournalRow row) {
-    note_lines(RowNumber(number.value() + rows.size()), row);
+    keep_lines(lines_of(RowNumber(number.value() + rows.size()), row, offset_));
     rows.push_back(std::move(row));
   };
   const Snapshot& snapshot = scheduler_->ask(now);
@@ -700,8 +702,8 @@ NodeState Ledger::wish(NodeId node) const { return wishes_[node.index()]; }
 NodeState Ledger::reported(NodeId node) const { return reported_[node.index()]; }
 WallTime Ledger::node_since(NodeId node) const { return node_since_[node.index()]; }
 
-void Ledger::note_lines(RowNumber number, const JournalRow& row) {
-  for (HistoryLine& line : lines_of(number, row, offset_)) lines_.push_back(std::move(line));
+void Ledger::keep_lines(std::vector<HistoryLine> lines) {
+  for (HistoryLine& line : lines) lines_.push_back(std::move(line));
   while (lines_.size() > options_.lines_kept) {
     first_line_row_ = lines_.front().number.next();
     lines_.pop_front();

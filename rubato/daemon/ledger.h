@@ -147,7 +147,7 @@ class Ledger {
   void left(Time now, const JobView& view, JobEnding ending);
   void gone(JobRecord& job, JobEnding ending, WallTime at);
   void enter(JobRecord job);
-  void note_lines(RowNumber number, const JournalRow& row);
+  void keep_lines(std::vector<HistoryLine> lines);
   JobRecord* find(JobId id);
 
   LedgerOptions options_;

@@ -111,16 +111,25 @@ void GangQueue::move_waiting(JobId job, Rank rank) {
 Json GangQueue::save() const {
   const auto row = [](const Gang& gang) {
     // JSON has no infinity: a job without a deadline is saved as null.
-    const Json key = std::isinf(gang.rank.key) ? Json(nullptr) : Json(gang.rank.key);
-    return Json::array({gang.job.value(), gang.gpus, gang.rank.level, key, gang.rank.stamp});
+    Json::array_t values;
+    values.reserve(5);
+    values.emplace_back(gang.job.value());
+    values.emplace_back(gang.gpus);
+    values.emplace_back(gang.rank.level);
+    std::isinf(gang.rank.key) ? values.emplace_back(nullptr) : values.emplace_back(gang.rank.key);
+    values.emplace_back(gang.rank.stamp);
+    return Json(std::move(values));
   };
-  Json json = {{"last_stamp", last_stamp_}, {"first_stamp", first_stamp_}};
-  json["running"] = Json::array();
-  for (const auto& gang : running_) json["running"].push_back(row(gang));
-  json["waiting"] = Json::array();
+  Json::array_t running;
+  running.reserve(running_.size());
+  for (const auto& gang : running_) running.push_back(row(gang));
+  Json::array_t waiting;
   for (const auto& size : waiting_) {
-    for (const auto& gang : size.gangs) json["waiting"].push_back(row(gang));
+    for (const auto& gang : size.gangs) waiting.push_back(row(gang));
   }
+  Json json = {{"last_stamp", last_stamp_}, {"first_stamp", first_stamp_}};
+  json["running"] = std::move(running);
+  json["waiting"] = std::move(waiting);
   return json;
 }
 
