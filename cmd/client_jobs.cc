@@ -252,14 +252,14 @@ void add_logs(CLI::App& app, Action& chosen) {
 struct HistoryFlags {
   ClientFlags client;
   std::string job;
-  long long after = 0;
+  long long after = -1;  // the newest
   int most = 100;
 };
 
 int show_history(const HistoryFlags& flags) {
   return with_client(flags.client, [&](const Client& client) {
     std::string target = fmt::format("/v1/history?limit={}", flags.most);
-    if (flags.after > 0) target += fmt::format("&after={}", flags.after);
+    if (flags.after >= 0) target += fmt::format("&after={}", flags.after);
     if (!flags.job.empty()) target += "&job=" + escape(flags.job);
     return print(flags.client, client.get(target), show::history);
   });
@@ -273,7 +273,7 @@ void add_history(CLI::App& app, Action& chosen) {
   command->add_option("--after", flags->after, "only what came after the event of this number")
       ->type_name("NUMBER")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("-n,--limit", flags->most, "no more than so many")
+  command->add_option("-n,--limit", flags->most, "the newest so many, or with --after the first")
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -190,6 +190,11 @@ void add_job_flags(CLI::App& command, JobFlags& job) {
          "UNIT=AMOUNT");
   option("--gpus", job.gpus, "4 exactly, 1:8 from and to, 1,2,4,8 one of them (default: 1:)",
          "COUNT");
+  command
+      .add_flag("--no-elastic", job.no_elastic,
+                "the program knows nothing of Rubato: a resize starts it again, with a process for "
+                "each GPU")
+      ->group("Job");
   option("--batch", job.batch, "fixed, or adaptive with its limits: adaptive:64:4096",
          "MODE[:MIN[:MAX]]");
   option("--learning-rate", job.learning_rate, "how it follows the batch: adascale, sqrt, linear",

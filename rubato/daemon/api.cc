@@ -163,10 +163,11 @@ Checked<GpuLimits> limits_of(const Json& object) {
 
 Result<JobFile> read_job_file(const Parts& parts) {
   const std::string source = "the job file";
-  if (parts.content_type == "application/yaml") return parse_job_file(parts.body, source);
-  auto json = parse_json(parts.body, source, {kLargestHttpBody, kDeepestHttpBody});
-  if (!json) return json.error();
-  return read_job(*json, source);
+  // A file that does not look like JSON is read as YAML; who said JSON must not get that.
+  if (parts.content_type == "application/json" && !trim(parts.body).starts_with('{')) {
+    return Error{source + " is no JSON object; send YAML with Content-Type: application/yaml"};
+  }
+  return parse_job_file(parts.body, source);
 }
 
 // --- routes
@@ -212,7 +213,7 @@ Task history(const Parts& parts) {
   if (auto* refused = std::get_if<HttpRefusal>(&after)) return std::move(*refused);
   auto limit = integer(parts, "limit", ask.limit, 1, kLongestList);
   if (auto* refused = std::get_if<HttpRefusal>(&limit)) return std::move(*refused);
-  ask.after = static_cast<std::uint64_t>(std::get<std::int64_t>(after));
+  if (parts.query("after")) ask.after = static_cast<std::uint64_t>(std::get<std::int64_t>(after));
   ask.limit = static_cast<int>(std::get<std::int64_t>(limit));
   if (const auto text = parts.query("job")) {
     auto job = job_ref(*text);
@@ -464,15 +465,19 @@ std::optional<HttpRefusal> check_type(const Route& route, const std::string& typ
 }
 
 std::optional<HttpRefusal> check_length(const HttpHead& head, const Route& route) {
+  const bool job = route.body == BodyKind::job_file;
+  const auto most = static_cast<long long>(job ? kLargestJobFile : kLargestHttpBody);
   bool length = false;
   bool some = false;
   for (const auto& [name, value] : head.headers) {
     if (name == "content-length") {
       const auto size = parse_integer(value);
       if (!size || *size < 0) return bad("the Content-Length is no number");
-      if (*size > static_cast<long long>(kLargestHttpBody)) {
+      if (*size > most) {
         return HttpRefusal{
-            413, fmt::format("a body may have {} bytes at most", kLargestHttpBody), {}};
+            413,
+            fmt::format("a {} may have {} bytes at most", job ? "job file" : "body", most),
+            {}};
       }
       length = true;
       some = some || *size > 0;

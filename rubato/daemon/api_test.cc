@@ -77,6 +77,19 @@ TEST(Api, ReadsYamlWhereItIsSaidToBe) {
   EXPECT_EQ(refused(head_of("POST", "/v1/jobs", body), body).status, 422) << "this is no JSON";
 }
 
+TEST(Api, JobFilesHaveOneLimitInBothLanguages) {
+  const std::string long_name(kLargestJobFile, 'x');
+  for (const std::string type : {"application/json", "application/yaml"}) {
+    const std::string body = R"({"command":["a"],"env":{"A":")" + long_name + "\"}}";
+    EXPECT_EQ(refused(head_of("POST", "/v1/jobs", body, type), body).status, 413);
+    // Without a length in its head, it is the file that is too large.
+    HttpHead chunked = head_of("POST", "/v1/jobs", body, type);
+    std::erase_if(chunked.headers, [](const auto& one) { return one.first == "content-length"; });
+    chunked.headers.emplace_back("transfer-encoding", "chunked");
+    EXPECT_EQ(refused(chunked, body).status, 422);
+  }
+}
+
 TEST(Api, ReadsEveryQuestion) {
   EXPECT_EQ(std::get<JobId>(asked<ShowJob>("GET", "/v1/jobs/7").job), JobId(7));
   EXPECT_EQ(std::get<std::string>(asked<ShowJob>("GET", "/v1/jobs/my%20net").job), "my net");

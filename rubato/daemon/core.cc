@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <fmt/format.h>
 
 #include "rubato/base/check.h"
@@ -478,42 +479,64 @@ Shown Core::shown() {
   return {*ledger_, *outlooks_, [this](JobId id) { return status(id); }};
 }
 
-Answer Core::history(const Caller& caller, const History& ask, std::optional<JobId> only) const {
-  Json events = Json::array();
-  const auto most = static_cast<std::size_t>(std::max(ask.limit, 1));
-  RowNumber last;
-  bool more = false;
-  // The lines of a row stay together, so that who goes on after it misses none.
-  const auto take = [&](const HistoryLine& line) {
-    if (only && line.job != only) return true;
-    if (!caller.admin) {
-      const JobRecord* job = line.job ? ledger_->job(*line.job) : nullptr;
-      if (line.job ? job == nullptr || job->user != caller.user : line.type == "user") return true;
-    }
-    more = events.size() >= most && line.number != last;
-    if (more) return false;
-    last = line.number;
-    events.push_back(show_line(line));
-    return true;
-  };
-  const RowNumber after(ask.after);
+Result<void> Core::each_line(RowNumber after,
+                             const std::function<bool(const HistoryLine&)>& take) const {
   if (after.next() >= ledger_->first_line_row()) {
     const auto& lines = ledger_->lines();
     auto line = std::upper_bound(lines.begin(), lines.end(), after,
                                  [](RowNumber n, const HistoryLine& l) { return n < l.number; });
     while (line != lines.end() && take(*line)) ++line;
-  } else {
-    const auto read =
-        journal_.read(after, [&](RowNumber number, const JournalRow& row) -> Result<void> {
-          for (const HistoryLine& line : lines_of(number, row, ledger_->offset_at(number))) {
-            if (!take(line)) return Error{"enough"};
-          }
-          return {};
-        });
-    if (!read && !more) return refusal(500, read.error().message);
+    return {};
   }
-  return {200,
-          {{"events", std::move(events)}, {"next", more ? Json(last.value()) : Json(nullptr)}}};
+  bool enough = false;
+  auto read = journal_.read(after, [&](RowNumber number, const JournalRow& row) -> Result<void> {
+    for (const HistoryLine& line : lines_of(number, row, ledger_->offset_at(number))) {
+      enough = !take(line);
+      if (enough) return Error{"enough"};
+    }
+    return {};
+  });
+  return enough ? Result<void>() : read;
+}
+
+Answer Core::history(const Caller& caller, const History& ask, std::optional<JobId> only) const {
+  const auto visible = [&](const HistoryLine& line) {
+    if (only && line.job != only) return false;
+    if (caller.admin) return true;
+    const JobRecord* job = line.job ? ledger_->job(*line.job) : nullptr;
+    return line.job ? job != nullptr && job->user == caller.user : line.type != "user";
+  };
+  const auto most = static_cast<std::size_t>(std::max(ask.limit, 1));
+  std::deque<Json> events;
+  RowNumber last;
+  bool more = false;
+  Result<void> read;
+  if (ask.after) {
+    // The lines of a row stay together, so that who goes on after it misses none.
+    read = each_line(RowNumber(*ask.after), [&](const HistoryLine& line) {
+      if (!visible(line)) return true;
+      more = events.size() >= most && line.number != last;
+      if (more) return false;
+      last = line.number;
+      events.push_back(show_line(line));
+      return true;
+    });
+  } else {
+    // Few rows are lines that somebody is shown; so it looks further and further back.
+    const std::uint64_t newest = journal_.last().value();
+    for (std::uint64_t back = 16 * most; read; back *= 8) {
+      const std::uint64_t from = newest - std::min(back, newest);
+      events.clear();
+      read = each_line(RowNumber(from), [&](const HistoryLine& line) {
+        if (visible(line)) events.push_back(show_line(line));
+        if (events.size() > most) events.pop_front();
+        return true;
+      });
+      if (events.size() == most || from == 0) break;
+    }
+  }
+  if (!read) return refusal(500, read.error().message);
+  return {200, {{"events", events}, {"next", more ? Json(last.value()) : Json(nullptr)}}};
 }
 
 void Core::count_end(const JobRecord& job) {
@@ -896,6 +919,7 @@ JobLaunch Core::launch_of(JobId id) const {
   launch.name = job->name;
   launch.command = job->file.command;
   launch.env = job->file.env;
+  launch.env.merge(batch_environment(job->file));
   launch.directory = job->file.directory;
   launch.user = job->user;
   launch.secrets = job->file.secrets;
@@ -904,6 +928,7 @@ JobLaunch Core::launch_of(JobId id) const {
   launch.max_failures = job->file.max_failures;
   launch.stop_after = job->file.stop_after;
   launch.log_limit = options_.log_limit;
+  launch.live = job->file.elastic;
   if (job->file.notice > Duration(0)) launch.grace = job->file.notice;
   return launch;
 }

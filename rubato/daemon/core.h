@@ -172,6 +172,9 @@ class Core {
   void snapshot_if_due(bool quiet);
   void list_changes(Turn& turn, RowNumber before);
   [[nodiscard]] Shown shown();
+  // The lines of all rows after `after` one by one, until `take` has enough.
+  [[nodiscard]] Result<void> each_line(RowNumber after,
+                                       const std::function<bool(const HistoryLine&)>& take) const;
   [[nodiscard]] Answer history(const Caller& caller, const History& ask,
                                std::optional<JobId> only) const;
   [[nodiscard]] std::string metrics_for(const Caller& caller);

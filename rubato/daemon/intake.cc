@@ -103,6 +103,16 @@ double rate_by(const JobRecord& job, const JobProgress& progress) {
   return (progress.samples > 0 ? progress.rate : progress.step_rate) * job.scale;
 }
 
+std::map<std::string, std::string> batch_environment(const JobFile& file) {
+  if (file.batch.mode == BatchMode::fixed) return {};
+  std::map<std::string, std::string> variables{
+      {"RUBATO_BATCH_MODE", "adaptive"},
+      {"RUBATO_LEARNING_RATE", std::string(to_text(file.learning_rate))}};
+  if (file.batch.min > 0) variables["RUBATO_BATCH_MIN"] = std::to_string(file.batch.min);
+  if (file.batch.max > 0) variables["RUBATO_BATCH_MAX"] = std::to_string(file.batch.max);
+  return variables;
+}
+
 std::string name_of(const JobFile& file) {
   if (!file.name.empty()) return file.name;
   const std::string& program = file.command.front();

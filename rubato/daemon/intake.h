@@ -15,6 +15,7 @@
 // Pure.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ inline constexpr double kGuessedSeconds = 3600;
 // How much of its unit a job has done and does a second, by what its program tells; 0 = not told.
 [[nodiscard]] double done_by(const JobRecord& job, const JobProgress& progress);
 [[nodiscard]] double rate_by(const JobRecord& job, const JobProgress& progress);
+
+// What a program is told of the batches that its owner wants (train/options.h reads it).
+[[nodiscard]] std::map<std::string, std::string> batch_environment(const JobFile& file);
 
 // A name for a job without one, never all digits.
 [[nodiscard]] std::string name_of(const JobFile& file);

@@ -12,8 +12,6 @@
 namespace rubato {
 namespace {
 
-// Small, because the JSON library compares each key of an object with all before it.
-constexpr std::size_t kMostBytes = std::size_t{64} << 10U;
 constexpr int kMostDepth = 16;
 constexpr std::size_t kLongestName = 100;
 constexpr std::size_t kLongestPath = 4095;
@@ -140,6 +138,16 @@ class Fields {
       words.push_back(word);
     }
     fail(fmt::format("{} must be {}", path(name), alternatives(words)));
+  }
+  // Words stand for truth in YAML; those that some YAML reads as truth and some as text are
+  // refused.
+  void flag(const std::string& name, bool& value) {
+    const Json* json = find(name);
+    if (json == nullptr) return;
+    const bool yes = *json == true || *json == "true";
+    if (!yes && *json != false && *json != "false")
+      return fail(path(name) + " must be true or false");
+    value = yes;
   }
   void span(const std::string& name, std::optional<Duration>& value) {
     const Json* json = find(name);
@@ -386,6 +394,7 @@ Result<JobFile> read_job(const Json& json, const std::string& source) {
   read_goal(fields, job);
   read_work(fields, job);
   read_gpus(fields, job);
+  fields.flag("elastic", job.elastic);
   read_batch(fields, job);
   fields.choice("learning_rate", job.learning_rate, rate_rules());
   read_variables(fields, job);
@@ -400,8 +409,8 @@ Result<JobFile> read_job(const Json& json, const std::string& source) {
 
 Result<Json> parse_job_text(std::string_view text, const std::string& source) {
   const bool looks_like_json = trim(text).starts_with('{');
-  return looks_like_json ? parse_json(text, source, {kMostBytes, kMostDepth})
-                         : parse_yaml(text, source, {kMostBytes, kMostDepth});
+  return looks_like_json ? parse_json(text, source, {kLargestJobFile, kMostDepth})
+                         : parse_yaml(text, source, {kLargestJobFile, kMostDepth});
 }
 
 Result<JobFile> parse_job_file(std::string_view text, const std::string& source) {
@@ -421,6 +430,7 @@ Json to_json(const JobFile& job) {
   json["gpus"] = {{"min", job.gpus.min}};
   if (job.gpus.max > 0) json["gpus"]["max"] = job.gpus.max;
   if (!job.gpus.allowed.empty()) json["gpus"]["allowed"] = job.gpus.allowed;
+  if (!job.elastic) json["elastic"] = false;
   json["batch"] = {{"mode", word_of(job.batch.mode, batch_modes())}};
   if (job.batch.min > 0) json["batch"]["min"] = job.batch.min;
   if (job.batch.max > 0) json["batch"]["max"] = job.batch.max;
@@ -434,6 +444,8 @@ Json to_json(const JobFile& job) {
   if (job.stop_after) json["stop_after"] = to_text(*job.stop_after);
   return json;
 }
+
+std::string_view to_text(RateRule rule) { return word_of(rule, rate_rules()); }
 
 // --- times ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
 //   goal: asap | {deadline: T}        T = 2026-11-20T17:00:00+01:00, or +2h from the submission
 //   work: {epochs: 3}                 or steps, or samples
 //   gpus: {min: 1, max: 8, allowed: [1, 2, 4, 8]}, or just the number of a rigid job
+//   elastic: false                    the program knows nothing of Rubato: a resize starts it again
 //   batch: {mode: fixed | adaptive, min: 64, max: 4096}
 //   learning_rate: adascale | sqrt | linear
 //   env: {NAME: value}
@@ -19,6 +20,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -32,6 +34,9 @@
 #include "rubato/core/job.h"
 
 namespace rubato {
+
+// Small, because the JSON library compares each key of an object with all before it.
+inline constexpr std::size_t kLargestJobFile = std::size_t{64} << 10U;
 
 // Microseconds since 1970 in UTC; the loop's own time is another clock (core of the daemon).
 using WallTime = std::chrono::sys_time<Duration>;
@@ -62,6 +67,7 @@ struct JobFile {
   std::optional<Duration> deadline_after;  // from the submission
   std::optional<WorkAmount> work;
   GpuLimits gpus{1, 0, {}};  // max 0: as many as there are
+  bool elastic = true;       // false: started again at a resize, with a rank for each GPU
   BatchWish batch;
   RateRule learning_rate = RateRule::adascale;
   std::map<std::string, std::string> env;
@@ -80,6 +86,8 @@ struct JobFile {
 [[nodiscard]] Result<JobFile> read_job(const Json& json, const std::string& source);
 // Canonical: the same job gives the same bytes, and read_job() gives the same job.
 [[nodiscard]] Json to_json(const JobFile& job);
+
+[[nodiscard]] std::string_view to_text(RateRule rule);  // "sqrt"
 
 // "90", "90s", "15m", "2h", "3d"; "1h30m". At most ten years.
 [[nodiscard]] std::optional<Duration> parse_span(std::string_view text);

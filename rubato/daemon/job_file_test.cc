@@ -29,6 +29,7 @@ goal: {deadline: "2026-11-20T17:00:00+01:00"}
 work:
   epochs: 3.5
 gpus: {min: 2, max: 8, allowed: [8, 2, 4, 4, 16]}
+elastic: false
 batch: {mode: adaptive, min: 64, max: 4096}
 learning_rate: sqrt
 env:
@@ -53,6 +54,7 @@ TEST(JobFile, ReadsEveryField) {
   EXPECT_EQ(job.gpus.min, 2);
   EXPECT_EQ(job.gpus.max, 8);
   EXPECT_EQ(job.gpus.allowed, (std::vector<int>{2, 4, 8}));
+  EXPECT_FALSE(job.elastic);
   EXPECT_EQ(job.batch, (BatchWish{BatchMode::adaptive, 64, 4096}));
   EXPECT_EQ(job.learning_rate, RateRule::square_root);
   EXPECT_EQ(job.env, (std::map<std::string, std::string>{{"LEVEL", "010"}, {"FLAG", "yes"}}));
@@ -74,6 +76,7 @@ TEST(JobFile, OnlyTheCommandIsNeeded) {
   EXPECT_EQ(job.gpus.min, 1);
   EXPECT_EQ(job.gpus.max, 0);
   EXPECT_FALSE(job.deadline || job.deadline_after || job.work || job.stop_after);
+  EXPECT_TRUE(job.elastic);
   EXPECT_EQ(job.weight, 1);
   EXPECT_EQ(job.max_failures, 3);
   EXPECT_EQ(read("command: [a]\ngpus: 4").gpus.min, 4);
@@ -98,15 +101,24 @@ TEST(JobFile, TheCommandIsAnArgvListAndNoLineForAShell) {
 }
 
 TEST(JobFile, UnknownFieldsAreNamedWithWhatIsAllowed) {
-  EXPECT_EQ(problem_with("gpu: 4"),
-            "job: a job has no field \"gpu\" (did you mean gpus?); it can have command, name, "
-            "profile, directory, goal, work, gpus, batch, learning_rate, env, secrets, weight, "
-            "max_failures, notice, cooldown or stop_after");
+  EXPECT_EQ(
+      problem_with("gpu: 4"),
+      "job: a job has no field \"gpu\" (did you mean gpus?); it can have command, name, "
+      "profile, directory, goal, work, gpus, elastic, batch, learning_rate, env, secrets, weight, "
+      "max_failures, notice, cooldown or stop_after");
   EXPECT_EQ(problem_with("gpus: {mx: 4}"),
             "job: gpus has no field \"mx\" (did you mean max?); it can have min, max or allowed");
   EXPECT_EQ(problem_with("goal: {by: 4}"), "job: goal has no field \"by\"; it can have deadline");
   EXPECT_EQ(problem_with("user: ada"),
             "job: user cannot be given: who submits a job is known from the connection");
+}
+
+TEST(JobFile, WhatIsTrueAndWhatIsNot) {
+  EXPECT_TRUE(read("command: [a]\nelastic: true").elastic);
+  EXPECT_FALSE(read(R"({"command": ["a"], "elastic": false})").elastic);
+  for (const char* word : {"no", "0", "False", "[]", "''"}) {
+    EXPECT_EQ(problem_with(std::string("elastic: ") + word), "job: elastic must be true or false");
+  }
 }
 
 TEST(JobFile, SecretsAreGivenByReferenceAndNeverEchoed) {
@@ -246,6 +258,7 @@ JobFile any_job() {
   job.gpus.min = *rc::gen::inRange(1, 64);
   if (maybe()) job.gpus.max = job.gpus.min + *rc::gen::inRange(0, 64);
   if (maybe()) job.gpus.allowed = {job.gpus.min};
+  job.elastic = maybe();
   job.batch.mode = maybe() ? BatchMode::adaptive : BatchMode::fixed;
   if (maybe()) job.batch.min = *rc::gen::inRange(1, 100);
   if (maybe()) job.batch.max = job.batch.min + *rc::gen::inRange(1, 100);
@@ -269,6 +282,7 @@ TEST(JobFileProperty, WhatIsWrittenIsReadAgain) {
     RC_ASSERT(to_json(*again) == json);
     RC_ASSERT(again->deadline == job.deadline && again->deadline_after == job.deadline_after);
     RC_ASSERT(again->stop_after == job.stop_after && again->notice == job.notice);
+    RC_ASSERT(again->elastic == job.elastic);
     RC_ASSERT(again->work == job.work && again->weight == job.weight);
     const auto from_text = parse_job_file(json.dump(), "text");
     RC_ASSERT(from_text.ok());

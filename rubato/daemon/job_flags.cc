@@ -107,6 +107,7 @@ Result<Json> with_flags(Json file, const JobFlags& flags) {
     if (!gpus) return gpus.error();
     job["gpus"] = std::move(*gpus);
   }
+  if (flags.no_elastic) job["elastic"] = false;
   if (auto done = add_work(job, flags.work); !done) return done.error();
   if (auto done = add_batch(job, flags.batch); !done) return done.error();
   if (auto done = add_variables(job, "env", "--env", flags.env); !done) return done.error();

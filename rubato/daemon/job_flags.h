@@ -18,10 +18,11 @@ struct JobFlags {
   std::string name;
   std::string profile;
   std::string directory;
-  std::string deadline;  // as in the file; "none" takes the file's away
-  std::string work;      // "epochs=3"
-  std::string gpus;      // see parse_gpus()
-  std::string batch;     // "adaptive", "adaptive:64", "adaptive:64:4096"
+  std::string deadline;     // as in the file; "none" takes the file's away
+  std::string work;         // "epochs=3"
+  std::string gpus;         // see parse_gpus()
+  bool no_elastic = false;  // elastic: false
+  std::string batch;        // "adaptive", "adaptive:64", "adaptive:64:4096"
   std::string learning_rate;
   std::vector<std::string> env;      // "NAME=value"
   std::vector<std::string> secrets;  // "NAME=/path"

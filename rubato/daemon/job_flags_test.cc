@@ -32,6 +32,7 @@ TEST(JobFlags, AreAWholeJobByThemselves) {
   flags.deadline = "+2h";
   flags.work = "epochs=3";
   flags.gpus = "1:8";
+  flags.no_elastic = true;
   flags.batch = "adaptive:64:4096";
   flags.env = {"A=b=c", "E="};
   flags.secrets = {"K=/k"};
@@ -43,7 +44,7 @@ TEST(JobFlags, AreAWholeJobByThemselves) {
   ASSERT_TRUE(job.ok()) << job.error().message;
   EXPECT_EQ(to_json(*job).dump(),
             R"({"command":["python","train.py"],"name":"x","goal":{"deadline":"+7200s"},)"
-            R"("work":{"epochs":3.0},"gpus":{"min":1,"max":8},)"
+            R"("work":{"epochs":3.0},"gpus":{"min":1,"max":8},"elastic":false,)"
             R"("batch":{"mode":"adaptive","min":64,"max":4096},"learning_rate":"adascale",)"
             R"("env":{"A":"b=c","E":""},"secrets":{"K":"/k"},"weight":2.0,"max_failures":3,)"
             R"("notice":"30s"})");

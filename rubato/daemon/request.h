@@ -83,7 +83,7 @@ struct FindLog {
   JobRef job;
 };
 struct History {
-  std::uint64_t after = 0;  // number of an event
+  std::optional<std::uint64_t> after;  // number of an event; without one, the newest events
   int limit = 100;
   std::optional<JobRef> job;
 };

@@ -458,7 +458,7 @@ void LiveRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of
     if (!anybody_spoke_) {
       tell(
           "the program ended without a word to its launcher; one that does not use the training "
-          "library needs --mode restart");
+          "library needs --mode restart (a job: elastic: false)");
       anybody_spoke_ = true;
     }
   } else if (code == wire::kJobFailed) {

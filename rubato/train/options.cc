@@ -1,15 +1,34 @@
 #include "rubato/train/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
 
+#include "rubato/agent/wanted_batch.h"
 #include "rubato/wire/launch.h"
 
 namespace rubato::train {
 
+namespace {
+
+// What the owner of a job of the live cluster wrote into its file counts more than what the program
+// would do by itself, and less than its command line.
+void take_wishes(Options& options) {
+  const agent::WantedBatch wanted = agent::batch_from_environment();
+  if (!wanted.adaptive) return;
+  options.adaptive = true;
+  if (wanted.least > 0) options.batch = wanted.least;
+  if (wanted.most > 0) options.largest_batch = std::max(wanted.most, options.batch);
+  if (wanted.rule == "sqrt") options.learning_rate_rule = LearningRateRule::sqrt;
+  if (wanted.rule == "linear") options.learning_rate_rule = LearningRateRule::linear;
+}
+
+}  // namespace
+
 Options parse_options(int argc, char** argv, const Options& defaults) {
   Options options = defaults;
+  take_wishes(options);
   CLI::App app("Trains, alone or as one of the workers of `rubato run --workers MIN:MAX -- ...`.");
   app.option_defaults()->always_capture_default();
   app.add_option("--steps", options.steps, "end after so many steps; 0 = no such end");
