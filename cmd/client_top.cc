@@ -1,9 +1,16 @@
 // top: who holds which GPU and how far each job is, painted anew every second.
+#include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <deque>
 #include <fmt/format.h>
+#include <iterator>
+#include <optional>
 #include <poll.h>
+#include <set>
 #include <sys/ioctl.h>
 #include <termios.h>
+#include <thread>
 #include <unistd.h>
 
 #include "cmd/client.h"
@@ -15,7 +22,9 @@ namespace {
 struct TopFlags {
   ClientFlags client;
   bool once = false;
+  bool until_idle = false;
   double interval = 1;
+  double most = 0;  // seconds; 0: until somebody ends it
 };
 
 volatile std::sig_atomic_t stop_asked = 0;  // NOLINT: a signal handler can reach nothing else
@@ -89,51 +98,139 @@ Frame look_at(const Client& client) {
     *json = said.body;
     if (frame.said.ok()) frame.said = said;
   }
+  if (!frame.jobs.is_object() || !frame.jobs["jobs"].is_array())
+    frame.jobs = {{"jobs", Json::array()}};
   return frame;
 }
+
+// Looks again and again. The jobs that have ended since the first look are shown, too: a job that
+// is simply not there any more leaves one wondering how it went.
+class Watch {
+ public:
+  Watch(const TopFlags& flags, const Client& client)
+      : flags_(flags), client_(client), began_(std::chrono::steady_clock::now()) {}
+
+  Frame look() {
+    Frame frame = look_at(client_);
+    if (!frame.said.ok()) return frame;
+    std::set<std::string> now;
+    for (const Json& job : frame.jobs["jobs"]) now.insert(show::count(job, "id"));
+    idle_ = now.empty();
+    std::vector<std::string> gone;
+    std::set_difference(live_.begin(), live_.end(), now.begin(), now.end(),
+                        std::back_inserter(gone));
+    live_ = std::move(now);
+    for (const std::string& id : gone) {
+      const Said job = client_.get(job_target(id));
+      if (job.ok()) ended_.push_back(job.body);
+    }
+    while (ended_.size() > kMostEnded) ended_.pop_front();
+    for (const Json& job : ended_) frame.jobs["jobs"].push_back(job);
+    return frame;
+  }
+  void forget_ended() { ended_.clear(); }
+
+  [[nodiscard]] bool over() const {
+    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - began_;
+    return (flags_.until_idle && idle_) || (flags_.most > 0 && since.count() >= flags_.most);
+  }
+
+ private:
+  static constexpr std::size_t kMostEnded = 8;
+  const TopFlags& flags_;
+  const Client& client_;
+  std::chrono::steady_clock::time_point began_;
+  std::set<std::string> live_;
+  std::deque<Json> ended_;
+  bool idle_ = false;
+};
 
 int rows_of_terminal() {
   winsize size{};
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
 }
 
+// Until somebody ends it, or it is over; then the last frame stays on the terminal.
 int live(const TopFlags& flags, const Client& client) {
-  Frame first = look_at(client);
-  if (!first.said.ok()) return fail(first.said);
-  const Screen screen;
+  Watch watch(flags, client);
+  Frame frame = watch.look();
+  if (!frame.said.ok()) return fail(frame.said);
   std::string shown;
-  for (Frame frame = std::move(first);; frame = look_at(client)) {
-    const show::Look look = look_of_terminal();
-    const int rows = rows_of_terminal();
-    // A daemon that is away comes back; what was seen last stays until then.
-    if (frame.said.ok()) {
-      shown = show::top(frame.nodes, frame.jobs, frame.policy, look, rows > 2 ? rows - 1 : 0);
-      Screen::paint(shown);
-    } else {
-      Screen::paint(fitted(frame.said.error, std::max(look.columns, 20)) + "\n" +
-                    shown.substr(std::min(shown.find('\n') + 1, shown.size())));
+  {
+    const Screen screen;
+    for (;; frame = watch.look()) {
+      const show::Look look = look_of_terminal();
+      const int rows = rows_of_terminal();
+      // A daemon that is away comes back; what was seen last stays until then.
+      if (frame.said.ok()) {
+        shown = show::top(frame.nodes, frame.jobs, frame.policy, look, rows > 2 ? rows - 1 : 0);
+        Screen::paint(shown);
+      } else {
+        Screen::paint(fitted(frame.said.error, std::max(look.columns, 20)) + "\n" +
+                      shown.substr(std::min(shown.find('\n') + 1, shown.size())));
+      }
+      if (watch.over()) break;
+      if (!screen.wait(flags.interval)) return 0;
     }
-    if (!screen.wait(flags.interval)) return 0;
+  }
+  fmt::print("{}", shown);
+  return 0;
+}
+
+// For a log: what has changed, not too often; and how far things are, now and then.
+int log_changes(const TopFlags& flags, const Client& client) {
+  constexpr std::chrono::milliseconds kBetween{2500};
+  constexpr std::chrono::seconds kAtLeast{10};
+  Watch watch(flags, client);
+  std::string told;
+  std::string trouble;
+  std::optional<std::chrono::steady_clock::time_point> last;
+  while (true) {
+    const Frame frame = watch.look();
+    if (!frame.said.ok() && !last) return fail(frame.said);
+    if (!frame.said.ok() && frame.said.error != trouble) static_cast<void>(fail(frame.said));
+    trouble = frame.said.error;
+    const auto now = std::chrono::steady_clock::now();
+    const std::string gist = show::top_gist(frame.nodes, frame.jobs);
+    const bool due = !last || watch.over() || now - *last >= kAtLeast ||
+                     (gist != told && now - *last >= kBetween);
+    if (frame.said.ok() && due) {
+      fmt::print("{}", show::top_lines(frame.nodes, frame.jobs, look_of_terminal()));
+      if (std::fflush(stdout) != 0) return 0;  // nobody reads any more
+      watch.forget_ended();
+      told = gist;
+      last = now;
+    }
+    if (watch.over()) return 0;
+    std::this_thread::sleep_for(std::chrono::duration<double>(flags.interval));
   }
 }
 
-int top(const TopFlags& flags) {
-  return with_client(flags.client, [&](const Client& client) {
-    if (::isatty(STDOUT_FILENO) != 0 && !flags.once && !flags.client.json)
-      return live(flags, client);
-    const Frame frame = look_at(client);
-    if (!frame.said.ok()) return fail(frame.said);
-    if (flags.client.json) {
-      const auto part = [](const Json& json, const char* name) {
-        return json.is_object() && json.contains(name) ? json[name] : Json();
-      };
-      print_json({{"nodes", part(frame.nodes, "nodes")},
-                  {"jobs", part(frame.jobs, "jobs")},
-                  {"policy", part(frame.policy, "policy")}});
-      return 0;
-    }
-    fmt::print("{}", show::top(frame.nodes, frame.jobs, frame.policy, look_of_terminal(), 0));
+int one_frame(const TopFlags& flags, const Client& client) {
+  const Frame frame = look_at(client);
+  if (!frame.said.ok()) return fail(frame.said);
+  if (flags.client.json) {
+    const auto part = [](const Json& json, const char* name) {
+      return json.is_object() && json.contains(name) ? json[name] : Json();
+    };
+    print_json({{"nodes", part(frame.nodes, "nodes")},
+                {"jobs", part(frame.jobs, "jobs")},
+                {"policy", part(frame.policy, "policy")}});
     return 0;
+  }
+  fmt::print("{}", show::top(frame.nodes, frame.jobs, frame.policy, look_of_terminal(), 0));
+  return 0;
+}
+
+int top(const TopFlags& flags) {
+  const bool goes_on = flags.until_idle || flags.most > 0;
+  const bool once = flags.once || flags.client.json;
+  if (goes_on && once)
+    return bad_input({"--until-idle and --for need more than the one frame of --once and --json"});
+  return with_client(flags.client, [&](const Client& client) {
+    if (once) return one_frame(flags, client);
+    if (::isatty(STDOUT_FILENO) != 0) return live(flags, client);
+    return goes_on ? log_changes(flags, client) : one_frame(flags, client);
   });
 }
 
@@ -144,15 +241,22 @@ void add_top(CLI::App& app, Action& chosen) {
       "top",
       "Watch the cluster: each node's GPUs with the worker that holds each (7.3 is worker 3 of job "
       "7), and the jobs with their progress and their slack before the deadline. q ends it. "
-      "Anywhere but on a terminal it prints one frame.");
+      "Anywhere but on a terminal it prints one frame; with --until-idle or --for a few lines "
+      "whenever something has changed, as for a log.");
   auto flags = std::make_shared<TopFlags>();
   command->add_option("--interval", flags->interval, "seconds between two frames")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   command->add_flag("-1,--once", flags->once, "one frame and out");
+  command->add_flag("--until-idle", flags->until_idle, "until no job waits, runs or is held");
+  command->add_option("--for", flags->most, "for so many seconds at most")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
   add_connection(*command, flags->client);
-  command->footer(with_exit_codes("  rubato top\n  rubato top --once > now.txt"));
+  command->footer(
+      with_exit_codes("  rubato top\n  rubato top --once > now.txt\n"
+                      "  rubato top --until-idle | tee day.log"));
   command->callback([flags, &chosen] { chosen = [flags] { return top(*flags); }; });
 }
 

@@ -67,9 +67,11 @@ int resize_job(const ResizeFlags& flags, const Client& client, const Json& job,
   const Said said = client.post(job_target(show::count(job, "id"), "/resize"), *limits);
   return print(flags.client, said, [](const Json& body, const show::Look& /*look*/) {
     const Json now = body.contains("limits") ? body["limits"] : Json();
-    return fmt::format("job {} ({}): {} GPUs now, {} to {} from here on\n", show::count(body, "id"),
-                       show::text(body, "name"), show::count(body, "gpus"), show::count(now, "min"),
-                       show::count(now, "max"));
+    const std::string least = show::count(now, "min");
+    const std::string most = show::count(now, "max");
+    return fmt::format("job {} ({}): GPUs {} now, {} from here on\n", show::count(body, "id"),
+                       show::text(body, "name"), show::count(body, "gpus"),
+                       least == most ? "exactly " + most : least + " to " + most);
   });
 }
 

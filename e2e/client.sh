@@ -1,12 +1,27 @@
 #!/usr/bin/env bash
-# The commands that speak to the daemon, where there is none: what is wrong is said before anybody is
-# asked, the exit codes are those of docs/live.md, and the completion completes.
+# The commands that speak to the daemon. Where there is none: what is wrong is said before anybody is
+# asked, the exit codes are those of docs/live.md, and the completion completes. Then with one: every
+# field of a job, every verb, --json, --parsable and the verdicts that need no training. The jobs are
+# small shell programs that know nothing of Rubato; e2e/live.py trains.
 set -uo pipefail
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 # shellcheck source=e2e/checks.bash
 source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+daemon=
+# shellcheck disable=SC2317 # the trap calls it
+clean_up() {
+  local jobs
+  if [[ -n $daemon ]]; then
+    mapfile -t jobs < <("$RUBATO" ls --parsable)
+    ((${#jobs[@]} == 0)) || "$RUBATO" cancel "${jobs[@]}" >/dev/null
+    await_idle
+    kill "$daemon"
+    wait "$daemon"
+  fi
+  rm -rf "$dir"
+}
+trap clean_up EXIT
 cd "$dir" || exit 1
 unset RUBATO_SERVER RUBATO_TOKEN_FILE
 export RUBATO_STATE=$dir/state XDG_RUNTIME_DIR=$dir NO_COLOR=1
@@ -70,7 +85,7 @@ completes() {
     source <("$RUBATO" completion bash)
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
     _rubato
-    printf "%s\n" "${COMPREPLY[@]}"' _ "${@}" | grep -qxF -- "$expected"
+    printf "%s\n" "${COMPREPLY[@]}"' _ "${@}" | grep -xF -- "$expected" >/dev/null # reads all
 }
 export RUBATO
 check 'completes commands' completes submit rubato sub
@@ -80,6 +95,172 @@ check 'completes flags after a value' completes --parsable rubato submit --name 
 check 'zsh script' grep -q '^#compdef rubato' <("$RUBATO" completion zsh)
 check 'fish script' grep -q 'complete -c rubato' <("$RUBATO" completion fish)
 check 'no other shell' ends 2 'shell' completion tcsh
+
+
+# --- with a daemon --------------------------------------------------------------------------------
+
+# await COMMAND...: until it succeeds, for a minute at most.
+await() {
+  local end=$((SECONDS + 60))
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < end)) || return 1
+    sleep 0.1
+  done
+}
+# shellcheck disable=SC2317 # await calls it
+idle() { [[ -z $("$RUBATO" ls --parsable) ]]; }
+await_idle() { await idle; }
+
+# answers EXPRESSION ARGS...: --json prints one value, of which the expression holds (d is the value).
+answers() {
+  local expression=$1
+  shift
+  "$RUBATO" "$@" --json >json.txt 2>err.txt
+  python3 -c "import json; d = json.load(open('json.txt')); assert $expression, d"
+}
+says() { # CODE PATTERN ARGS...: exit code, and text on either output
+  local code=$1 pattern=$2 got
+  shift 2
+  "$RUBATO" "$@" >both.txt 2>&1 </dev/null
+  got=$?
+  [[ $got -eq $code ]] && grep -qE -- "$pattern" both.txt
+}
+
+rmdir state # the daemon makes it, for its owner alone
+"$RUBATO" up --quiet --cluster 2x4 --policy fifo-backfill 2>daemon.log &
+daemon=$!
+if ! await "$RUBATO" nodes; then
+  cat daemon.log
+  echo 'the daemon does not answer'
+  exit 1
+fi
+
+# A program that trains until it is told that it is done, and says how often it was started.
+cat >train.sh <<'END'
+echo "rank $RANK of $WORLD_SIZE in $RUBATO_SLOT A=$A"
+[ -z "$KEY" ] || echo "a secret in a file of mode $(stat -c %a "$KEY"): $(wc -c <"$KEY") bytes"
+trap 'exit 143' TERM
+until [ -e "$1" ]; do sleep 0.1; done
+END
+printf 'hunter2' >secret
+chmod 600 secret
+cat >full.yaml <<END
+command: [sh, "$dir/train.sh", "$dir/done-full"]
+name: full
+profile: shell
+directory: $dir
+goal: asap
+work: {steps: 100}
+gpus: {min: 1, max: 4, allowed: [1, 2, 4]}
+elastic: false
+batch: {mode: fixed}
+learning_rate: sqrt
+env: {A: "b c"}
+secrets: {KEY: $dir/secret}
+weight: 2
+max_failures: 1
+notice: 5s
+cooldown: 1s
+stop_after: 10m
+END
+printf '{"command": ["sh", "%s/train.sh", "%s/done-json"], "name": "json", "gpus": 7, "elastic": false}' "$dir" "$dir" >job.json
+
+check 'dry run' says 0 '^dry run: would start now on 1 GPU$' submit full.yaml --dry-run
+check 'a dry run submits nothing' says 0 '^JOBID' ls --all
+check 'a dry run leaves no job' test "$("$RUBATO" ls --all --parsable | wc -l)" -eq 0
+check 'a file in YAML' says 0 '^job 1 \(full\): starts now$' submit full.yaml
+check 'a file in JSON, ids alone' test "$("$RUBATO" submit --parsable job.json)" = 2
+check 'flags' says 0 '^job 3 \(flags\): position 1, estimated start unknown$' submit --name flags --gpus 8 \
+  --env A=1 --weight 2 --max-failures 0 --notice 1s --cooldown 1s --stop-after 1m --no-elastic -- true
+check 'the same key is the same job' test "$("$RUBATO" submit --key k --parsable --gpus 8 -- true)" = \
+  "$("$RUBATO" submit --key k --parsable --gpus 8 -- true)"
+check 'more than there is' says 1 '^job 5 .*: refused: needs 9 GPUs, and the cluster has 8$' submit --gpus 9 -- true
+check 'a deadline without work' says 1 'refused: a deadline without work' submit --deadline +1h -- true
+check 'a deadline that has passed' says 1 'refused: its deadline has passed' submit --work steps=1 \
+  --deadline 2020-01-01T00:00:00Z -- true
+check 'a refused job is kept' answers "d['state'] == 'REFUSED' and d['slack_seconds'] is None" status 5
+check 'explain: refused' says 0 'It was refused: needs 9 GPUs' explain 5
+check 'explain: no decision of others' answers "d['decision'] is None" explain 5
+check 'ls' says 0 '^ *1  full .* R .* 1,2,4 ' ls
+check 'ls by state' test "$("$RUBATO" ls --parsable -t refused | wc -l)" -eq 3
+check 'no such state' says 2 'is no state of a job' ls -t sleeping
+check 'explain: running' says 0 'fifo-backfill gave it 1 GPU .*it may have 1 to 4' explain full
+check 'explain: pending' says 0 'it needs at least 8 GPUs, 2 jobs run on 8 GPUs' explain flags
+check 'explain: who it waits for' answers "d['waits_for'] == [1, 2] and d['decision']['number'] > 0" explain flags
+
+started() { [[ $("$RUBATO" logs "$1" | grep -c "^.*rank 0 of $2 ") -ge 1 ]]; }
+check 'it runs' await started full 1
+check 'secrets are files' says 0 'a secret in a file of mode 600: 7 bytes' logs full
+check 'secrets are nowhere else' test "$(grep -rsl hunter2 state "/proc/$daemon/environ" | wc -l)" -eq 0
+check 'the environment' says 0 'A=b c$' logs full
+check 'top: who sits where' says 0 '\[1\.[0-9]+ ' top --once
+check 'nodes: which worker' answers "any(u['job'] == 1 and u['worker'] == 0 for n in d['nodes'] for u in n['used'])" nodes
+
+# A resize starts a program that knows nothing of Rubato again, with as many ranks as GPUs.
+check 'end the second job' touch done-json
+completed() { answers "d['state'] == 'COMPLETED'" status "$1"; }
+check 'it completes' await completed json
+check 'cancel two' says 0 'CANCELLED|STOPPING' cancel flags 4
+check 'resize' says 0 '^job 1 \(full\): GPUs [12] now, exactly 2 from here on$' resize full 2
+check 'it was started again' await started full 2
+check 'both ranks' says 0 'rank 1 of 2 ' logs full
+check 'a count that nobody has' says 1 'the cluster has 8 GPUs' resize full 99
+check 'hold' says 0 'STOPPING|HELD' hold full
+held() { answers "d['state'] == 'HELD'" status full; }
+check 'it is held' await held
+check 'explain: held' says 0 'rubato release 1' explain full
+check 'release' says 0 '^job 1 \(full\): ' release full
+runs() { answers "d['state'] == 'RUNNING' and d['gpus'] > 0" status full; }
+check 'it runs again' await runs
+check 'drain' says 0 '^node 1: draining$' drain 1
+check 'a drained node' answers "d['nodes'][1]['state'] == 'draining'" nodes
+check 'resume' says 0 '^node 1: up$' resume 1
+check 'no such node' says 3 'there is no node 7' drain 7
+check 'history, newest' answers "len(d['events']) == 1 and 'node 1' in d['events'][0]['text']" history -n 1
+check 'history, from the beginning' answers "d['events'][0]['number'] < 5" history --after 0 -n 1
+check 'history of a job' answers "all(e['job'] == 1 for e in d['events'])" history full
+check 'policy' says 0 '^fifo-backfill$' policy
+check 'another policy' says 0 '^elasticflow$' policy elasticflow
+check 'no such policy' says 2 'unknown policy' policy nonsense
+check 'profiling' says 0 ': profiling, verdict by ' submit --name later --profile other --work steps=10 --deadline +1h \
+  --no-elastic -- sh "$dir/train.sh" "$dir/done-later"
+check 'explain: profiling' says 0 'Nobody knows yet how fast it is' explain later
+check 'what would be measured' says 0 'dry run: would be measured first' submit --dry-run --profile more --work steps=10 \
+  --deadline +1h -- true
+check 'cancel' says 0 'CANCELLED|STOPPING' cancel later
+check 'queue position' says 0 ': (position|starts)' submit --gpus 8 --no-elastic -- sleep 1000
+check 'metrics' says 0 '^rubato_jobs\{state="RUNNING"\} ' metrics
+for command in ls 'ls --all' nodes policy 'status full' 'explain full' history metrics 'top' 'users list' \
+  'hold full' 'release full' 'resize full 1' 'drain 0' 'resume 0' 'submit --dry-run full.yaml'; do
+  # shellcheck disable=SC2086
+  check "json: $command" answers 'isinstance(d, dict)' $command
+done
+check 'json: logs, a line each' bash -c "'$RUBATO' logs --json full | python3 -c 'import json, sys; [json.loads(l)[\"line\"] for l in sys.stdin]'"
+check 'no colour on a pipe' test "$(NO_COLOR='' "$RUBATO" ls --all | grep -c $'\x1b')" -eq 0
+coloured() { script -qec "$RUBATO ls --all" /dev/null </dev/null | grep -c $'\x1b\[3'; }
+check 'colour on a terminal' test "$(NO_COLOR='' TERM=xterm coloured)" -gt 0
+check 'NO_COLOR' test "$(NO_COLOR=1 TERM=xterm coloured)" -eq 0
+check 'not both' says 2 'need more than the one frame' top --until-idle --once
+check 'completes jobs' completes 1 rubato status ''
+check 'name of nobody' says 3 'there is no job' status nobody
+
+"$RUBATO" logs -f full >followed.txt &
+follower=$!
+touch done-full
+check 'the end' await completed full
+check 'logs -f ends with the job' wait "$follower"
+check 'what it followed' grep -q 'rank 0 of' followed.txt
+check 'explain: done' says 0 'It is gone: completed' explain full
+check 'cannot be cancelled any more' says 1 'has ended' cancel full
+mapfile -t rest < <("$RUBATO" ls --parsable)
+check 'cancel all' "$RUBATO" cancel "${rest[@]}"
+check 'top until idle' says 0 '^[0-9:]+  node 0: ' top --until-idle --for 60
+check 'submit --wait' says 0 'COMPLETED' submit --wait --no-elastic --gpus 1 -- true
+check 'submit --wait: failed' says 1 'FAILED|failed' submit --wait --no-elastic --gpus 1 --max-failures 0 -- false
+kill "$daemon"
+check 'the daemon ends in peace' wait "$daemon"
+daemon=
+check 'the journal replays' says 0 'all reproduced byte for byte' replay state
 
 echo "$passed passed, $failed failed"
 ((failed == 0))

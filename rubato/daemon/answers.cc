@@ -41,7 +41,7 @@ std::string plan_text(const std::vector<PlanStep>& plan) {
     text += fmt::format("{}{}", text.empty() ? "" : " -> ", step.gpus);
     last = step.gpus;
   }
-  return text.empty() ? "" : fmt::format(", planned {} GPUs", text);
+  return text.empty() ? "" : fmt::format(", planned {} GPU{}", text, text == "1" ? "" : "s");
 }
 
 Json plan_json(const Ledger& ledger, const std::vector<PlanStep>& plan) {
@@ -59,7 +59,8 @@ Json limits_json(const GpuLimits& limits) {
 std::string reason_of(const Ledger& ledger, const JobRecord& job, const JobView* view,
                       JobState state) {
   if (job.ending) return job.ending->why;
-  if (state == JobState::profiling) return "its speed is being measured";
+  if (state == JobState::profiling)
+    return fmt::format("job {} measures its speed", job.measured_by->value());
   if (view == nullptr) return "";
   if (view->leaving)
     return job.leaves_as && job.leaves_as->how == Ending::failed
@@ -182,9 +183,12 @@ Json show_job(const Shown& shown, const JobRecord& job) {
   std::optional<Time> eta;
   if (view != nullptr) eta = expected_end(job, *view, now);
   if (!eta && view != nullptr && job.promise && job.honoured) eta = job.promise->finish;
+  // A job that did not complete has not been in time, however early it ended.
+  const bool in_vain = job.ending && job.ending->how != Ending::completed;
   const auto end = job.ended ? job.ended : wall(ledger, eta);
-  json["slack_seconds"] =
-      job.deadline && end ? Json(seconds(Duration(*job.deadline - *end))) : Json(nullptr);
+  json["slack_seconds"] = job.deadline && end && !in_vain
+                              ? Json(seconds(Duration(*job.deadline - *end)))
+                              : Json(nullptr);
   json["promised"] = job.promise && job.deadline ? iso(job.deadline) : Json(nullptr);
   json["honoured"] = job.promise && !job.gone() ? Json(job.honoured) : Json(nullptr);
   json["plan"] = job.promise && job.honoured && !job.gone() ? plan_json(ledger, job.promise->plan)
@@ -295,7 +299,8 @@ class Explanation {
   Json json() {
     tell();
     Json decision = nullptr;
-    if (const auto& last = ledger_.last_decision()) {
+    // What became of a job that is gone was decided before.
+    if (const auto& last = ledger_.last_decision(); last && !job_.gone()) {
       decision = {{"number", last->number.value()},
                   {"at", iso_of(ledger_, last->at)},
                   {"policy", last->policy}};
@@ -477,11 +482,15 @@ Json show_nodes(const Ledger& ledger, const std::function<bool(JobId)>& visible)
   const Cluster& cluster = ledger.now().cluster;
   std::vector<Json> used(cluster.nodes().size(), Json::array());
   for (const JobView& view : ledger.now().jobs) {
+    int worker = 0;  // in the order of the slots, as ranks are given
     for (const Slice& slice : view.held.slices()) {
       for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
         if ((slice.mask >> static_cast<unsigned>(gpu) & 1U) == 0) continue;
-        used[slice.node.index()].push_back(
-            {{"gpu", gpu}, {"job", visible(view.id) ? Json(view.id.value()) : Json(nullptr)}});
+        const bool shown = visible(view.id);
+        used[slice.node.index()].push_back({{"gpu", gpu},
+                                            {"job", shown ? Json(view.id.value()) : Json(nullptr)},
+                                            {"worker", shown ? Json(worker) : Json(nullptr)}});
+        ++worker;
       }
     }
   }

@@ -346,7 +346,8 @@ Verdict Core::Desk::trial(const JobRecord& job) const {
   for (const Grant& grant : decision->run) {
     if (grant.job != job.id) continue;
     verdict.start = core_.time_;
-    verdict.text = fmt::format("would start now on {} GPUs", gpus_of(grant.want));
+    const int gpus = gpus_of(grant.want);
+    verdict.text = fmt::format("would start now on {} GPU{}", gpus, gpus == 1 ? "" : "s");
     return verdict;
   }
   verdict.position = static_cast<int>(core_.shown().outlooks.size()) + 1;

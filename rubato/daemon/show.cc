@@ -449,7 +449,7 @@ std::string submission(const Json& answer, const Look& look) {
   const Json& admitted = field(verdict, "admitted");
   const std::string id = count(answer, "id");
   const std::string name = text(answer, "name");
-  std::string out = id.empty() ? "would be" : fmt::format("job {}", id);
+  std::string out = id.empty() ? "dry run" : fmt::format("job {}", id);
   if (!name.empty() && !id.empty()) out += fmt::format(" ({})", name);
   const std::string said = text(verdict, "text");
   const Colour colour = admitted == Json(false)  ? Colour::red
@@ -457,7 +457,9 @@ std::string submission(const Json& answer, const Look& look) {
                                                  : Colour::yellow;
   out += ": " + paint(said.empty() ? text(answer, "state") : said, colour, look) + "\n";
   for (const Json& step : list(answer, "plan")) {
-    out += fmt::format("  from {}: {} GPUs\n", clock(step, "from", look), count(step, "gpus"));
+    const std::string gpus = count(step, "gpus");
+    out += fmt::format("  from {}: {} GPU{}\n", clock(step, "from", look), gpus,
+                       gpus == "1" ? "" : "s");
   }
   return out;
 }
@@ -516,9 +518,10 @@ std::string progress_text(const Json& job) {
 
 void fate_lines(Sheet& sheet, const Json& job) {
   std::vector<std::string> counts;
-  for (const char* name : {"resizes", "restarts", "failures"}) {
-    const std::string value = count(job, name);
-    if (!value.empty()) counts.push_back(fmt::format("{} {}", value, name));
+  for (const std::string name : {"resize", "restart", "failure"}) {
+    const std::string value = count(job, (name + "s").c_str());
+    const bool one = value == "1";
+    if (!value.empty()) counts.push_back(fmt::format("{} {}{}", value, name, one ? "" : "s"));
   }
   sheet.line("so far", fmt::format("{}", fmt::join(counts, ", ")));
   if (const auto used = number(job, "gpu_seconds"); used && *used > 0) {
@@ -586,67 +589,91 @@ std::string worker_in(const Json& jobs, const std::string& id, const std::string
 
 constexpr int kSlotColumns = 8;
 
-// "[7.3   ]": the worker 3 of job 7.
-std::string slot_text(const Json* used, const Json& jobs, const std::string& slot,
-                      const Look& look) {
-  const auto framed = [](const std::string& word) {
-    return "[" + fitted(word, kSlotColumns - 2) + "]";
-  };
-  if (used == nullptr) return paint(framed("."), Colour::grey, look);
+// "7.3": the worker 3 of job 7.
+Cell slot_cell(const Json* used, const Json& jobs, const std::string& slot) {
+  if (used == nullptr) return {".", Colour::grey};
   const std::string id = count(*used, "job");
-  if (id.empty()) return paint(framed("other"), Colour::grey, look);
+  if (id.empty()) return {"other", Colour::grey};
   std::string worker = count(*used, "worker");
   if (worker.empty()) worker = worker_in(jobs, id, slot);
-  return paint(framed(worker.empty() ? id : id + "." + worker),
-               colour_of_job(parse_integer(id).value_or(0)), look);
+  return {worker.empty() ? id : id + "." + worker, colour_of_job(parse_integer(id).value_or(0))};
+}
+
+std::vector<Cell> slot_cells(const Json& node, const Json& jobs) {
+  constexpr int kMostGpus = 1024;
+  const int gpus =
+      static_cast<int>(std::clamp(number(node, "gpus").value_or(0), 0.0, 1.0 * kMostGpus));
+  std::vector<const Json*> used(static_cast<std::size_t>(gpus));
+  for (const Json& slot : list(node, "used")) {
+    const auto gpu = number(slot, "gpu").value_or(-1);
+    if (gpu >= 0 && gpu < gpus) used[static_cast<std::size_t>(gpu)] = &slot;
+  }
+  std::vector<Cell> cells;
+  cells.reserve(used.size());
+  for (const Json* use : used) {
+    cells.push_back(slot_cell(use, jobs, fmt::format("{}.{}", count(node, "id"), cells.size())));
+  }
+  return cells;
 }
 
 std::string node_lines(const Json& node, const Json& jobs, const Look& look) {
-  constexpr int kMostGpus = 1024;
   const std::string id = count(node, "id");
   const std::string state = text(node, "state");
-  const int gpus =
-      static_cast<int>(std::clamp(number(node, "gpus").value_or(0), 0.0, 1.0 * kMostGpus));
   const std::string head =
       fmt::format("node {:<4} ", id) + paint(fitted(state, 9), colour_of_state(state), look);
   constexpr int kHead = 19;
   const int across = look.columns > 0 ? std::max((look.columns - kHead) / kSlotColumns, 1) : 16;
   std::string out = head;
-  for (int gpu = 0; gpu < gpus; ++gpu) {
-    if (gpu > 0 && gpu % across == 0) out += "\n" + std::string(kHead, ' ');
-    const Json* used = nullptr;
-    for (const Json& slot : list(node, "used")) {
-      if (field(slot, "gpu") == Json(gpu)) used = &slot;
-    }
-    out += slot_text(used, jobs, fmt::format("{}.{}", id, gpu), look);
+  int column = 0;
+  for (const Cell& cell : slot_cells(node, jobs)) {
+    if (column > 0 && column % across == 0) out += "\n" + std::string(kHead, ' ');
+    out += paint("[" + fitted(cell.text, kSlotColumns - 2) + "]", cell.colour, look);
+    ++column;
   }
   return out + "\n";
 }
 
+bool holds_gpus(const Json& job) { return number(job, "gpus").value_or(0) > 0; }
+
+// "37s" before the end that is expected; nothing of what has ended.
+std::string eta_text(const Json& job, const Look& look) {
+  const auto eta = time(job, "eta");
+  return eta && !has_ended(text(job, "state")) ? rough(seconds_between(look.now, *eta)) : "";
+}
+
+std::string loss_text(const Json& job) {
+  const auto loss = number(field(job, "progress"), "loss");
+  return loss ? fmt::format("{:.4g}", *loss) : "";
+}
+
+// Where lines are short, users and losses give way to reasons.
 std::string top_jobs(const Json& jobs, const Look& look) {
-  Table table({">JOBID", "NAME", "USER", "ST", ">TIME", ">GPUS", "PROGRESS", ">DONE", ">ETA",
-               ">SLACK", ">LOSS", "REASON"});
+  const bool narrow = look.columns > 0 && look.columns < kNarrow;
+  std::vector<std::string> titles = {">JOBID",   "NAME",  "ST",   ">TIME", ">GPUS",
+                                     "PROGRESS", ">DONE", ">ETA", ">SLACK"};
+  if (!narrow) titles.insert(titles.begin() + 2, "USER");
+  if (!narrow) titles.emplace_back(">LOSS");
+  titles.emplace_back("REASON");
+  Table table(std::move(titles));
   table.limit(1, widest_name(look));
-  table.limit(2, widest_user(look));
+  if (!narrow) table.limit(2, widest_user(look));
   for (const Json& job : list(jobs, "jobs")) {
-    const std::string state = text(job, "state");
-    const Json& progress = field(job, "progress");
-    const auto eta = time(job, "eta");
-    const auto loss = number(progress, "loss");
-    const auto id = number(job, "id").value_or(0);
-    const bool holds = number(job, "gpus").value_or(0) > 0;
-    table.add({{count(job, "id"), holds ? colour_of_job(static_cast<long long>(id)) : Colour::none},
-               {text(job, "name")},
-               {text(job, "user")},
-               state_cell(state),
-               {time_used(job, look)},
-               {count(job, "gpus")},
-               {bar(number(progress, "done").value_or(0), kBar)},
-               {done_text(job)},
-               {eta ? rough(seconds_between(look.now, *eta)) : ""},
-               slack_cell(job),
-               {loss ? fmt::format("{:.4g}", *loss) : ""},
-               {text(job, "reason")}});
+    const auto id = static_cast<long long>(number(job, "id").value_or(0));
+    std::vector<Cell> row;
+    row.reserve(12);
+    row.push_back({count(job, "id"), holds_gpus(job) ? colour_of_job(id) : Colour::none});
+    row.push_back({text(job, "name")});
+    if (!narrow) row.push_back({text(job, "user")});
+    row.push_back(state_cell(text(job, "state")));
+    row.push_back({time_used(job, look)});
+    row.push_back({count(job, "gpus")});
+    row.push_back({bar(number(field(job, "progress"), "done").value_or(0), kBar)});
+    row.push_back({done_text(job)});
+    row.push_back({eta_text(job, look)});
+    row.push_back(slack_cell(job));
+    if (!narrow) row.push_back({loss_text(job)});
+    row.push_back({text(job, "reason")});
+    table.add(std::move(row));
   }
   return table.text(look);
 }
@@ -672,19 +699,72 @@ std::string top(const Json& nodes, const Json& jobs, const Json& policy, const L
     gpus += number(node, "gpus").value_or(0);
     used += list(node, "used").size();
   }
-  std::size_t with_gpus = 0;
-  for (const Json& job : list(jobs, "jobs"))
-    with_gpus += number(job, "gpus").value_or(0) > 0 ? 1 : 0;
-  const std::size_t all = list(jobs, "jobs").size();
-  const std::string title = fmt::format(
-      "{}  {}  {} of {:.0f} GPUs in use, {} jobs with GPUs, {} without", clock(look.now, look),
-      text(policy, "policy"), used, gpus, with_gpus, all - with_gpus);
+  int running = 0;
+  int waiting = 0;
+  for (const Json& job : list(jobs, "jobs")) {
+    if (has_ended(text(job, "state"))) continue;
+    ++(holds_gpus(job) ? running : waiting);
+  }
+  const std::string title =
+      fmt::format("{}  {}  {} of {:.0f} GPUs in use, {} running, {} waiting", clock(look.now, look),
+                  text(policy, "policy"), used, gpus, running, waiting);
   const int wide =
       look.columns > 0 ? std::min(look.columns, text_columns(title)) : text_columns(title);
   std::string frame = paint(fitted(title, wide), Colour::bold, look) + "\n\n";
   for (const Json& node : list(nodes, "nodes")) frame += node_lines(node, jobs, look);
   frame += "\n" + top_jobs(jobs, look);
   return cut_rows(frame, rows);
+}
+
+std::string top_gist(const Json& nodes, const Json& jobs) {
+  std::string gist;
+  for (const Json& node : list(nodes, "nodes")) {
+    gist += text(node, "state");
+    for (const Cell& cell : slot_cells(node, jobs)) gist += " " + cell.text;
+  }
+  for (const Json& job : list(jobs, "jobs")) {
+    gist += fmt::format("\n{} {} {}", count(job, "id"), text(job, "state"), text(job, "reason"));
+  }
+  return gist;
+}
+
+std::string top_lines(const Json& nodes, const Json& jobs, const Look& look) {
+  std::string out = clock(look.now, look);
+  const auto indent = std::string(out.size(), ' ');
+  constexpr int kLineColumns = 110;
+  int used = text_columns(out);
+  for (const Json& node : list(nodes, "nodes")) {
+    std::string slots;
+    const std::string state = text(node, "state");
+    for (const Cell& cell : slot_cells(node, jobs)) slots += fmt::format(" {:<4}", cell.text);
+    const std::string one = fmt::format("  node {}{}:{}", count(node, "id"),
+                                        state == "up" ? "" : " (" + state + ")", slots);
+    if (used + text_columns(one) > kLineColumns) {
+      out += "\n" + indent;
+      used = text_columns(indent);
+    }
+    out += one;
+    used += text_columns(one);
+  }
+  while (out.ends_with(' ')) out.pop_back();
+  out += "\n";
+  for (const Json& job : list(jobs, "jobs")) {
+    const auto slack = number(job, "slack_seconds");
+    const std::string eta = eta_text(job, look);
+    const std::string loss = loss_text(job);
+    const std::string reason = text(job, "reason");
+    const std::string gpus = count(job, "gpus");
+    out += fmt::format(
+        "{:>8}  {:<12} {:<2} {:>3} {} {} {:>4}", count(job, "id"), fitted(text(job, "name"), 12),
+        short_state(text(job, "state")), gpus, gpus == "1" ? "GPU " : "GPUs",
+        bar(number(field(job, "progress"), "done").value_or(0), kBar), done_text(job));
+    if (!eta.empty()) out += "  eta " + eta;
+    if (slack) out += "  slack " + slack_text(*slack);
+    if (!loss.empty()) out += "  loss " + loss;
+    if (!reason.empty()) out += "  (" + reason + ")";
+    out += "\n";
+  }
+  return out;
 }
 
 // --- metrics -------------------------------------------------------------------------------------

@@ -49,6 +49,12 @@ struct Look {
 [[nodiscard]] std::string top(const Json& nodes, const Json& jobs, const Json& policy,
                               const Look& look, int rows);
 
+// The same for a log: a line with who sits in which slot, and a short one for each job.
+[[nodiscard]] std::string top_lines(const Json& nodes, const Json& jobs, const Look& look);
+// Equal where a log has nothing new to tell: who holds what and the jobs' states, but neither times
+// nor progress.
+[[nodiscard]] std::string top_gist(const Json& nodes, const Json& jobs);
+
 // Prometheus' text format as JSON: {"metrics": [{"name", "labels": {...}, "value"}]}.
 [[nodiscard]] Json metrics(std::string_view text);
 

@@ -102,7 +102,7 @@ TEST(Show, VerdictsOfSubmissions) {
   answer["plan"] = nullptr;
   answer["verdict"] = {{"admitted", false}, {"text", "refused, earliest feasible 15:00:00 UTC"}};
   EXPECT_EQ(show::submission(answer, plain()),
-            "would be: refused, earliest feasible 15:00:00 UTC\n");
+            "dry run: refused, earliest feasible 15:00:00 UTC\n");
 }
 
 TEST(Show, NodesAndWhoUsesThem) {
@@ -154,7 +154,7 @@ TEST(Show, TopHasNodesBySlotsAndJobsWithBars) {
   const std::string frame = show::top(nodes, jobs, {{"policy", "afs-l"}}, plain(), 0);
   EXPECT_EQ(
       frame,
-      "12:00:00  afs-l  5 of 8 GPUs in use, 1 jobs with GPUs, 1 without\n"
+      "12:00:00  afs-l  5 of 8 GPUs in use, 1 running, 1 waiting\n"
       "\n"
       "node 0    up       [7.2   ][7.1   ][.     ][7.2   ]\n"
       "node 1    draining [other ][.     ][7.3   ][.     ]\n"
@@ -170,6 +170,23 @@ TEST(Show, TopHasNodesBySlotsAndJobsWithBars) {
   for (const auto line : split(thin, '\n')) {
     EXPECT_LE(text_columns(line), 36) << line;
   }
+}
+
+TEST(Show, TopForALog) {
+  Json nodes = Json::parse(R"({"nodes":[
+    {"id":0,"state":"up","gpus":4,"used":[{"gpu":0,"job":7,"worker":12},{"gpu":3,"job":7,"worker":2}]},
+    {"id":1,"state":"draining","gpus":4,"used":[{"gpu":0,"job":null}]}]})");
+  Json jobs = {{"jobs", {running_job(), waiting_job()}}};
+  EXPECT_EQ(
+      show::top_lines(nodes, jobs, plain()),
+      "12:00:00  node 0: 7.12 .    .    7.2   node 1 (draining): other .    .    .\n"
+      "       7  resnet       R    4 GPUs [#####-------]  42%  eta 37m  slack +1h23m  loss 0.731\n"
+      "      12  bert         PD   0 GPUs [------------]       slack -1m35s  (needs 2 GPUs)\n");
+  const std::string gist = show::top_gist(nodes, jobs);
+  jobs["jobs"][0]["progress"]["done"] = 0.9;
+  EXPECT_EQ(show::top_gist(nodes, jobs), gist) << "progress alone is no news";
+  nodes["nodes"][0]["used"][0]["worker"] = 13;
+  EXPECT_NE(show::top_gist(nodes, jobs), gist);
 }
 
 TEST(Show, ColoursOnlyWhereAskedFor) {
@@ -228,6 +245,7 @@ TEST(Show, NothingRawReachesTheTerminal) {
   expect_safe(show::users(
       hostile(Json::parse(R"({"users":[{"name":"a","role":"r","tokens":["t"]}]})")), look));
   expect_safe(show::top(hostile(nodes_answer()), jobs, hostile({{"policy", "x"}}), look, 0));
+  expect_safe(show::top_lines(hostile(nodes_answer()), jobs, look));
 }
 
 // Whatever takes the place of any value, something is shown and nothing is thrown.
@@ -256,6 +274,8 @@ TEST(Show, AnswersMayHaveAnyShape) {
     static_cast<void>(show::job(disturbed(disturbed, running_job()), jobs, look));
     static_cast<void>(show::nodes(nodes, look));
     static_cast<void>(show::top(nodes, jobs, jobs, look, 10));
+    static_cast<void>(show::top_lines(nodes, jobs, look));
+    static_cast<void>(show::top_gist(nodes, jobs));
     static_cast<void>(show::submission(disturbed(disturbed, running_job()), look));
     static_cast<void>(show::policy(jobs, look));
     static_cast<void>(show::explanation(jobs, look));
