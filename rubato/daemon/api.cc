@@ -54,7 +54,7 @@ namespace {
 
 template <class T>
 Task task(T what) {
-  return HttpTask(Ask(std::move(what)));
+  return HttpTask{Ask(std::move(what))};
 }
 
 bool printable(std::string_view text, std::size_t most) {
@@ -625,7 +625,7 @@ std::variant<std::string, HttpRefusal> bearer_token(const HttpHead& head) {
   const bool bearer = text->size() > kScheme.size() &&
                       media_type(text->substr(0, kScheme.size() - 1)) == "bearer" &&
                       (*text)[kScheme.size() - 1] == ' ';
-  const std::string token(bearer ? trim(std::string_view(*text).substr(kScheme.size())) : "");
+  const std::string token(bearer ? trim(std::string_view{*text}.substr(kScheme.size())) : "");
   if (!printable(token, 256)) {
     return HttpRefusal{401, "the Authorization header must be \"Bearer TOKEN\"", {}};
   }

@@ -175,7 +175,7 @@ class Exchange {
         if (auto read = read_some(deadline); !read) return read.error();
         if (ended_) return ended();
       }
-      auto reply = parse_head(std::string_view(input_).substr(0, end + 2));
+      auto reply = parse_head(std::string_view{input_}.substr(0, end + 2));
       input_.erase(0, end + 4);
       if (!reply || reply->status >= 200) return reply;
     }
@@ -264,7 +264,7 @@ class Exchange {
         if (ended_) return ended();
       }
       const auto piece = std::min<std::uint64_t>(size, input_.size());
-      more = each(std::string_view(input_).substr(0, piece));
+      more = each(std::string_view{input_}.substr(0, piece));
       input_.erase(0, piece);
       size -= piece;
     }
@@ -436,9 +436,9 @@ bool EventReader::take_line(const std::function<bool(const ServerEvent&)>& each)
     return !std::exchange(has_data_, false) || each(event);
   }
   const auto colon = line.find(':');
-  const std::string_view name = std::string_view(line).substr(0, colon);
+  const std::string_view name = std::string_view{line}.substr(0, colon);
   std::string_view value =
-      colon == std::string::npos ? std::string_view() : std::string_view(line).substr(colon + 1);
+      colon == std::string::npos ? std::string_view() : std::string_view{line}.substr(colon + 1);
   if (!value.empty() && value.front() == ' ') value.remove_prefix(1);
   if (name == "id") event_.id = value;
   if (name == "event") event_.event = value;

@@ -557,7 +557,7 @@ std::optional<WallTime> parse_wall_time(std::string_view given) {
                                          std::chrono::month{static_cast<unsigned>(*month)},
                                          std::chrono::day{static_cast<unsigned>(*day)}};
   if (!offset || !text.done() || !date.ok()) return std::nullopt;
-  const WallTime time = std::chrono::sys_days(date) + *clock - *offset;
+  const WallTime time = std::chrono::sys_days{date} + *clock - *offset;
   // An offset must not lead out of what can be read again.
   constexpr std::chrono::sys_days kEnd{std::chrono::year{kLastYear} / 1 / 1};
   if (time < WallTime() || time >= kEnd) return std::nullopt;

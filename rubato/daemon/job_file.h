@@ -94,7 +94,7 @@ struct JobFile {
 // Reads back exactly.
 [[nodiscard]] std::string to_text(Duration span);
 // ISO 8601 with an offset or Z, from 1970 on; without one, nobody knows whose noon it is.
-[[nodiscard]] std::optional<WallTime> parse_wall_time(std::string_view text);
+[[nodiscard]] std::optional<WallTime> parse_wall_time(std::string_view given);
 // In UTC; reads back exactly.
 [[nodiscard]] std::string to_text(WallTime time);
 

@@ -94,7 +94,7 @@ std::optional<Segment> segment_of(const fs::path& path) {
   if (!name.starts_with(kStart) || !name.ends_with(kEnd)) return std::nullopt;
   if (name.size() < kStart.size() + kEnd.size()) return std::nullopt;
   const auto middle =
-      std::string_view(name).substr(kStart.size(), name.size() - kStart.size() - kEnd.size());
+      std::string_view{name}.substr(kStart.size(), name.size() - kStart.size() - kEnd.size());
   const auto numbers = split(middle, '-');
   if (numbers.size() != 2) return std::nullopt;
   const auto first = parse_integer(numbers[0]);
@@ -236,8 +236,8 @@ struct Journal::Open {
   Result<void> finish_archiving();
 
   Result<JournalFile> create_part(const JournalFile::About& about) const;
-  Result<void> install(JournalFile part);
-  Result<void> take_place();
+  Result<void> install(JournalFile finished);
+  [[nodiscard]] Result<void> take_place() const;
   [[nodiscard]] fs::path free_name(const std::string& start, const std::string& end) const;
   static Result<std::string> copy_rows(JournalFile& from, RowNumber last, JournalFile& to,
                                        ChainEnd& end);
@@ -315,7 +315,7 @@ Result<void> Journal::Open::install(JournalFile finished) {
 // From here on whoever is stopped is followed by one who goes on (clean_up). The log of the old
 // file would be poison to the new one, so it has to be gone; but as long as the old file is there,
 // it needs its log.
-Result<void> Journal::Open::take_place() {
+Result<void> Journal::Open::take_place() const {
   if (there(live())) {
     if (auto ok = move(live(), free_name("journal.sqlite.damaged", "")); !ok) return ok;
   }

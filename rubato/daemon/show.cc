@@ -55,7 +55,7 @@ const Json& list(const Json& json, const char* name) {
   return value.is_array() ? value : empty;
 }
 
-double seconds_between(WallTime from, WallTime to) { return seconds(Duration(to - from)); }
+double seconds_between(WallTime from, WallTime to) { return seconds(Duration{to - from}); }
 
 // --- words ---------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ Colour colour_of_job(long long id) {
 // On the reader's clock; the day only where it is not today.
 std::string clock(WallTime when, const Look& look) {
   const std::string iso = to_text(std::chrono::floor<std::chrono::seconds>(when + look.offset));
-  const std::string today = to_text(WallTime(look.now + look.offset));
+  const std::string today = to_text(WallTime{look.now + look.offset});
   const std::string hours = iso.substr(11, 8);
   return iso.substr(0, 10) == today.substr(0, 10) ? hours : iso.substr(0, 10) + " " + hours;
 }
@@ -122,7 +122,7 @@ std::string time_used(const Json& job, const Look& look) {
 }
 
 std::string where_or_why(const Json& job) {
-  const std::string where = node_list(field(job, "slots"));
+  std::string where = node_list(field(job, "slots"));
   if (!where.empty()) return where;
   const std::string why = text(job, "reason");
   return why.empty() ? "" : "(" + why + ")";

@@ -37,8 +37,8 @@ struct Look {
 [[nodiscard]] std::string node_list(const Json& slots);
 
 // Each ends with a line break.
-[[nodiscard]] std::string jobs(const Json& list, const Look& look);
-[[nodiscard]] std::string job(const Json& job, const Json& history, const Look& look);
+[[nodiscard]] std::string jobs(const Json& answer, const Look& look);
+[[nodiscard]] std::string job(const Json& job, const Json& events, const Look& look);
 [[nodiscard]] std::string submission(const Json& answer, const Look& look);
 [[nodiscard]] std::string nodes(const Json& answer, const Look& look);
 [[nodiscard]] std::string policy(const Json& answer, const Look& look);
