@@ -66,7 +66,7 @@ class Round {
           reserve_all();
         }
       }
-      if (!on_course || !same_machines || !same_jobs) promise_again();
+      if (!on_course || !same_machines || !same_jobs || news_of_guests()) promise_again();
       for (const JobId id : arrived_) admit(id);
     }
     hand_out_leftovers();
@@ -232,6 +232,15 @@ class Round {
       (kept[i] ? still : guests_).push_back(std::move(promised_[i]));
     }
     promised_ = std::move(still);
+  }
+
+  // Whether another estimate, or a clock that was set, may give a lost promise back.
+  [[nodiscard]] bool news_of_guests() const {
+    const auto& changed = snapshot_.changed;
+    return std::any_of(guests_.begin(), guests_.end(), [&](const Member& m) {
+      return m.traveller.deadline != kNever &&
+             std::find(changed.begin(), changed.end(), m.view->id) != changed.end();
+    });
   }
 
   // Jobs that lost a promise which can be given again.
