@@ -14,6 +14,7 @@ import pathlib
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -170,6 +171,16 @@ class Cluster:
     def agent(self, node):
         return json.loads((self.state / "nodes" / str(node) / "agent.json").read_text())["pid"]
 
+    def rows(self, kind):
+        """The bodies of the journal's rows of a type, while a daemon runs or after."""
+        found = []
+        for file in sorted(self.state.glob("journal*.sqlite")):
+            with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as journal:
+                for (body,) in journal.execute(
+                        "SELECT body FROM journal WHERE type = ? ORDER BY number", (kind,)):
+                    found.append(json.loads(body))
+        return found
+
     def replays(self):
         done = self.run("replay", self.state, check=False)
         require(done.returncode == 0, f"the journal does not replay:\n{done.stdout}{done.stderr}")
@@ -178,7 +189,7 @@ class Cluster:
 # --- scenarios ---------------------------------------------------------------------------------------
 
 
-def six_jobs(build, policy, *deadline):
+def six_jobs(build, policy, *deadline, steps=(150, 60), flags=(), look=lambda cluster, ids: ""):
     """Six jobs on eight slots: they grow and shrink while they train."""
     cluster = Cluster(build, policy)
     with contextlib.ExitStack() as stack:
@@ -187,7 +198,7 @@ def six_jobs(build, policy, *deadline):
         ids = []
         for i in range(6):
             due = deadline if i % 2 == 0 else ()
-            job = cluster.submit(f"job{i}", "--gpus", "1:4", *due, steps=150 if i < 2 else 60)
+            job = cluster.submit(f"job{i}", "--gpus", "1:4", *due, *flags, steps=steps[i >= 2])
             require(job["state"] != "REFUSED", f"job {i} was refused: {job.get('verdict')}")
             ids.append(job["id"])
         resizes = live = 0
@@ -203,9 +214,10 @@ def six_jobs(build, policy, *deadline):
             require(len(losses) > 1 and losses[-1] < losses[0],
                     f"the loss of job {job} did not fall: {losses[:1]} to {losses[-1:]}")
         require(live > 0, "no job was resized without a restart")
+        seen = look(cluster, ids)
         cluster.stop()
         cluster.replays()
-        return f"{resizes} resizes, {live} of 6 jobs resized and never restarted"
+        return f"{resizes} resizes, {live} of 6 jobs resized and never restarted{seen}"
 
 
 def afs(build):
@@ -220,8 +232,39 @@ def elasticflow(build):
     return six_jobs(build, "elasticflow", "--deadline", "+30m")
 
 
+def batches(cluster, job):
+    """The global batches a job has trained with, in order."""
+    found = []
+    for report in cluster.reports(job):
+        batch = report["per_gpu"] * (report["accumulation"] + 1) * report["workers"]
+        if found[-1:] != [batch]:
+            found.append(batch)
+    return found
+
+
+def batches_followed(cluster, ids):
+    """Adaptive jobs changed their batch while they trained, and the daemon learned their goodput."""
+    live = []
+    for job in ids:
+        trained = batches(cluster, job)
+        require(min(trained) >= 32 and max(trained) <= 512, f"job {job}: batches {trained}")
+        ended = cluster.job(job)
+        if len(trained) > 1 and ended["restarts"] == 0 and ended["failures"] == 0:
+            live.append(trained)
+    require(live, "no job changed its batch without a restart")
+    learned = set()
+    for row in cluster.rows("estimated"):
+        speed = row["speed"]
+        if speed["kind"] == "goodput" and speed.get("seen"):
+            learned.add(row["job"])
+    require(learned, "the daemon learned no job's goodput")
+    longest = " ".join(map(str, max(live, key=len)[:8]))
+    return f"; {len(live)} changed their batch live ({longest}), goodput learned of {len(learned)}"
+
+
 def pollux(build):
-    return six_jobs(build, "pollux")
+    return six_jobs(build, "pollux:interval=5", steps=(600, 300),
+                    flags=("--batch", "adaptive:32:512"), look=batches_followed)
 
 
 def killed_daemon(build):

@@ -8,6 +8,7 @@
 #include "rubato/base/check.h"
 #include "rubato/daemon/desk.h"
 #include "rubato/daemon/intake.h"
+#include "rubato/model/fit.h"
 
 namespace rubato {
 namespace {
@@ -60,6 +61,21 @@ void observe_pauses(const std::vector<double>& before, const std::vector<double>
                                   after.begin()))
     --known;
   for (std::size_t i = known; i < after.size(); ++i) histogram.observe(after[i]);
+}
+
+// What a program told of its batch, as it is stored: its limits and noise always, its step only
+// where it is known on which GPUs that was.
+std::optional<Tuning> tuning_in(const JobProgress& progress, const Allocation& gpus, bool steady) {
+  if (!progress.tuning) return std::nullopt;
+  const JobTuning& told = *progress.tuning;
+  Tuning tuning{told.initial, told.largest, told.largest_per_gpu, progress.noise, {}};
+  if (!steady || !progress.per_gpu) return tuning;
+  const StepMeasurement step{{gpus.nodes(), gpus.gpus()},
+                             {*progress.per_gpu, progress.accumulation.value_or(0)},
+                             told.step_seconds,
+                             told.pass_seconds};
+  if (check_measurement(step)) tuning.steps.push_back(step);
+  return tuning;
 }
 
 struct ChangesSomething {
@@ -157,25 +173,23 @@ void Core::finish_torn_turn(bool repaired) {
   for (const auto& [id, job] : ledger_->jobs()) {
     if (!job.gone() && ledger_->view(id) == nullptr) lost.push_back(id);
   }
-  for (const JobId id : lost) {
-    const JobRecord& job = *ledger_->job(id);
-    auto spec = spec_of(job, *ledger_, options_.restart_cost);
-    auto speed = estimate_of(job, spec->limits, ledger_->policy());
-    post(Submitted{id, std::move(spec), std::move(speed), job.work});
-  }
+  for (const JobId id : lost) Desk(*this, {ledger_->job(id)->user, false}).take_again(id);
   // Masters obey nothing that is older than what they have heard, and that may be lost to us.
   if (repaired) post(Skipped{kJobsSkipped, kGenerationsSkipped});
   std::vector<JobId> leaving;
+  std::vector<JobId> aside;  // to be measured before the policy sees it
   std::vector<std::pair<JobId, Time>> due;
   for (const JobView& view : ledger_->now().jobs) {
     const JobRecord* job = ledger_->job(view.id);
     if (job == nullptr) continue;
     if (job->leaves_as && !view.leaving) leaving.push_back(view.id);
+    if (job->measured_by && !job->leaves_as && !view.on_hold) aside.push_back(view.id);
     if (!job->deadline || !view.spec->deadline) continue;
     const Time deadline = ledger_->loop_time(*job->deadline);
     if (deadline != *view.spec->deadline) due.emplace_back(view.id, deadline);
   }
   for (const JobId id : leaving) post(Cancelled{id});
+  for (const JobId id : aside) post(Held{id, true});
   for (const auto& [id, deadline] : due) post(Due{id, deadline});
   for (std::size_t n = 0; n < ledger_->now().cluster.nodes().size(); ++n)
     set_node(NodeId(static_cast<NodeId::rep>(n)));
@@ -362,8 +376,10 @@ void Core::put_commands() {
   if (!*commands) return;
   issued_ = ledger_->issued();
   for (const Command& command : issued_) {
-    touched_.insert(std::visit([](const auto& c) { return c.job; }, command));
-    metrics_.resizes += std::holds_alternative<Resize>(command) ? 1 : 0;
+    const JobId id = std::visit([](const auto& c) { return c.job; }, command);
+    touched_.insert(id);
+    const JobRecord* job = ledger_->job(id);
+    metrics_.resizes += job != nullptr && moves(command, *job) ? 1 : 0;
   }
   put((*commands)->type, (*commands)->version, std::move((*commands)->body));
 }
@@ -573,7 +589,7 @@ std::string Core::metrics_for(const Caller& caller) {
     const JobStatus* reported = status(id);
     if (reported != nullptr && view->phase == Phase::running) {
       metrics.samples_per_second += reported->progress.rate;
-      metrics.goodput += reported->progress.rate;
+      metrics.goodput += reported->progress.rate * efficiency_of(job, reported->progress);
     }
     const auto end = expected_end(job, *view, time_);
     if (!job.deadline || !end) continue;
@@ -669,7 +685,7 @@ void Core::take_fact(Event fact) {
     if (!current(*running)) return;
     if (!options_.engine_knows_work) {
       if (view->phase == Phase::running) return;  // nothing new
-      running->progress = progress_of(id, view->speed->on(view->held.type(), view->held.gpus()));
+      running->progress = progress_of(id, rate_held(*ledger_->job(id), *view));
     }
   } else if (auto* released = std::get_if<Released>(&fact)) {
     if (!current(*released) || view->held.empty()) return;
@@ -765,7 +781,9 @@ void Core::measure(const JobStatus& status) {
     unmeasured_.insert(status.job);
     return;
   }
-  Json body = {{"job", status.job.value()}, {"progress", to_json(status.progress)}};
+  JobProgress progress = status.progress;
+  progress.tuning.reset();  // it is in the rates, if it counts
+  Json body = {{"job", status.job.value()}, {"progress", to_json(progress)}};
   const int gpus = view->held.gpus();
   const bool steady = status.running && status.generation == view->generation &&
                       view->phase == Phase::running && status.progress.workers == gpus &&
@@ -774,7 +792,7 @@ void Core::measure(const JobStatus& status) {
   if (steady && scaled.scale == 0) {
     scaled.scale = 1;
     const double raw = rate_by(scaled, status.progress);
-    const WorkRate guessed = view->speed->on(view->held.type(), gpus);
+    const WorkRate guessed = rate_held(*job, *view);
     scaled.scale = raw > 0 && guessed > 0 ? guessed / raw : 0;
     if (scaled.scale > 0) body["scale"] = scaled.scale;
   }
@@ -787,20 +805,34 @@ void Core::measure(const JobStatus& status) {
                               : known->second + kNewShare * (rate - known->second);
   }
   if (!status.pauses.empty() && status.pauses.back() > 0) rates.pause = status.pauses.back();
-  if (!rates.by_gpus.empty() || rates.pause > 0) body["rates"] = write_record(rates).value();
+  if (job->file.batch.mode == BatchMode::adaptive)
+    rates.tuning = tuning_in(status.progress, view->held, steady);
+  if (!rates.by_gpus.empty() || rates.pause > 0 || rates.tuning)
+    body["rates"] = write_record(rates).value();
   touched_.insert(status.job);
   put("measured", body);
+  if (wrong_.empty() && rates.tuning) tell_goodput(status.job);
   if (!wrong_.empty() || rates.by_gpus.empty()) return;
   tell_speed(status.job, gpus, rates.by_gpus.begin()->second);
+}
+
+// A fit is only told where it says something else than the last.
+void Core::tell_goodput(JobId id) {
+  const JobView* view = ledger_->view(id);
+  if (!ledger_->policy().tunes_batches()) return;
+  const auto now = estimate_of(*ledger_->job(id), view->spec->limits, ledger_->policy());
+  if (tells_more(*view->speed, *now, view->spec->limits)) post(Estimated{id, now});
 }
 
 // Told only what matters: every word makes the policy think again.
 void Core::tell_speed(JobId id, int gpus, WorkRate rate) {
   const JobView* view = ledger_->view(id);
-  const auto told = view->speed->measured();
-  const WorkRate before = view->speed->on(view->held.type(), gpus);
-  const bool known = std::find(told.begin(), told.end(), gpus) != told.end();
-  if (!known || std::abs(rate - before) > kMaterialRate * before) estimate(id);
+  if (!is_goodput(*view->speed)) {
+    const auto told = view->speed->measured();
+    const WorkRate before = view->speed->on(view->held.type(), gpus);
+    const bool known = std::find(told.begin(), told.end(), gpus) != told.end();
+    if (!known || std::abs(rate - before) > kMaterialRate * before) estimate(id);
+  }
   if (!wrong_.empty()) return;
   view = ledger_->view(id);
   const Progress progress = progress_of(id, rate);

@@ -159,6 +159,7 @@ class Core {
   void set_node(NodeId node);
   [[nodiscard]] Progress progress_of(JobId job, WorkRate rate) const;
   void measure(const JobStatus& status);
+  void tell_goodput(JobId job);
   void tell_speed(JobId job, int gpus, WorkRate rate);
   void estimate(JobId job);
   void profile();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rubato/daemon/testing_daemon.h"
+#include "rubato/model/goodput_estimate.h"
 
 namespace rubato {
 namespace {
@@ -416,6 +417,135 @@ TEST(Core, WhatIsMeasuredReachesThePolicyAndTheNextJobOfTheProfile) {
   daemon.expect_replay();
 }
 
+// A job that chooses its batch by itself, as it really is.
+Goodput true_goodput() {
+  Goodput truth;
+  truth.time = {0.02, 0.0005, 0.01, 0.001, 0.03, 0.002, 2};
+  truth.noise = {1, 20};
+  truth.limits = {64, 2048, 1, 256, true};
+  return truth;
+}
+
+JobFile adaptive_job(const std::string& name, double samples, int max = 8) {
+  JobFile file = job_file(name, samples, 1, max);
+  file.batch = {BatchMode::adaptive, 64, 2048};
+  return file;
+}
+
+const GoodputEstimate* goodput_of(const TestDaemon& daemon, JobId id) {
+  return dynamic_cast<const GoodputEstimate*>(daemon.core->ledger().view(id)->speed.get());
+}
+
+std::size_t rows_of(const TestDaemon& daemon, std::string_view type) {
+  std::size_t rows = 0;
+  EXPECT_TRUE(read_journal(daemon.directory.path(), RowNumber(),
+                           [&](RowNumber, const JournalRow& row) -> Result<void> {
+                             rows += row.type == type ? 1 : 0;
+                             return {};
+                           }));
+  return rows;
+}
+
+TEST(Core, GoodputIsLearnedFromWhatAdaptiveJobsReport) {
+  TestDaemon daemon;
+  daemon.options.policy = "pollux:interval=10";
+  const Goodput truth = true_goodput();
+  daemon.goodputs["net"] = truth;
+  daemon.start();
+  JobFile file = adaptive_job("net", 1e7);
+  file.profile = "net";
+  const JobId id = id_of(daemon.submit(kAda, file));
+  const JobId fixed = id_of(daemon.submit(kAda, job_file("fixed", 1e6, 1, 2)));
+  ASSERT_NE(goodput_of(daemon, id), nullptr);
+  EXPECT_FALSE(goodput_of(daemon, id)->seen()) << "nothing was measured yet";
+  EXPECT_EQ(goodput_of(daemon, fixed), nullptr) << "a batch that never changes has a speed";
+  daemon.pass(120);
+  const GoodputEstimate* learned = goodput_of(daemon, id);
+  ASSERT_TRUE(learned != nullptr && learned->seen());
+  EXPECT_GE(learned->seen()->most_gpus, 4) << "it grew, twice as far each time";
+  EXPECT_NEAR(learned->seen()->noise.scale(64), 64 * 20, 1);
+  const auto& held = daemon.core->ledger().view(id)->held;
+  const Footprint place{held.nodes(), held.gpus()};
+  EXPECT_NEAR(learned->goodput().best(place)->goodput, truth.best(place)->goodput,
+              0.1 * truth.best(place)->goodput);
+  EXPECT_NEAR(daemon.core->ledger().view(id)->progress.rate,
+              daemon.core->ledger().job(id)->rates.by_gpus.at(held.gpus()), 1)
+      << "progress is in the job's own unit";
+  EXPECT_FALSE(daemon.show(id)["eta"].is_null());
+  EXPECT_LE(rows_of(daemon, "measured"), 2 * (120U / 5 + 2));
+  EXPECT_LE(rows_of(daemon, "estimated"), 20U) << "only what makes a difference is told";
+  // The next of its profile begins with it, the next daemon too.
+  const JobId next = id_of(daemon.submit(kAda, file));
+  ASSERT_TRUE(goodput_of(daemon, next) != nullptr && goodput_of(daemon, next)->seen());
+  EXPECT_EQ(goodput_of(daemon, next)->seen()->most_gpus, learned->seen()->most_gpus);
+  const auto before = daemon.core->ledger().snapshot().value();
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->ledger().snapshot().value(), before);
+  ASSERT_TRUE(daemon.core->save());
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->ledger().snapshot().value(), before);
+  // Other policies are told speeds.
+  EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"afs-l"}).status, 200);
+  EXPECT_EQ(goodput_of(daemon, id), nullptr);
+  EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"pollux"}).status, 200);
+  EXPECT_TRUE(goodput_of(daemon, id) != nullptr && goodput_of(daemon, id)->seen());
+  daemon.pass(10);
+  daemon.expect_replay();
+}
+
+TEST(Core, TheProgramsWordOnItsBatchCounts) {
+  TestDaemon daemon;
+  daemon.options.policy = "pollux:interval=10";
+  daemon.goodputs["net"] = true_goodput();
+  daemon.start();
+  JobFile file = adaptive_job("net", 1e7);
+  file.batch = {BatchMode::adaptive, 0, 0};  // what the program says
+  const JobId id = id_of(daemon.submit(kAda, file));
+  EXPECT_EQ(goodput_of(daemon, id), nullptr) << "nobody knows the batch it was tuned for";
+  daemon.pass(30);
+  ASSERT_TRUE(goodput_of(daemon, id) != nullptr && goodput_of(daemon, id)->seen());
+  EXPECT_EQ(goodput_of(daemon, id)->limits().initial, 64);
+  EXPECT_EQ(goodput_of(daemon, id)->limits().largest, 2048);
+  const auto& env = daemon.core->launch_of(id).env;
+  EXPECT_EQ(env.at("RUBATO_BATCH_MODE"), "adaptive");
+  EXPECT_FALSE(env.contains("RUBATO_BATCH_MIN"));
+  daemon.expect_replay();
+}
+
+TEST(Core, AJobIsToldWhatItsFileSaysOfTheBatch) {
+  TestDaemon daemon;
+  daemon.start();
+  JobFile file = adaptive_job("net", 1e7);
+  file.learning_rate = RateRule::square_root;
+  file.env = {{"LEVEL", "3"}};
+  const JobId id = id_of(daemon.submit(kAda, file));
+  const std::map<std::string, std::string> told = {{"LEVEL", "3"},
+                                                   {"RUBATO_BATCH_MAX", "2048"},
+                                                   {"RUBATO_BATCH_MIN", "64"},
+                                                   {"RUBATO_BATCH_MODE", "adaptive"},
+                                                   {"RUBATO_LEARNING_RATE", "sqrt"}};
+  EXPECT_EQ(daemon.core->launch_of(id).env, told);
+  const JobId fixed = id_of(daemon.submit(kAda, job_file("fixed", 1e6, 1, 2)));
+  EXPECT_TRUE(daemon.core->launch_of(fixed).env.empty());
+}
+
+TEST(Core, AnotherBatchIsNoResize) {
+  TestDaemon daemon;
+  daemon.options.policy = "pollux:interval=10";
+  daemon.goodputs["net"] = true_goodput();
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, adaptive_job("net", 1e7, 1)));
+  daemon.pass(60);
+  const auto& told = daemon.core->ledger().job(id)->told;
+  ASSERT_TRUE(told && std::holds_alternative<Resize>(*told)) << "the batch was chosen anew";
+  EXPECT_TRUE(std::get<Resize>(*told).batch);
+  EXPECT_EQ(daemon.show(id)["resizes"], 0);
+  EXPECT_EQ(daemon.show(id)["state"], "RUNNING");
+  daemon.expect_replay();
+}
+
 TEST(Core, AJobThatDoesNotSayItsWorkRunsUntilItsProgramEnds) {
   TestDaemon daemon;
   for (const char* policy : {"afs-l", "srtf", "tiresias-las"}) {
@@ -624,6 +754,78 @@ TEST(Core, LoopTimeGoesOnAndDeadlinesAreWallTimes) {
   daemon.expect_replay();
 }
 
+// Leases, speeds and plans are on the loop's clock; only what people were told is on the wall's.
+TEST(Core, AJumpOfTheWallClockLosesNoLeaseAndNoPromise) {
+  constexpr double kHour = 3600;
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  JobFile file = job_file("net", 400, 1, 4);
+  file.profile = "net";
+  const JobId first = id_of(daemon.submit(kAda, file));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
+  file.work->amount = 20'000;  // about ten minutes on four GPUs
+  file.deadline_after = from_seconds(3 * kHour);
+  const JobId late = id_of(daemon.submit(kAda, file));
+  file.deadline_after = from_seconds(kHour / 2);  // impossible if the clock is right
+  const JobId soon = id_of(daemon.submit(kAda, file));
+  daemon.pass(20);
+  const auto deadline = [&](JobId id) { return *daemon.core->ledger().view(id)->spec->deadline; };
+  const std::map<JobId, Time> due = {{late, deadline(late)}, {soon, deadline(soon)}};
+  std::map<JobId, Json> promised;
+  for (const auto& [id, at] : due) {
+    promised[id] = daemon.show(id)["promised"];
+    ASSERT_FALSE(promised[id].is_null());
+    ASSERT_EQ(daemon.show(id)["honoured"], true);
+  }
+  for (const double jump : {kHour, 0.0, -kHour, 0.0}) {
+    SCOPED_TRACE(jump);
+    const Time before = daemon.core->time();
+    daemon.clock_jump = from_seconds(jump);
+    daemon.pass(20);
+    EXPECT_EQ(daemon.core->time(), before + from_seconds(20)) << "loop time never jumps";
+    for (const Json& node : daemon.ask(kRoot, ShowNodes{}).body["nodes"])
+      EXPECT_EQ(node["state"], "up");
+    for (const auto& [id, at] : due) {
+      EXPECT_EQ(deadline(id), at - from_seconds(jump)) << "planned anew";
+      const Json job = daemon.show(id);
+      EXPECT_EQ(job["promised"], promised[id]) << "a wall time";
+      EXPECT_EQ(job["restarts"], 0);
+      EXPECT_NE(job["state"], "REFUSED");
+      if (jump <= 0 || id == late) {
+        EXPECT_EQ(job["honoured"], true) << job.dump();
+      }
+    }
+  }
+  const auto lines = texts(daemon.ask(kRoot, History{0, 1000, {}}).body["events"]);
+  for (const char* moved : {"moved by 3600.0 s", "moved by -3600.0 s"}) {
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                            [&](const std::string& line) {
+                              return line.find(moved) != std::string::npos &&
+                                     line.find("2 deadlines re-planned") != std::string::npos;
+                            }),
+              2)
+        << moved;
+  }
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 3 * kHour));
+  for (const auto& [id, at] : due) {
+    const JobRecord* job = daemon.core->ledger().job(id);
+    EXPECT_EQ(job->ending->how, Ending::completed);
+    EXPECT_LE(*job->ended, *job->deadline);
+  }
+  EXPECT_TRUE(daemon.machines.violations.empty());
+  daemon.expect_replay();
+}
+
+TEST(Core, TheHistoryOfANewJournalBeginsNow) {
+  TestDaemon daemon;
+  daemon.start();
+  const Json events = daemon.ask(kRoot, History{0, 1000, {}}).body["events"];
+  ASSERT_GE(events.size(), 2U);
+  EXPECT_EQ(events[0]["text"], "the clock was set");
+  for (const Json& event : events) EXPECT_EQ(event["at"], to_text(kWallStart)) << event.dump();
+}
+
 // --- trouble ---
 
 TEST(Core, AFullDiskRefusesNewWorkAndStopsNothing) {
@@ -692,6 +894,8 @@ TEST(Core, AJournalThatWasCutAnywhereStartsAndGoesOn) {
     whole.pass(2);
   }
   whole.ask(kAda, CancelJob{JobId(1)});
+  JobFile never = job_file("never", 150, 9, 9);
+  EXPECT_EQ(whole.submit(kAda, never).status, 409);
   whole.ask(kRoot, SetNode{node_id(1), NodeState::draining});
   whole.clock_jump = from_seconds(30);
   whole.pass(6);
@@ -751,16 +955,21 @@ TEST(Core, AfterALossAllThatIsSaidIsNewToTheMachines) {
 
 // What was recovered is what was there, to the byte; at any moment, with and without snapshots.
 TEST(Core, WhatIsRecoveredIsWhatWasThere) {
-  for (const char* policy :
-       {"fifo-backfill", "afs-l", "elasticflow", "tiresias-las", "gavel-las"}) {
+  for (const char* policy : {"fifo-backfill", "afs-l", "elasticflow", "tiresias-las", "gavel-las",
+                             "pollux:interval=5,population=10,generations=10"}) {
     SCOPED_TRACE(policy);
     TestDaemon daemon;
+    for (int i = 0; i < 40; i += 8) daemon.goodputs["job" + std::to_string(i)] = true_goodput();
     daemon.options.policy = policy;
     daemon.options.snapshot_rows = 40;
     daemon.start();
     for (int i = 0; i < 40; ++i) {
       if (i % 4 == 0) {
         JobFile file = job_file("job" + std::to_string(i), 100 + 40 * i, 1, 1 + i % 8);
+        if (i % 8 == 0) {
+          file.batch = {BatchMode::adaptive, 64, 2048};
+          file.work->amount *= 400;  // they are faster
+        }
         if (i % 8 == 0) file.deadline_after = from_seconds(400);
         file.profile = i % 3 == 0 ? "net" : "";
         daemon.submit(i % 2 == 0 ? kAda : kBob, file, "key" + std::to_string(i));

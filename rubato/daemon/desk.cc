@@ -231,6 +231,11 @@ Result<JobRecord> Core::Desk::record_of(const SubmitJob& ask) const {
   job.work = work_of(job.file);
   job.scale = job.file.work ? 1 : 0;
   if (const Rates* known = ledger().profile(job.profile())) job.rates = *known;
+  if (auto& tuning = job.rates.tuning) {  // of its like; its own limits are its file's
+    if (job.file.batch.min > 0) tuning->initial = job.file.batch.min;
+    if (job.file.batch.max > 0) tuning->largest = job.file.batch.max;
+    tuning->largest = std::max(tuning->largest, tuning->initial);
+  }
   return job;
 }
 
@@ -262,6 +267,12 @@ bool Core::Desk::must_be_measured(const JobRecord& job) const {
 
 void Core::Desk::enter(const JobRecord& job) {
   core_.put_job(job);
+  core_.post(submitted(job));
+}
+
+void Core::Desk::take_again(JobId id) {
+  const JobRecord& job = *ledger().job(id);
+  if (auto ending = refuse_at_once(job)) return core_.end_job(id, std::move(*ending));
   core_.post(submitted(job));
 }
 

@@ -23,6 +23,8 @@ class Core::Desk {
   Desk(Core& core, Caller caller) : core_(core), caller_(std::move(caller)) {}
 
   [[nodiscard]] Reply take(const Ask& ask);
+  // A job of which its own row alone is left.
+  void take_again(JobId id);
 
  private:
   Reply operator()(const SubmitJob& ask);

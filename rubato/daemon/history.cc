@@ -16,6 +16,13 @@ std::string plural(int n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
+std::string batch_text(const std::optional<Batch>& batch) {
+  if (!batch) return "";
+  return batch->accumulation == 0
+             ? fmt::format(", {} samples on each", batch->per_gpu)
+             : fmt::format(", {} x {} samples on each", batch->accumulation + 1, batch->per_gpu);
+}
+
 class Lines {
  public:
   Lines(RowNumber number, WallTime at) : number_(number), at_(at) {}
@@ -40,12 +47,12 @@ class Lines {
       if (auto ok = read_record(one, command); !ok) continue;
       if (const auto* start = std::get_if<Start>(&command)) {
         add("started", start->job,
-            fmt::format("started on {} ({})", plural(start->gpus.gpus(), "GPU"),
-                        short_slots(start->gpus)));
+            fmt::format("started on {} ({}){}", plural(start->gpus.gpus(), "GPU"),
+                        short_slots(start->gpus), batch_text(start->batch)));
       } else if (const auto* resize = std::get_if<Resize>(&command)) {
         add("resized", resize->job,
-            fmt::format("told to go to {} ({})", plural(resize->gpus.gpus(), "GPU"),
-                        short_slots(resize->gpus)));
+            fmt::format("told to go to {} ({}){}", plural(resize->gpus.gpus(), "GPU"),
+                        short_slots(resize->gpus), batch_text(resize->batch)));
       } else {
         add("stopped", std::get<Stop>(command).job, "told to stop and let go of its GPUs");
       }

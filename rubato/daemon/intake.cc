@@ -1,11 +1,17 @@
 #include "rubato/daemon/intake.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "rubato/model/curve.h"
+#include "rubato/model/fit.h"
+#include "rubato/model/goodput_estimate.h"
 #include "rubato/model/measured_speed.h"
 
 namespace rubato {
@@ -13,6 +19,10 @@ namespace {
 
 // Curves end there (model/curve.h).
 constexpr int kMostOnACurve = 4096;
+// Goodputs that differ by so much are worth a word.
+constexpr double kMaterialGoodput = 0.05;
+// What the training library allows where nobody says more (train/options.h).
+constexpr std::int64_t kLargestOverInitial = 16;
 
 std::vector<int> worth_trying(const GpuLimits& limits, const std::map<int, WorkRate>& rates) {
   std::set<int> counts;
@@ -31,6 +41,53 @@ std::vector<int> worth_trying(const GpuLimits& limits, const std::map<int, WorkR
     if (gpus <= std::min(limits.max, kMostOnACurve)) usable.push_back(gpus);
   }
   return usable;
+}
+
+// What its program says counts; before it has said anything, its file.
+std::optional<BatchLimits> batch_limits(const JobRecord& job) {
+  BatchLimits limits;
+  if (const auto& tuning = job.rates.tuning) {
+    limits.initial = tuning->initial;
+    limits.largest = tuning->largest;
+    limits.per_gpu_max = tuning->largest_per_gpu;
+    return limits;
+  }
+  const BatchWish& wish = job.file.batch;
+  if (wish.min == 0) return std::nullopt;
+  limits.initial = limits.per_gpu_max = wish.min;
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  limits.largest =
+      wish.max > 0 ? wish.max : static_cast<int>(std::min(kMost, kLargestOverInitial * wish.min));
+  return limits;
+}
+
+std::shared_ptr<const GoodputEstimate> goodput_of(const JobRecord& job) {
+  const auto limits = batch_limits(job);
+  if (!limits) return nullptr;
+  std::optional<GoodputEstimate::Seen> seen;
+  const auto& tuning = job.rates.tuning;
+  if (tuning && !tuning->steps.empty()) {
+    if (const auto fitted = fit_step_time(tuning->steps)) {
+      seen.emplace();
+      seen->time = *fitted;
+      // Only the ratio of the two is known, and only it matters.
+      if (tuning->noise) seen->noise = {1, *tuning->noise / limits->initial};
+      for (const StepMeasurement& step : tuning->steps)
+        seen->most_gpus = std::max(seen->most_gpus, step.place.gpus);
+    }
+  }
+  return std::make_shared<GoodputEstimate>(*limits, std::nullopt, seen);
+}
+
+std::map<int, WorkRate> known_rates(const JobRecord& job, const GpuLimits& limits) {
+  std::map<int, WorkRate> rates = job.rates.by_gpus;
+  std::erase_if(rates, [&](const auto& rate) { return rate.first > limits.max; });
+  if (rates.empty()) rates[limits.smallest()] = job.work / kGuessedSeconds;
+  return rates;
+}
+
+bool differ(double a, double b) {
+  return std::abs(a - b) > kMaterialGoodput * std::max(std::abs(a), std::abs(b));
 }
 
 }  // namespace
@@ -61,9 +118,10 @@ std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const Ledger& ledge
 
 std::shared_ptr<const SpeedModel> estimate_of(const JobRecord& job, const GpuLimits& limits,
                                               const PolicyInForce& policy) {
-  std::map<int, WorkRate> rates = job.rates.by_gpus;
-  std::erase_if(rates, [&](const auto& rate) { return rate.first > limits.max; });
-  if (rates.empty()) rates[limits.smallest()] = job.work / kGuessedSeconds;
+  if (policy.tunes_batches() && job.file.batch.mode == BatchMode::adaptive) {
+    if (auto goodput = goodput_of(job)) return goodput;
+  }
+  const std::map<int, WorkRate> rates = known_rates(job, limits);
   auto measured = std::make_shared<MeasuredSpeed>(rates, limits.max);
   if (policy.measuring > Duration(0) || (policy.admits() && job.deadline)) return measured;
   const auto counts = worth_trying(limits, rates);
@@ -72,6 +130,52 @@ std::shared_ptr<const SpeedModel> estimate_of(const JobRecord& job, const GpuLim
   points.reserve(counts.size());
   for (const int gpus : counts) points.push_back({gpus, measured->on(GpuType(), gpus)});
   return std::make_shared<CurveSpeed>(points);
+}
+
+WorkRate rate_held(const JobRecord& job, const JobView& view) {
+  const int gpus = view.held.gpus();
+  if (!is_goodput(*view.speed)) return view.speed->on(view.held.type(), gpus);
+  const GpuLimits& limits = view.spec->limits;
+  return MeasuredSpeed(known_rates(job, limits), limits.max).on(view.held.type(), gpus);
+}
+
+bool is_goodput(const SpeedModel& speed) {
+  return dynamic_cast<const GoodputEstimate*>(&speed) != nullptr;
+}
+
+double efficiency_of(const JobRecord& job, const JobProgress& progress) {
+  const auto limits = batch_limits(job);
+  if (job.file.batch.mode != BatchMode::adaptive || !limits || !progress.noise) return 1;
+  const GradientNoise noise{1, *progress.noise / limits->initial};
+  return Goodput{StepTime(), noise, *limits}.efficiency(progress.batch);
+}
+
+std::map<std::string, std::string> batch_environment(const JobFile& file) {
+  std::map<std::string, std::string> variables;
+  if (file.batch.mode != BatchMode::adaptive) return variables;
+  variables["RUBATO_BATCH_MODE"] = "adaptive";
+  if (file.batch.min > 0) variables["RUBATO_BATCH_MIN"] = fmt::format("{}", file.batch.min);
+  if (file.batch.max > 0) variables["RUBATO_BATCH_MAX"] = fmt::format("{}", file.batch.max);
+  variables["RUBATO_LEARNING_RATE"] = to_text(file.learning_rate);
+  return variables;
+}
+
+bool tells_more(const SpeedModel& told, const SpeedModel& now, const GpuLimits& limits) {
+  const auto* before = dynamic_cast<const GoodputEstimate*>(&told);
+  const auto* after = dynamic_cast<const GoodputEstimate*>(&now);
+  if (before == nullptr || after == nullptr) return true;
+  if (before->seen().has_value() != after->seen().has_value()) return true;
+  if (before->limits().initial != after->limits().initial) return true;
+  if (!after->seen()) return false;
+  if (before->seen()->most_gpus != after->seen()->most_gpus) return true;
+  const int most = std::min(limits.max, kMostOnACurve);
+  for (int gpus = limits.smallest(); gpus <= most; gpus *= 2) {
+    for (const int nodes : {1, 2}) {
+      const Shape shape{GpuType(), gpus, std::min(nodes, gpus), 1};
+      if (differ(before->rate(shape), after->rate(shape))) return true;
+    }
+  }
+  return false;
 }
 
 namespace {
@@ -101,16 +205,6 @@ double rate_by(const JobRecord& job, const JobProgress& progress) {
       progress.samples > 0 ? progress.rate * progress.epoch / progress.samples : 0;
   if (job.file.work) return in_unit(job.unit(), progress.step_rate, progress.rate, epochs);
   return (progress.samples > 0 ? progress.rate : progress.step_rate) * job.scale;
-}
-
-std::map<std::string, std::string> batch_environment(const JobFile& file) {
-  if (file.batch.mode == BatchMode::fixed) return {};
-  std::map<std::string, std::string> variables{
-      {"RUBATO_BATCH_MODE", "adaptive"},
-      {"RUBATO_LEARNING_RATE", std::string(to_text(file.learning_rate))}};
-  if (file.batch.min > 0) variables["RUBATO_BATCH_MIN"] = std::to_string(file.batch.min);
-  if (file.batch.max > 0) variables["RUBATO_BATCH_MAX"] = std::to_string(file.batch.max);
-  return variables;
 }
 
 std::string name_of(const JobFile& file) {

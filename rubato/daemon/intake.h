@@ -11,6 +11,8 @@
 //                                                     a promise on a guess is none
 //   where counts are tried out (policy/measuring.h)   the measured counts, perfect scaling beyond
 //   else                                              the same estimate at every count worth trying
+//   where the policy tunes batches, jobs that let     a GoodputEstimate, fitted to the steps that
+//   their batch change                                were measured, of jobs of its profile, too
 //
 // Pure.
 #pragma once
@@ -43,12 +45,25 @@ inline constexpr double kGuessedSeconds = 3600;
                                                             const GpuLimits& limits,
                                                             const PolicyInForce& policy);
 
+// What it does on the GPUs it holds, in its own unit, as far as its policy knows. (Goodput is told
+// in another unit: then it is what was measured, or the guess.)
+[[nodiscard]] WorkRate rate_held(const JobRecord& job, const JobView& view);
+
+[[nodiscard]] bool is_goodput(const SpeedModel& speed);
+// How much a sample is worth at its present batch, beside one at the batch it was tuned for: at
+// most 1, and 1 if nothing is known.
+[[nodiscard]] double efficiency_of(const JobRecord& job, const JobProgress& progress);
+// The variables by which the training library learns what the file says of the batch
+// (train/options.h); none for a job whose batch is fixed.
+[[nodiscard]] std::map<std::string, std::string> batch_environment(const JobFile& file);
+
+// Whether what is now known makes a difference somewhere, so that a policy should hear of it.
+[[nodiscard]] bool tells_more(const SpeedModel& told, const SpeedModel& now,
+                              const GpuLimits& limits);
+
 // How much of its unit a job has done and does a second, by what its program tells; 0 = not told.
 [[nodiscard]] double done_by(const JobRecord& job, const JobProgress& progress);
 [[nodiscard]] double rate_by(const JobRecord& job, const JobProgress& progress);
-
-// What a program is told of the batches that its owner wants (train/options.h reads it).
-[[nodiscard]] std::map<std::string, std::string> batch_environment(const JobFile& file);
 
 // A name for a job without one, never all digits.
 [[nodiscard]] std::string name_of(const JobFile& file);

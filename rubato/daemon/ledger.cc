@@ -60,6 +60,14 @@ Result<std::string> state_body(const std::string& before, const std::string& aft
   return whole;
 }
 
+// The GPUs it was last told to have.
+const Allocation* told_gpus(const JobRecord& job) {
+  if (!job.told) return nullptr;
+  if (const auto* start = std::get_if<Start>(&*job.told)) return &start->gpus;
+  if (const auto* resize = std::get_if<Resize>(&*job.told)) return &resize->gpus;
+  return nullptr;
+}
+
 // The job that may leave the loop by this event.
 constexpr int kMostSkipped = 1'000'000;
 
@@ -75,6 +83,13 @@ std::optional<JobId> may_leave(const Event& event) {
 
 bool PolicyInForce::admits() const {
   return entry != nullptr && entry->admits && text.find("admission=off") == std::string::npos;
+}
+
+bool moves(const Command& command, const JobRecord& job) {
+  const auto* resize = std::get_if<Resize>(&command);
+  if (resize == nullptr) return false;
+  const Allocation* before = told_gpus(job);
+  return before == nullptr || *before != resize->gpus;
 }
 
 Ledger::Ledger(LedgerOptions options) : options_(std::move(options)) {}
@@ -313,10 +328,11 @@ Result<void> Ledger::fold_commands(RowNumber /*number*/, const JournalRow& row,
   for (const Command& command : issued_) {
     JobRecord* job = find(std::visit([](const auto& c) { return c.job; }, command));
     if (job == nullptr) continue;
+    const bool resizes = moves(command, *job);
     job->told = command;
     if (const auto* start = std::get_if<Start>(&command)) {
       job->home = start->gpus.slices().front().node;
-    } else if (std::holds_alternative<Resize>(command)) {
+    } else if (resizes) {
       ++job->resizes;
     }
   }
@@ -491,18 +507,15 @@ Result<void> Ledger::fold_measured(RowNumber /*number*/, const JournalRow& row, 
   if (!body.contains("rates")) return {};
   Rates rates;
   if (auto ok = read_record(body["rates"], rates); !ok) return ok;
-  const auto learn = [&](Rates& known) {
-    for (const auto& [gpus, rate] : rates.by_gpus) known.by_gpus[gpus] = rate;
-    if (rates.pause > 0) known.pause = rates.pause;
-  };
-  learn(job->rates);
+  job->rates.learn(rates);
   if (job->measures_for) {
-    if (JobRecord* waiting = find(*job->measures_for)) learn(waiting->rates);
+    if (JobRecord* waiting = find(*job->measures_for)) waiting->rates.learn(rates);
   }
   // Jobs whose work is a guess measure in units of that guess.
   const std::string profile = job->profile();
   if (profile.empty() || !job->file.work) return {};
-  if (profiles_.size() < kMostProfiles || profiles_.contains(profile)) learn(profiles_[profile]);
+  if (profiles_.size() < kMostProfiles || profiles_.contains(profile))
+    profiles_[profile].learn(rates);
   return {};
 }
 

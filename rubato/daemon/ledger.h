@@ -46,7 +46,12 @@ struct PolicyInForce {
 
   // Admits or refuses jobs by deadline, for which it must know how fast they are.
   [[nodiscard]] bool admits() const;
+  // Chooses batches by goodput.
+  [[nodiscard]] bool tunes_batches() const { return entry != nullptr && entry->tunes_batches; }
 };
+
+// Whether it is told to go to other GPUs than before; else only its batch is another.
+[[nodiscard]] bool moves(const Command& command, const JobRecord& job);
 
 struct LastDecision {
   RowNumber number;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rubato/base/text.h"
+#include "rubato/model/fit.h"
 #include "rubato/wire/codec.h"
 
 namespace rubato {
@@ -33,9 +34,19 @@ void describe(auto& f, Is<JobEnding> auto& value) {
 }
 
 void describe(auto& f, Is<Rates> auto& value) {
-  auto& [by_gpus, pause] = value;
+  auto& [by_gpus, pause, tuning] = value;
   f("by_gpus", by_gpus);
   f("pause", pause);
+  f("tuning", tuning);
+}
+
+void describe(auto& f, Is<Tuning> auto& value) {
+  auto& [initial, largest, largest_per_gpu, noise, steps] = value;
+  f("initial", initial);
+  f("largest", largest);
+  f("largest_per_gpu", largest_per_gpu);
+  f("noise", noise);
+  f("steps", steps);
 }
 
 void describe(auto& f, Is<Promise> auto& value) {
@@ -137,6 +148,13 @@ class Writer {
     } else if constexpr (std::is_same_v<T, std::vector<PlanStep>>) {
       Json list = Json::array();
       for (const auto& step : value) list.push_back(Json::array({write(step.from), step.gpus}));
+      return list;
+    } else if constexpr (std::is_same_v<T, std::vector<StepMeasurement>>) {
+      Json list = Json::array();
+      for (const auto& [place, batch, step_seconds, grad_seconds] : value) {
+        list.push_back(Json::array({place.nodes, place.gpus, batch.per_gpu, batch.accumulation,
+                                    step_seconds, grad_seconds}));
+      }
       return list;
     } else if constexpr (std::is_same_v<T, JobFile> || std::is_same_v<T, JobProgress>) {
       return to_json(value);
@@ -250,6 +268,13 @@ class Reader {
         read(gpus, step.gpus);
         value.push_back(step);
       });
+    } else if constexpr (std::is_same_v<T, Tuning>) {
+      record(json, value);
+      if (value.initial < 1 || value.largest < value.initial || value.largest_per_gpu < 1)
+        refuse("must have limits from 1 on, in order");
+      if (value.noise && !(*value.noise >= 0)) refuse("must have a noise of 0 or more");
+    } else if constexpr (std::is_same_v<T, std::vector<StepMeasurement>>) {
+      read_steps(json, value);
     } else if constexpr (std::is_same_v<T, JobFile>) {
       take(read_job(json, "the job's file"), value);
     } else if constexpr (std::is_same_v<T, JobProgress>) {
@@ -281,6 +306,22 @@ class Reader {
     for (const Json& one : json) {
       if (!one.is_array() || one.size() != 2) return refuse("must be a list of pairs");
       each(one[0], one[1]);
+    }
+  }
+  void read_steps(const Json& json, std::vector<StepMeasurement>& value) {
+    if (!json.is_array() || json.size() > kStepsKept) return refuse("must be a short list");
+    for (const Json& one : json) {
+      if (!one.is_array() || one.size() != 6) return refuse("must be a list of lists of six");
+      StepMeasurement step;
+      read(one[0], step.place.nodes);
+      read(one[1], step.place.gpus);
+      read(one[2], step.batch.per_gpu);
+      read(one[3], step.batch.accumulation);
+      read(one[4], step.step_seconds);
+      read(one[5], step.grad_seconds);
+      if (!wrong_.empty()) return;
+      if (auto ok = check_measurement(step); !ok) return refuse(ok.error().message);
+      value.push_back(step);
     }
   }
   void read_ending(const Json& json, Ending& value) {
@@ -334,6 +375,29 @@ std::string_view to_text(Ending how) {
     if (known == how) return name;
   }
   return "";
+}
+
+void Rates::learn(const Rates& newer) {
+  for (const auto& [gpus, rate] : newer.by_gpus) by_gpus[gpus] = rate;
+  if (newer.pause > 0) pause = newer.pause;
+  if (!newer.tuning) return;
+  std::vector<StepMeasurement> steps;
+  if (tuning) steps = std::move(tuning->steps);
+  const auto noise = newer.tuning->noise ? newer.tuning->noise
+                     : tuning            ? tuning->noise
+                                         : std::nullopt;
+  for (const StepMeasurement& step : newer.tuning->steps) {
+    std::erase_if(steps, [&](const StepMeasurement& known) {
+      return known.place.nodes == step.place.nodes && known.place.gpus == step.place.gpus &&
+             known.batch == step.batch;
+    });
+    steps.push_back(step);
+  }
+  if (steps.size() > kStepsKept)
+    steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(kStepsKept));
+  tuning = newer.tuning;
+  tuning->noise = noise;
+  tuning->steps = std::move(steps);
 }
 
 std::string JobRecord::profile() const {

@@ -23,6 +23,7 @@
 #include "rubato/core/ids.h"
 #include "rubato/daemon/job_file.h"
 #include "rubato/engine/managed.h"
+#include "rubato/model/step_measurement.h"
 
 namespace rubato {
 
@@ -37,10 +38,25 @@ struct JobEnding {
   std::optional<Time> earliest;  // of a refused one: the deadline that could have been promised
 };
 
+// What was measured of the steps of a job that chooses its batch by itself (docs/goodput.md): what
+// its goodput is estimated from.
+struct Tuning {
+  int initial = 1;  // limits of its batch (engine/managed.h)
+  int largest = 1;
+  int largest_per_gpu = 1;
+  std::optional<double> noise;         // the gradient noise scale, in samples
+  std::vector<StepMeasurement> steps;  // the newest of each placement and batch, the latest last
+};
+inline constexpr std::size_t kStepsKept = 64;
+
 // What was measured of a job, or of all jobs of one profile.
 struct Rates {
   std::map<int, WorkRate> by_gpus;  // in units of work a second
   double pause = 0;                 // seconds that a resize kept the training waiting; 0 = unknown
+  std::optional<Tuning> tuning;
+
+  // Takes in what is newer.
+  void learn(const Rates& newer);
 };
 
 struct JobRecord {

@@ -83,6 +83,8 @@ class TestDaemon {
   // Of jobs by name; else 10 samples a second on each GPU.
   std::map<std::string, std::function<WorkRate(int)>> speeds;
   std::map<std::string, int> crashes;
+  // Of jobs by name that choose their batch by themselves.
+  std::map<std::string, Goodput> goodputs;
   Duration clock_jump{};  // of the wall clock
 
   std::unique_ptr<MachineLink> link;
@@ -197,6 +199,13 @@ class TestDaemon {
     truth.work = job->file.work ? job->file.work->amount : 1000;
     const auto speed = speeds.find(job->name);
     truth.speed = speed != speeds.end() ? speed->second : [](int gpus) { return 10.0 * gpus; };
+    if (const auto goodput = goodputs.find(job->name); goodput != goodputs.end()) {
+      truth.goodput = goodput->second;
+      truth.speed = [model = goodput->second](int gpus) {
+        const auto tuned = model.best({1, gpus});
+        return tuned ? model.time.throughput({1, gpus}, tuned->batch) : 0;
+      };
+    }
     const auto crash = crashes.find(job->name);
     truth.crashes = crash == crashes.end() ? 0 : crash->second;
     return truth;

@@ -27,6 +27,7 @@
 #include "rubato/core/gpu_use.h"
 #include "rubato/daemon/core.h"
 #include "rubato/loop/engine.h"
+#include "rubato/model/goodput.h"
 
 namespace rubato {
 
@@ -35,6 +36,7 @@ struct TrueJob {
   Work work = 0;                            // in samples
   std::function<WorkRate(int gpus)> speed;  // samples a second
   int crashes = 0;                          // so often its program fails by itself
+  std::optional<Goodput> goodput;           // of one that chooses its batch by itself
 };
 
 struct MachineStatus {
@@ -273,7 +275,22 @@ class Machines {
     progress.workers = run.use.gpus();
     progress.rate = status.status.running ? run.job.speed(run.use.gpus()) : 0;
     progress.step_rate = progress.rate / 10;
+    if (run.job.goodput && status.status.running) tell_batch(run, progress);
     return status;
+  }
+
+  static void tell_batch(const Run& run, JobProgress& progress) {
+    const Goodput& truth = *run.job.goodput;
+    const Footprint place{run.use.nodes(), run.use.gpus()};
+    const auto tuned = truth.best(place);
+    if (!tuned) return;
+    progress.batch = static_cast<int>(tuned->batch.global(place.gpus));
+    progress.per_gpu = tuned->batch.per_gpu;
+    progress.accumulation = tuned->batch.accumulation;
+    progress.noise = truth.noise.scale(truth.limits.initial);
+    progress.tuning = {truth.limits.initial, truth.limits.largest, truth.limits.per_gpu_max,
+                       truth.time.iteration(place, tuned->batch),
+                       truth.time.grad(tuned->batch.per_gpu)};
   }
 
   Cluster cluster_;

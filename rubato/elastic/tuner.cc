@@ -140,6 +140,12 @@ GradientNoise Tuner::noise() const {
   return {std::max(noise_.sqr / noise_.weight, 0.0), std::max(noise_.var / noise_.weight, 0.0)};
 }
 
+std::optional<StepMeasurement> Tuner::mean(const Footprint& place, const Batch& batch) const {
+  const auto found = means_.find({place.nodes, place.gpus, batch.per_gpu, batch.accumulation});
+  if (found == means_.end()) return std::nullopt;
+  return StepMeasurement{place, batch, found->second.step_seconds, found->second.grad_seconds};
+}
+
 void Tuner::refit() {
   if (!new_key_ && new_steps_ < kStepsBetweenFits) return;
   std::vector<StepMeasurement> measurements;

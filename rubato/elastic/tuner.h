@@ -68,6 +68,9 @@ class Tuner {
   // What the last choice was based on.
   [[nodiscard]] const std::optional<StepTime>& step_time() const { return fit_; }
   [[nodiscard]] GradientNoise noise() const;
+  // The mean of the steps that were measured there; nullopt if none was.
+  [[nodiscard]] std::optional<StepMeasurement> mean(const Footprint& place,
+                                                    const Batch& batch) const;
 
   // All that was learned; the limits are the owner's and may have changed since.
   [[nodiscard]] Json to_json() const;

@@ -357,6 +357,14 @@ Json to_json(const JobLaunch& launch) {
   return json;
 }
 
+Json to_json(const JobTuning& tuning) {
+  return {{"initial", tuning.initial},
+          {"largest", tuning.largest},
+          {"largest_per_gpu", tuning.largest_per_gpu},
+          {"step_seconds", finite(tuning.step_seconds)},
+          {"pass_seconds", finite(tuning.pass_seconds)}};
+}
+
 Json to_json(const JobProgress& progress) {
   Json json = {{"step", progress.step},
                {"samples", finite(progress.samples)},
@@ -369,6 +377,7 @@ Json to_json(const JobProgress& progress) {
   set_if(json, "per_gpu", progress.per_gpu);
   set_if(json, "accumulation", progress.accumulation);
   if (progress.noise && std::isfinite(*progress.noise)) json["noise"] = *progress.noise;
+  if (progress.tuning) json["tuning"] = to_json(*progress.tuning);
   return json;
 }
 
@@ -469,6 +478,19 @@ Result<JobLaunch> parse_job_launch(const Json& json) {
   return fields.result(std::move(launch));
 }
 
+Result<JobTuning> parse_job_tuning(const Json& json) {
+  Fields fields(json, "the tuning of a job's batch");
+  JobTuning tuning;
+  tuning.initial = fields.small("initial", 1, kMostInt);
+  tuning.largest = fields.small("largest", 1, kMostInt);
+  tuning.largest_per_gpu = fields.small("largest_per_gpu", 1, kMostInt);
+  tuning.step_seconds = fields.real("step_seconds", 0, kMostReal);
+  tuning.pass_seconds = fields.real("pass_seconds", 0, kMostReal);
+  if (fields.ok() && tuning.largest < tuning.initial)
+    fields.refuse("has a \"largest\" that is less than \"initial\"");
+  return fields.result(tuning);
+}
+
 Result<JobProgress> parse_job_progress(const Json& json) {
   Fields fields(json, "the progress of a job");
   JobProgress progress;
@@ -483,6 +505,8 @@ Result<JobProgress> parse_job_progress(const Json& json) {
   progress.per_gpu = fields.optional_integer("per_gpu", 1, kMostInt);
   progress.accumulation = fields.optional_integer("accumulation", 0, kMostInt);
   progress.noise = fields.optional_real("noise", 0, kMostReal);
+  if (fields.find("tuning", true) != nullptr)
+    nested(fields, "tuning", parse_job_tuning, progress.tuning.emplace());
   return fields.result(progress);
 }
 

@@ -81,6 +81,17 @@ struct JobLaunch {
   friend bool operator==(const JobLaunch&, const JobLaunch&) = default;
 };
 
+// What a program that chooses its batch by itself tells of that (docs/goodput.md).
+struct JobTuning {
+  int initial = 1;          // M0, which its learning rate was tuned for
+  int largest = 1;          // of its global batch
+  int largest_per_gpu = 1;  // of one pass
+  // Means of steps like the last one; 0: none was measured yet.
+  double step_seconds = 0;
+  double pass_seconds = 0;  // one pass, without synchronisation
+  friend bool operator==(const JobTuning&, const JobTuning&) = default;
+};
+
 struct JobProgress {
   std::int64_t step = 0;
   double samples = 0;  // since the beginning of the job, as far as its program tells
@@ -93,6 +104,7 @@ struct JobProgress {
   std::optional<int> per_gpu;       // of one pass, if the program tells
   std::optional<int> accumulation;  // passes before the one that synchronises
   std::optional<double> noise;      // gradient noise scale, in samples
+  std::optional<JobTuning> tuning = std::nullopt;
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
 };
 
@@ -142,6 +154,7 @@ struct JobExit {
 };
 
 [[nodiscard]] Json to_json(const JobLaunch& launch);
+[[nodiscard]] Json to_json(const JobTuning& tuning);
 [[nodiscard]] Json to_json(const JobProgress& progress);
 [[nodiscard]] Json to_json(const JobEnd& end);
 [[nodiscard]] Json to_json(const JobStatus& status);
@@ -150,6 +163,7 @@ struct JobExit {
 [[nodiscard]] Json to_json(const JobExit& exit);
 
 [[nodiscard]] Result<JobLaunch> parse_job_launch(const Json& json);
+[[nodiscard]] Result<JobTuning> parse_job_tuning(const Json& json);
 [[nodiscard]] Result<JobProgress> parse_job_progress(const Json& json);
 [[nodiscard]] Result<JobEnd> parse_job_end(const Json& json);
 [[nodiscard]] Result<JobStatus> parse_job_status(const Json& json);

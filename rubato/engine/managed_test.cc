@@ -39,6 +39,7 @@ JobStatus status() {
   status.in_use = {"1.0", "1.3"};
   status.running = true;
   status.progress = {12, 384, 0.5, 1.25, 100, 3.5, 2, 32, 16, 0, 77.0};
+  status.progress.tuning = {16, 512, 32, 0.25, 0.125};
   status.ended = JobEnd{JobEnd::How::failed, 1, "a worker failed"};
   status.failures = 2;
   status.resizes = 4;

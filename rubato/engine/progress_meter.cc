@@ -49,6 +49,10 @@ bool ProgressMeter::report(Time now, int round, const Json& content) {
   newest_.accumulation = whole(content, "accumulation", 0);
   const auto noise = real(content, "noise");
   newest_.noise = noise && *noise >= 0 ? noise : std::nullopt;
+  newest_.tuning.reset();
+  if (const auto told = content.find("tuning"); told != content.end()) {
+    if (const auto tuning = parse_job_tuning(*told)) newest_.tuning = *tuning;
+  }
   const double epoch = std::max(0.0, real(content, "epoch").value_or(0));
   const double size = std::max(0.0, real(content, "epoch_samples").value_or(0));
   const double cursor = std::max(0.0, real(content, "cursor").value_or(0));

@@ -78,6 +78,15 @@ TEST(ProgressMeter, AnyContentIsBorne) {
   EXPECT_EQ(progress.loss, std::nullopt);
 }
 
+TEST(ProgressMeter, PassesOnWhatAProgramTellsOfItsBatch) {
+  ProgressMeter meter;
+  const JobTuning tuning{16, 512, 32, 0.25, 0.125};
+  (void)meter.report(time_at(1), 0, {{"step", 1}, {"tuning", to_json(tuning)}});
+  EXPECT_EQ(meter.progress(time_at(1)).tuning, tuning);
+  (void)meter.report(time_at(2), 0, {{"step", 2}, {"tuning", {{"initial", 16}}}});
+  EXPECT_EQ(meter.progress(time_at(2)).tuning, std::nullopt) << "half of it is nothing";
+}
+
 TEST(ProgressMeter, APauseIsWhatTheFirstStepTookLonger) {
   ProgressMeter meter;
   steps(meter, 1, 50, 10);  // the last at 14.9

@@ -24,23 +24,6 @@ constexpr double kLongest = 1e7;
 constexpr MinimiseOptions kTolerances{
     .iterations = 200, .gradient_tolerance = 1e-7, .value_tolerance = 1e-10};
 
-Result<void> check(const StepMeasurement& m) {
-  const auto refuse = [&](const char* why) {
-    return Error{fmt::format(
-        "step measurement on {} nodes, {} GPUs, batch {} x {}, step {} s, gradient {} s: {}",
-        m.place.nodes, m.place.gpus, m.batch.per_gpu, m.batch.accumulation + 1LL, m.step_seconds,
-        m.grad_seconds, why)};
-  };
-  const auto plausible = [](double s) { return s >= kShortest && s <= kLongest; };
-  if (m.place.nodes < 1 || m.place.gpus < m.place.nodes) return refuse("no such placement");
-  if (m.batch.per_gpu < 1 || m.batch.accumulation < 0) return refuse("no such batch");
-  if (!plausible(m.step_seconds) || !plausible(m.grad_seconds))
-    return refuse("times must lie between 1e-6 and 1e7 s");
-  if (!plausible(m.optim_seconds()))
-    return refuse("the step must be longer than its accumulating passes");
-  return {};
-}
-
 struct Mean {
   double sum = 0;
   int count = 0;
@@ -134,11 +117,28 @@ Parameters search(std::span<const StepMeasurement> measurements, const Region& r
 
 }  // namespace
 
+Result<void> check_measurement(const StepMeasurement& m) {
+  const auto refuse = [&](const char* why) {
+    return Error{fmt::format(
+        "step measurement on {} nodes, {} GPUs, batch {} x {}, step {} s, gradient {} s: {}",
+        m.place.nodes, m.place.gpus, m.batch.per_gpu, m.batch.accumulation + 1LL, m.step_seconds,
+        m.grad_seconds, why)};
+  };
+  const auto plausible = [](double s) { return s >= kShortest && s <= kLongest; };
+  if (m.place.nodes < 1 || m.place.gpus < m.place.nodes) return refuse("no such placement");
+  if (m.batch.per_gpu < 1 || m.batch.accumulation < 0) return refuse("no such batch");
+  if (!plausible(m.step_seconds) || !plausible(m.grad_seconds))
+    return refuse("times must lie between 1e-6 and 1e7 s");
+  if (!plausible(m.optim_seconds()))
+    return refuse("the step must be longer than its accumulating passes");
+  return {};
+}
+
 Result<StepTime> fit_step_time(std::span<const StepMeasurement> measurements) {
   if (measurements.empty()) return Error{"no step was measured, so there is nothing to fit"};
   bool crossed = false;
   for (const auto& m : measurements) {
-    if (auto ok = check(m); !ok) return ok.error();
+    if (auto ok = check_measurement(m); !ok) return ok.error();
     crossed = crossed || m.place.nodes > 1;
   }
   Parameters p = search(measurements, region_for(measurements));

@@ -28,8 +28,11 @@
 
 namespace rubato {
 
-// An error if there are no measurements or one of them cannot be: times must lie between 1 us and
-// 1e7 s, and a step must be longer than its accumulating passes.
+// Whether it can be: times must lie between 1 us and 1e7 s, and a step must be longer than its
+// accumulating passes.
+[[nodiscard]] Result<void> check_measurement(const StepMeasurement& measurement);
+
+// An error if there are no measurements or one of them cannot be.
 [[nodiscard]] Result<StepTime> fit_step_time(std::span<const StepMeasurement> measurements);
 
 }  // namespace rubato

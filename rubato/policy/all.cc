@@ -153,6 +153,7 @@ PolicyEntry pollux() {
   entry.knows = "what each job's agent has measured (or its speed curve), age, attained service";
   entry.elastic = true;
   entry.one_type = true;
+  entry.tunes_batches = true;
   entry.work_conserving = false;
   entry.keys = {
       number_key("p", -1, -100, 10, "exponent of the power mean: lower is fairer"),

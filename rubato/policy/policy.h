@@ -117,6 +117,7 @@ struct PolicyEntry {
   bool one_type = false;        // defined only on a cluster with one GPU type
   bool work_conserving = true;  // never leaves a GPU idle that a waiting job could use
   bool admits = false;          // takes jobs in or refuses them by deadline
+  bool tunes_batches = false;   // asks for goodput where batches may change (GoodputEstimate)
   std::vector<Key> keys;
   std::function<Result<std::unique_ptr<Policy>>(const KeyValues&, const PolicyInputs&)> make;
 };

@@ -34,7 +34,8 @@ class Contender {
     most_ = std::min(most_, std::max(kMostGrowth * seen, 1));
     if (!estimate->seen()) return;
     auto batch = estimate->owners_batch();
-    if (!config.tune_batch) batch = job.spec->batch;
+    if (!config.tune_batch)
+      batch = job.spec->batch > 0 ? job.spec->batch : estimate->limits().initial;
     table_.emplace(estimate->goodput(), table_size, batch);
   }
 

@@ -5,30 +5,69 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#include "rubato/agent/wanted_batch.h"
+#include "rubato/agent/environment.h"
+#include "rubato/base/text.h"
 #include "rubato/wire/launch.h"
 
 namespace rubato::train {
-
 namespace {
 
-// What the owner of a job of the live cluster wrote into its file counts more than what the program
-// would do by itself, and less than its command line.
-void take_wishes(Options& options) {
-  const agent::WantedBatch wanted = agent::batch_from_environment();
-  if (!wanted.adaptive) return;
-  options.adaptive = true;
-  if (wanted.least > 0) options.batch = wanted.least;
-  if (wanted.most > 0) options.largest_batch = std::max(wanted.most, options.batch);
-  if (wanted.rule == "sqrt") options.learning_rate_rule = LearningRateRule::sqrt;
-  if (wanted.rule == "linear") options.learning_rate_rule = LearningRateRule::linear;
+using agent::environment_variable;
+
+Error refused(const char* name, const std::string& value, std::string_view must) {
+  return {fmt::format("{} is {}; it must be {}", name, rubato::quoted(value), must)};
+}
+
+// Unchanged if it is not set.
+Result<void> read_size(const char* name, int& size) {
+  const std::string value = environment_variable(name);
+  if (value.empty()) return {};
+  constexpr long long kMost = 1'000'000'000;
+  const auto number = parse_integer(value);
+  if (!number || *number < 1 || *number > kMost)
+    return refused(name, value, fmt::format("a whole number from 1 to {}", kMost));
+  size = static_cast<int>(*number);
+  return {};
+}
+
+Result<void> read_rule(LearningRateRule& rule) {
+  constexpr const char* kName = "RUBATO_LEARNING_RATE";
+  const std::string value = environment_variable(kName);
+  if (value == "sqrt") {
+    rule = LearningRateRule::sqrt;
+  } else if (value == "linear") {
+    rule = LearningRateRule::linear;
+  } else if (value == "adascale") {
+    // Which of the two depends on the optimizer, which the program knows.
+    if (rule != LearningRateRule::adascale_adam) rule = LearningRateRule::adascale;
+  } else if (!value.empty()) {
+    return refused(kName, value, "adascale, sqrt or linear");
+  }
+  return {};
 }
 
 }  // namespace
 
-Options parse_options(int argc, char** argv, const Options& defaults) {
+Result<Options> options_from_environment(const Options& defaults) {
   Options options = defaults;
-  take_wishes(options);
+  constexpr const char* kMode = "RUBATO_BATCH_MODE";
+  const std::string mode = environment_variable(kMode);
+  if (mode != "" && mode != "fixed" && mode != "adaptive")
+    return refused(kMode, mode, "fixed or adaptive");
+  if (!mode.empty()) options.adaptive = mode == "adaptive";
+  if (auto read = read_size("RUBATO_BATCH_MIN", options.batch); !read) return read.error();
+  if (auto read = read_size("RUBATO_BATCH_MAX", options.largest_batch); !read) return read.error();
+  if (auto read = read_rule(options.learning_rate_rule); !read) return read.error();
+  return options;
+}
+
+Options parse_options(int argc, char** argv, const Options& defaults) {
+  const auto told = options_from_environment(defaults);
+  if (!told) {
+    fmt::print(stderr, "{}: {}\n", argv[0], told.error().message);
+    std::exit(wire::kRefused);
+  }
+  Options options = *told;
   CLI::App app("Trains, alone or as one of the workers of `rubato run --workers MIN:MAX -- ...`.");
   app.option_defaults()->always_capture_default();
   app.add_option("--steps", options.steps, "end after so many steps; 0 = no such end");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "rubato/base/result.h"
 #include "rubato/model/learning_rate.h"
 
 namespace rubato::train {
@@ -37,10 +38,15 @@ struct Options {
   std::string build = "rubato 1";  // workers of one job must agree
 };
 
+// What a job's file says of its batch, as the live cluster passes it on (docs/live.md):
+// RUBATO_BATCH_MODE, RUBATO_BATCH_MIN, RUBATO_BATCH_MAX and RUBATO_LEARNING_RATE, on top of
+// `defaults`. For programs that read their options by themselves.
+[[nodiscard]] Result<Options> options_from_environment(const Options& defaults);
+
 // Reads --steps, --epochs, --batch, --virtual-workers, --adaptive, --largest-batch,
 // --largest-per-worker, --checkpoint, --checkpoint-steps, --checkpoint-seconds, --seed, --device,
-// --measure-noise, --digest-steps, each as --name VALUE, on top of `defaults`. Ends the program
-// with 2 and one sentence for anything else, with 0 after --help.
+// --measure-noise, --digest-steps, each as --name VALUE, on top of the environment and of
+// `defaults`. Ends the program with 2 and one sentence for anything else, with 0 after --help.
 [[nodiscard]] Options parse_options(int argc, char** argv, const Options& defaults);
 
 }  // namespace rubato::train

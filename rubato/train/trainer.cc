@@ -58,6 +58,10 @@ void print(const std::string& text) {
 std::optional<std::string> problem_with(const Options& options, std::size_t samples) {
   if (samples == 0) return "the data set is empty; there is nothing to train on";
   if (options.batch < 1) return fmt::format("batch is {}; use 1 or more", options.batch);
+  if (options.largest_batch > 0 && options.largest_batch < options.batch) {
+    return fmt::format("the largest batch is {}, below the batch of {}; choose a smaller batch",
+                       options.largest_batch, options.batch);
+  }
   if (options.virtual_workers < 1) {
     return fmt::format("virtual workers are {}; use 1 or more", options.virtual_workers);
   }
@@ -556,10 +560,22 @@ class Trainer {
       const rubato::Batch batch = current_batch(plan);
       summary["per_gpu"] = batch.per_gpu;
       summary["accumulation"] = batch.accumulation;
+      summary["tuning"] = tuning(batch, workers);
     }
     const double noise = tuner_.noise().scale(options_.batch);
     if (options_.measure_noise && std::isfinite(noise)) summary["noise"] = noise;
     return summary;
+  }
+
+  // What a scheduler needs to know to reckon with the same model.
+  [[nodiscard]] Json tuning(const rubato::Batch& batch, int workers) const {
+    const BatchLimits limits = tuner_limits(options_).limits;
+    const auto mean = tuner_.mean({1, workers}, batch);
+    return {{"initial", limits.initial},
+            {"largest", limits.largest},
+            {"largest_per_gpu", limits.per_gpu_max},
+            {"step_seconds", mean ? mean->step_seconds : 0},
+            {"pass_seconds", mean ? mean->grad_seconds : 0}};
   }
 
   // That this step completed proves that everybody has applied those before. The leader tells of

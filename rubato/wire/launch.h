@@ -56,8 +56,9 @@ struct Beat {
 // Progress of a step that all members are known to have applied, at most a few a second, by the
 // leader: step, epoch, cursor, samples, loss, workers, leaves, factor, epoch_samples (of a whole
 // one), ends_epoch (every sample of it was then used exactly once), applied_at (its clock); in
-// adaptive mode per_gpu and accumulation, where it is measured noise (the gradient noise scale).
-// Perhaps again by the leader that follows.
+// adaptive mode per_gpu, accumulation and tuning (the limits of the batch and how long such steps
+// and their passes take: JobTuning in engine/managed.h), where it is measured noise (the gradient
+// noise scale). Perhaps again by the leader that follows.
 struct Report {
   Json content;
 };
