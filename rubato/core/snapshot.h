@@ -94,7 +94,8 @@ struct Snapshot {
   // Decisions are taken at kStart + k x interval only; 0 = whenever something happens. Who plans
   // ahead must not plan a change between two decisions.
   Duration interval{0};
-  // On a real clock, what is planned may come so much later: plans that are promised leave it spare.
+  // On a real clock, what is planned may come so much later: plans that are promised leave it
+  // spare.
   Duration lateness{0};
   // The placement moves jobs to make room for others, each time at the cost of a restart.
   bool jobs_move = false;

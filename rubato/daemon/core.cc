@@ -735,7 +735,7 @@ void Core::take_failure(const Failed& failed) {
   end_job(failed.job, std::move(ending));
 }
 
-void Core::end_job(JobId id, JobEnding ending) {
+void Core::end_job(JobId id, const JobEnding& ending) {
   const JobRecord* job = ledger_->job(id);
   const auto run = job->measured_by;
   auto json = write_record(ending);
@@ -893,7 +893,7 @@ void Core::learn_from_end(const JobRecord& job) {
   const JobRecord* run = ledger_->job(*job.measured_by);
   if (!job.rates.by_gpus.empty() || run == nullptr || !run->gone() || !run->started) return;
   if (run->ending->how != Ending::completed) return;
-  const double took = std::max(1.0, seconds(Duration(*run->ended - *run->started)));
+  const double took = std::max(1.0, seconds(Duration{*run->ended - *run->started}));
   Rates rates;
   rates.by_gpus[limits_on(ledger_->now().cluster, run->file.gpus).smallest()] = run->work / took;
   put("measured", {{"job", job.id.value()},

@@ -38,7 +38,7 @@ namespace rubato {
 struct CoreOptions {
   Cluster cluster;  // must be the one the journal began with
   Placement placement = Placement::pack;
-  Duration interval{};  // between decisions; 0: whenever something happens
+  Duration interval{};                  // between decisions; 0: whenever something happens
   Duration lateness = from_seconds(5);  // that plans which are promised leave spare
   std::string policy = "afs-l";
   // In an old journal, whether `policy` takes the place of the one in force.
@@ -119,10 +119,10 @@ class Core {
   // Whose token it is, by its SHA-256.
   [[nodiscard]] std::optional<Caller> who(const Digest& token) const;
   // All that its master needs, but for what the engine knows: home, generation, slots, token.
-  [[nodiscard]] JobLaunch launch_of(JobId job) const;
-  [[nodiscard]] const JobStatus* status(JobId job) const;
+  [[nodiscard]] JobLaunch launch_of(JobId id) const;
+  [[nodiscard]] const JobStatus* status(JobId id) const;
   // As its owner sees it, for those who watch; null if it is not remembered.
-  [[nodiscard]] Json show(JobId job);
+  [[nodiscard]] Json show(JobId id);
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
  private:
@@ -157,16 +157,16 @@ class Core {
   void take_failure(const Failed& failed);
   void take_node(const NodeChanged& fact);
   void set_node(NodeId node);
-  [[nodiscard]] Progress progress_of(JobId job, WorkRate rate) const;
+  [[nodiscard]] Progress progress_of(JobId id, WorkRate rate) const;
   void measure(const JobStatus& status);
-  void tell_goodput(JobId job);
-  void tell_speed(JobId job, int gpus, WorkRate rate);
-  void estimate(JobId job);
+  void tell_goodput(JobId id);
+  void tell_speed(JobId id, int gpus, WorkRate rate);
+  void estimate(JobId id);
   void profile();
   [[nodiscard]] std::optional<int> next_count(const JobRecord& run) const;
   void learn_from_end(const JobRecord& job);
   void give_verdict(const JobRecord& job, std::optional<JobId> run);
-  void end_job(JobId job, JobEnding ending);
+  void end_job(JobId id, const JobEnding& ending);
   void decide();
   [[nodiscard]] bool may_decide() const;
   [[nodiscard]] Result<void> store();

@@ -64,7 +64,7 @@ struct Traveller {
   std::span<const Level> levels;
   Duration restart{};
   Time deadline = kNever;
-  Course course;       // at the moment of planning
+  Course course;        // at the moment of planning
   bool moves = false;   // the placement may move it once: its plan leaves time for that
   Duration lateness{};  // and for changes that come later than planned
 };
