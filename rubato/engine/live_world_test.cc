@@ -382,7 +382,8 @@ class World {
     if (job.finished) fail("a finished job is started");
     // One that comes too late finds the socket taken, or its start ended, and starts nothing.
     const bool late =
-        job.master && !job.master->named && job.exit && job.exit->generation >= job.master->start;
+        job.master && !job.master->named &&
+        (job.fence >= job.master->start || (job.exit && job.exit->generation >= job.master->start));
     if ((job.master && !late) || !job.orphans.empty()) fail("it still runs elsewhere");
     job.launch = order.launch;
     job.workers.clear();

@@ -190,6 +190,19 @@ TEST(Users, AreLookedUp) {
   EXPECT_EQ(clean_environment(*root)[1], "HOME=" + root->home);
 }
 
+TEST(Users, RootMayBecomeAnybodyAndOthersNobody) {
+  EXPECT_FALSE(run_as("").value().has_value()) << "as we are";
+  EXPECT_FALSE(run_as("no such user").ok());
+  const auto nobody = look_up_user("nobody");
+  if (!nobody || nobody->uid == geteuid()) GTEST_SKIP() << "there is no other user to become";
+  const auto other = run_as("nobody");
+  EXPECT_EQ(other.ok(), geteuid() == 0);
+  if (other) {
+    EXPECT_EQ(other.value()->uid, nobody->uid);
+    EXPECT_FALSE(run_as("root").value().has_value());
+  }
+}
+
 TEST_F(DetachedTest, RunsAsAnotherUserWithoutAWayBack) {
   if (geteuid() != 0) GTEST_SKIP() << "root alone may become another";
   const auto nobody = look_up_user("nobody");
