@@ -722,6 +722,32 @@ TEST(Core, MetricsAndHealth) {
 
 // --- time ---
 
+TEST(Core, MetricsCountWaitsRestartsAndPauses) {
+  TestDaemon daemon;
+  double clock = 0;
+  daemon.options.stopwatch = [&clock] { return clock += 0.001; };
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("job", 4000, 2, 2)));
+  daemon.pass(3);
+  daemon.ask(kAda, HoldJob{id, true});
+  daemon.pass(3);
+  daemon.ask(kAda, HoldJob{id, false});
+  daemon.pass(3);
+  JobStatus status;
+  status.job = id_of(daemon.submit(kAda, job_file("untold", 100, 8, 8)));
+  for (const std::vector<double>& pauses :
+       {std::vector<double>(), {0.5}, {0.5}, {0.5, 0.5}, {0.5, 2}}) {
+    status.pauses = pauses;
+    static_cast<void>(daemon.turn({status}));
+  }
+  const std::string text = daemon.ask(kRoot, ShowMetrics{}).body["text"];
+  for (const char* line : {"rubato_waiting_seconds_count 1\n", "rubato_restarts_total 1\n",
+                           "rubato_resize_pause_seconds_count 3\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+  EXPECT_EQ(text.find("rubato_turn_seconds_count 0\n"), std::string::npos);
+}
+
 TEST(Core, LoopTimeGoesOnAndDeadlinesAreWallTimes) {
   TestDaemon daemon;
   daemon.options.policy = "edf";

@@ -93,7 +93,7 @@ class LocalEngine : public Engine {
   void accept_all();
   void read_link(int key);
   void drop_link(int key);
-  void handle(int key, const Json& message);
+  void handle(int key, const Json& json);
   void greet(int key, const AgentHello& hello);
   [[nodiscard]] Link* link_of(NodeId node);
   void tell(NodeId node, const ToAgent& message);
