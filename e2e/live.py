@@ -189,7 +189,8 @@ class Cluster:
 # --- scenarios ---------------------------------------------------------------------------------------
 
 
-def six_jobs(build, policy, *deadline, steps=(150, 60), flags=(), look=lambda cluster, ids: ""):
+def six_jobs(build, policy, *deadline, steps=(150, 60), flags=(), options=(),
+             look=lambda cluster, ids: ""):
     """Six jobs on eight slots: they grow and shrink while they train."""
     cluster = Cluster(build, policy)
     with contextlib.ExitStack() as stack:
@@ -198,7 +199,8 @@ def six_jobs(build, policy, *deadline, steps=(150, 60), flags=(), look=lambda cl
         ids = []
         for i in range(6):
             due = deadline if i % 2 == 0 else ()
-            job = cluster.submit(f"job{i}", "--gpus", "1:4", *due, *flags, steps=steps[i >= 2])
+            job = cluster.submit(f"job{i}", "--gpus", "1:4", *due, *flags, steps=steps[i >= 2],
+                                 options=options)
             require(job["state"] != "REFUSED", f"job {i} was refused: {job.get('verdict')}")
             ids.append(job["id"])
         resizes = live = 0
@@ -263,8 +265,10 @@ def batches_followed(cluster, ids):
 
 
 def pollux(build):
-    return six_jobs(build, "pollux:interval=5", steps=(600, 300),
-                    flags=("--batch", "adaptive:32:512"), look=batches_followed)
+    # Long enough for changes to be worth their restart in pollux's eyes.
+    return six_jobs(build, "pollux:interval=5", steps=(1500, 300),
+                    flags=("--batch", "adaptive:32:512"),
+                    options=("--largest-per-worker", "128"), look=batches_followed)
 
 
 def killed_daemon(build):
