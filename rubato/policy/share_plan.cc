@@ -213,7 +213,8 @@ std::optional<Plan> SharePlanner::relaxed(const Traveller& job, const Walk& begu
       course.gpus == slow.gpus ? std::max(0.0, seconds(course.progress.at - begun.at)) : restart;
   // x seconds on the slow level and the rest on the fast one take just until the deadline:
   // x + restart + (left - x slow) / fast = time there is. A millisecond is left to rounding.
-  const double there_is = seconds_until(begun.at, job.deadline) - delay - 1e-3;
+  const double there_is =
+      seconds_until(begun.at, job.deadline) - seconds(job.lateness) - delay - 1e-3;
   const Work left = course.progress.left(begun.at);
   const double x = (there_is - restart - left / fast.rate) / (1 - slow.rate / fast.rate);
   if (!(x > kShortestSeconds) || x == kForever) return std::nullopt;

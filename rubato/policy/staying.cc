@@ -47,6 +47,7 @@ const Snapshot& Staying::rest_of(const Snapshot& snapshot, bool unpreemptible) {
   rest_.as_of = snapshot.as_of;
   rest_.cluster = snapshot.cluster;
   rest_.interval = snapshot.interval;
+  rest_.lateness = snapshot.lateness;
   rest_.jobs_move = snapshot.jobs_move;
   rest_.changed_since = kUnknown;
   rest_.changed.clear();

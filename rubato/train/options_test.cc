@@ -63,7 +63,7 @@ TEST(Options, FlagsOfTheCommandComeLast) {
 }
 
 TEST(Options, TheRuleForAdamIsTheProgramsToKnow) {
-  const Environment job({{"RUBATO_LEARNING_RATE", "adascale"}});
+  const Environment job(std::map<std::string, std::string>{{"RUBATO_LEARNING_RATE", "adascale"}});
   Options adam = program();
   adam.learning_rate_rule = LearningRateRule::adascale_adam;
   EXPECT_EQ(options_from_environment(adam).value().learning_rate_rule,
@@ -80,7 +80,7 @@ TEST(Options, NonsenseIsRefusedWithASentence) {
                                                   {"RUBATO_BATCH_MAX", "many"},
                                                   {"RUBATO_LEARNING_RATE", "none"}};
   for (const auto& [name, value] : all) {
-    const Environment job({{name, value}});
+    const Environment job(std::map<std::string, std::string>{{name, value}});
     const auto options = options_from_environment(program());
     ASSERT_FALSE(options) << name;
     EXPECT_NE(options.error().message.find(name), std::string::npos);
