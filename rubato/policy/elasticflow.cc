@@ -66,7 +66,7 @@ class Round {
           reserve_all();
         }
       }
-      if (!on_course || !same_machines || !same_jobs || news_of_guests()) promise_again();
+      if (!on_course || !same_machines || !same_jobs || somebody_hopes()) promise_again();
       for (const JobId id : arrived_) admit(id);
     }
     hand_out_leftovers();
@@ -234,12 +234,11 @@ class Round {
     promised_ = std::move(still);
   }
 
-  // Whether another estimate, or a clock that was set, may give a lost promise back.
-  [[nodiscard]] bool news_of_guests() const {
-    const auto& changed = snapshot_.changed;
+  // Another estimate, or a clock that was set, may give a lost promise back. Not by what has
+  // changed since the last decision: whoever is loaded from a saved state must decide the same.
+  [[nodiscard]] bool somebody_hopes() const {
     return std::any_of(guests_.begin(), guests_.end(), [&](const Member& m) {
-      return m.traveller.deadline != kNever &&
-             std::find(changed.begin(), changed.end(), m.view->id) != changed.end();
+      return m.traveller.deadline != kNever && m.traveller.deadline > now_;
     });
   }
 
