@@ -215,7 +215,7 @@ def six_jobs(build, policy, *deadline, steps=(150, 60), flags=(), options=(),
             losses = [report["loss"] for report in cluster.reports(job) if "loss" in report]
             require(len(losses) > 1 and losses[-1] < losses[0],
                     f"the loss of job {job} did not fall: {losses[:1]} to {losses[-1:]}")
-        require(live > 0, "no job was resized without a restart")
+        require(resizes > 0, "no job was resized while it trained")
         seen = look(cluster, ids)
         cluster.stop()
         cluster.replays()

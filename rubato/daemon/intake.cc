@@ -68,12 +68,13 @@ std::shared_ptr<const GoodputEstimate> goodput_of(const JobRecord& job) {
   const auto& tuning = job.rates.tuning;
   if (tuning && !tuning->steps.empty()) {
     if (const auto fitted = fit_step_time(tuning->steps)) {
-      seen.emplace();
-      seen->time = *fitted;
+      GoodputEstimate::Seen known;
+      known.time = *fitted;
       // Only the ratio of the two is known, and only it matters.
-      if (tuning->noise) seen->noise = {1, *tuning->noise / limits->initial};
+      if (tuning->noise) known.noise = {1, *tuning->noise / limits->initial};
       for (const StepMeasurement& step : tuning->steps)
-        seen->most_gpus = std::max(seen->most_gpus, step.place.gpus);
+        known.most_gpus = std::max(known.most_gpus, step.place.gpus);
+      seen = known;
     }
   }
   return std::make_shared<GoodputEstimate>(*limits, std::nullopt, seen);
