@@ -236,7 +236,7 @@ struct Journal::Open {
   Result<void> finish_archiving();
 
   Result<JournalFile> create_part(const JournalFile::About& about) const;
-  Result<void> install(JournalFile finished);
+  [[nodiscard]] Result<void> install(JournalFile finished) const;
   [[nodiscard]] Result<void> take_place() const;
   [[nodiscard]] fs::path free_name(const std::string& start, const std::string& end) const;
   static Result<std::string> copy_rows(JournalFile& from, RowNumber last, JournalFile& to,
@@ -304,7 +304,7 @@ Result<JournalFile> Journal::Open::create_part(const JournalFile::About& about) 
 }
 
 // Puts a finished file in the place of the live one, which is set aside if there still is one.
-Result<void> Journal::Open::install(JournalFile finished) {
+Result<void> Journal::Open::install(JournalFile finished) const {
   close_file(std::move(finished));
   if (auto ok = sync_file(part()); !ok) return ok;
   if (auto ok = move(part(), successor()); !ok) return ok;
