@@ -187,7 +187,7 @@ Json show_job(const Shown& shown, const JobRecord& job) {
   const bool in_vain = job.ending && job.ending->how != Ending::completed;
   const auto end = job.ended ? job.ended : wall(ledger, eta);
   json["slack_seconds"] = job.deadline && end && !in_vain
-                              ? Json(seconds(Duration(*job.deadline - *end)))
+                              ? Json(seconds(Duration{*job.deadline - *end}))
                               : Json(nullptr);
   json["promised"] = job.promise && job.deadline ? iso(job.deadline) : Json(nullptr);
   json["honoured"] = job.promise && !job.gone() ? Json(job.honoured) : Json(nullptr);

@@ -474,7 +474,7 @@ void Core::list_changes(Turn& turn, RowNumber before) {
   for (const JobId id : turn.changed) {
     const JobRecord* job = ledger_->job(id);
     if (job != nullptr && job->started && *job->started == ledger_->wall(time_))
-      metrics_.waiting.observe(seconds(Duration(*job->started - job->submitted)));
+      metrics_.waiting.observe(seconds(Duration{*job->started - job->submitted}));
     if (job != nullptr && !job->gone()) continue;
     turn.gone.push_back(id);
     statuses_.erase(id);
@@ -732,7 +732,7 @@ void Core::take_failure(const Failed& failed) {
                                            why.empty() ? "" : "; the last time: ", why),
                    std::nullopt, std::nullopt};
   if (end != nullptr) ending.code = end->code;
-  end_job(failed.job, std::move(ending));
+  end_job(failed.job, ending);
 }
 
 void Core::end_job(JobId id, const JobEnding& ending) {

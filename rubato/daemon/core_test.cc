@@ -811,8 +811,8 @@ TEST(Core, AJumpOfTheWallClockLosesNoLeaseAndNoPromise) {
     daemon.clock_jump = from_seconds(jump);
     daemon.pass(20);
     EXPECT_EQ(daemon.core->time(), before + from_seconds(20)) << "loop time never jumps";
-    for (const Json& node : daemon.ask(kRoot, ShowNodes{}).body["nodes"])
-      EXPECT_EQ(node["state"], "up");
+    const Json nodes = daemon.ask(kRoot, ShowNodes{}).body;
+    for (const Json& node : nodes["nodes"]) EXPECT_EQ(node["state"], "up");
     for (const auto& [id, at] : due) {
       EXPECT_EQ(deadline(id), at - from_seconds(jump)) << "planned anew";
       const Json job = daemon.show(id);

@@ -42,14 +42,13 @@ const JobRecord* Core::Desk::find(const JobRef& ref) const {
   }
   const auto& name = std::get<std::string>(ref);
   const JobRecord* anyones = nullptr;
-  const auto& jobs = ledger().jobs();
-  for (auto job = jobs.rbegin(); job != jobs.rend(); ++job) {
-    const JobRecord& record = job->second;
+  const JobRecord* own = nullptr;
+  for (const auto& [number, record] : ledger().jobs()) {  // the newest of each
     if (record.name != name || record.measures_for || !sees(record)) continue;
-    if (record.user == caller_.user) return &record;
-    if (anyones == nullptr) anyones = &record;
+    anyones = &record;
+    if (record.user == caller_.user) own = &record;
   }
-  return anyones;
+  return own != nullptr ? own : anyones;
 }
 
 const JobRecord* Core::Desk::find_alive(const JobRef& ref, Reply& refusal) const {
@@ -163,12 +162,10 @@ Core::Desk::Reply Core::Desk::operator()(const ExplainJob& ask) {
 Core::Desk::Reply Core::Desk::operator()(const FindLog& ask) {
   const JobRecord* job = find(ask.job);
   if (job == nullptr) return no_job(ask.job);
-  const Answer answer{
-      200,
-      {{"id", job->id.value()},
-       {"directory", fmt::format("{}/{}", core_.options_.jobs_directory, job->id.value())},
-       {"ended", job->gone()}}};
-  return [answer] { return answer; };
+  Json body = {{"id", job->id.value()},
+               {"directory", fmt::format("{}/{}", core_.options_.jobs_directory, job->id.value())},
+               {"ended", job->gone()}};
+  return [answer = Answer{200, std::move(body)}] { return answer; };
 }
 
 Core::Desk::Reply Core::Desk::operator()(const History& ask) {
@@ -199,9 +196,9 @@ Core::Desk::Reply Core::Desk::operator()(const SubmitJob& ask) {
                                 ledger().alive()));
   }
   const JobId id = job->id;
-  if (auto ending = refuse_at_once(*job)) {
+  if (const auto ending = refuse_at_once(*job)) {
     core_.put_job(*job);
-    core_.end_job(id, std::move(*ending));
+    core_.end_job(id, *ending);
   } else if (must_be_measured(*job)) {
     enter_measuring(std::move(*job));
   } else {
@@ -272,7 +269,7 @@ void Core::Desk::enter(const JobRecord& job) {
 
 void Core::Desk::take_again(JobId id) {
   const JobRecord& job = *ledger().job(id);
-  if (auto ending = refuse_at_once(job)) return core_.end_job(id, std::move(*ending));
+  if (const auto ending = refuse_at_once(job)) return core_.end_job(id, *ending);
   core_.post(submitted(job));
 }
 
@@ -444,8 +441,7 @@ Core::Desk::Reply Core::Desk::operator()(const AddUser& ask) {
   if (!(ask.most_weight > 0)) return say(400, "the largest weight of a job must be above 0");
   const UserRecord user{ask.name, ask.admin, ask.most_weight, {hex_of(ask.token)}};
   core_.put_user(user);
-  const Answer answer{201, show_user(user)};
-  return [answer] { return answer; };
+  return [answer = Answer{201, show_user(user)}] { return answer; };
 }
 
 Core::Desk::Reply Core::Desk::operator()(const RemoveUser& ask) {
@@ -453,8 +449,7 @@ Core::Desk::Reply Core::Desk::operator()(const RemoveUser& ask) {
     return say(404, fmt::format("there is no user {}", rubato::quoted(ask.name)));
   core_.put("user_removed", {{"name", ask.name}});
   core_.users_changed_ = true;
-  const Answer answer{200, {{"removed", ask.name}}};
-  return [answer] { return answer; };
+  return [answer = Answer{200, {{"removed", ask.name}}}] { return answer; };
 }
 
 Core::Desk::Reply Core::Desk::operator()(const ListUsers& /*ask*/) {
@@ -472,8 +467,7 @@ Core::Desk::Reply Core::Desk::operator()(const AddToken& ask) {
   UserRecord user = found->second;
   user.tokens.insert(hex_of(ask.token));
   core_.put_user(user);
-  const Answer answer{201, show_user(user)};
-  return [answer] { return answer; };
+  return [answer = Answer{201, show_user(user)}] { return answer; };
 }
 
 Core::Desk::Reply Core::Desk::operator()(const RemoveToken& ask) {
@@ -486,8 +480,7 @@ Core::Desk::Reply Core::Desk::operator()(const RemoveToken& ask) {
   });
   if (removed == 0) return say(404, fmt::format("{} has no such token", ask.user));
   core_.put_user(user);
-  const Answer answer{200, show_user(user)};
-  return [answer] { return answer; };
+  return [answer = Answer{200, show_user(user)}] { return answer; };
 }
 
 }  // namespace rubato

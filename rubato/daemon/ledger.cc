@@ -497,7 +497,7 @@ Result<void> Ledger::fold_measured(RowNumber /*number*/, const JournalRow& row, 
   if (!body.contains("progress")) return Error{"has no progress"};
   auto progress = parse_job_progress(body["progress"]);
   if (!progress) return progress.error();
-  job->progress = std::move(*progress);
+  job->progress = *progress;
   job->measured_at = row.time;
   if (body.contains("scale")) {
     auto scale = member<double>(body, "scale");

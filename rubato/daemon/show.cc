@@ -79,7 +79,7 @@ Colour colour_of_state(std::string_view state) {
 Colour colour_of_job(long long id) {
   constexpr std::array<Colour, 6> kColours = {Colour::green,   Colour::cyan, Colour::yellow,
                                               Colour::magenta, Colour::blue, Colour::red};
-  return kColours.at(static_cast<std::size_t>(std::abs(id) % 6));
+  return kColours.at(static_cast<std::size_t>(static_cast<unsigned long long>(id) % 6));
 }
 
 // On the reader's clock; the day only where it is not today.
@@ -658,10 +658,11 @@ std::string top_jobs(const Json& jobs, const Look& look) {
   table.limit(1, widest_name(look));
   if (!narrow) table.limit(2, widest_user(look));
   for (const Json& job : list(jobs, "jobs")) {
-    const auto id = static_cast<long long>(number(job, "id").value_or(0));
     std::vector<Cell> row;
     row.reserve(12);
-    row.push_back({count(job, "id"), holds_gpus(job) ? colour_of_job(id) : Colour::none});
+    const std::string id = count(job, "id");
+    row.push_back(
+        {id, holds_gpus(job) ? colour_of_job(parse_integer(id).value_or(0)) : Colour::none});
     row.push_back({text(job, "name")});
     if (!narrow) row.push_back({text(job, "user")});
     row.push_back(state_cell(text(job, "state")));
