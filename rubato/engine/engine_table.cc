@@ -223,11 +223,11 @@ void EngineTable::digest(NodeId from, const JobStatus& status, bool in_hello) {
     if (!status.ended && !in_hello) send_table(from);
     return;
   }
-  JobProgress known = job.status.progress;
+  const JobProgress known = job.status.progress;
   job.status = status;
   job.status.job = id;
   // An agent that has not heard the master yet knows of no progress.
-  if (says_nothing(status.progress)) job.status.progress = std::move(known);
+  if (says_nothing(status.progress)) job.status.progress = known;
   reported_.insert(id);
   if (finished) return finish(id, job);
   job.heard = true;

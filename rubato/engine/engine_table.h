@@ -73,24 +73,24 @@ class EngineTable {
   // given `lease` to come.
   EngineTable(Cluster cluster, Duration lease, Time now);
 
-  void know(const KnownJob& job);
+  void know(const KnownJob& known);
   // Without a word of its home for so long the job has surely ended by itself.
   void ends_alone_after(JobId job, Duration silence);
   void told(const Command& command);
   // Its end is stored.
-  void forget(JobId job);
+  void forget(JobId id);
 
-  void said_hello(Time now, NodeId node, const std::vector<JobStatus>& jobs);
-  void heard(Time now, NodeId node, const JobStatus& status);
-  void heard_beat(Time now, NodeId node);
-  void settled(Time now, NodeId node);
-  void lost(NodeId node);
+  void said_hello(Time now, NodeId id, const std::vector<JobStatus>& jobs);
+  void heard(Time now, NodeId id, const JobStatus& status);
+  void heard_beat(Time now, NodeId id);
+  void settled(Time now, NodeId id);
+  void lost(NodeId id);
   // Nothing of the job lives. `finished`: it had come to its end before.
-  void swept(JobId job, bool finished);
+  void swept(JobId id, bool finished);
 
   // The operator's word that the node is dead with all on it, and that it may be used again.
-  void mark_down(NodeId node);
-  void mark_up(NodeId node);
+  void mark_down(NodeId id);
+  void mark_up(NodeId id);
 
   // To be called several times a second.
   void pass(Time now);

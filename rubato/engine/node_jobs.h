@@ -81,7 +81,7 @@ class NodeJobs {
     std::vector<Slot> in_use;     // by workers.json
     std::optional<JobExit> exit;  // of this start
   };
-  void found(const Found& job);
+  void found(const Found& found);
 
   // --- from the engine ---
   void engine_said(Time now, const ToAgent& message);
@@ -89,14 +89,14 @@ class NodeJobs {
   [[nodiscard]] std::vector<JobStatus> statuses() const;
 
   // --- from masters ---
-  void started(JobId job);
-  void could_not_start(JobId job, const std::string& why);
-  void connected(Time now, JobId job);
-  void disconnected(JobId job);
-  void master_said(Time now, JobId job, const JobStatus& status);
+  void started(JobId id);
+  void could_not_start(JobId id, const std::string& why);
+  void connected(Time now, JobId id);
+  void disconnected(JobId id);
+  void master_said(Time now, JobId id, const JobStatus& status);
   // `exit`: what it left, if that counts for this start.
-  void master_gone(JobId job, const std::optional<JobExit>& exit);
-  void swept(JobId job);
+  void master_gone(JobId id, const std::optional<JobExit>& exit);
+  void swept(JobId id);
 
   // To be called several times a second.
   void pass(Time now);
@@ -125,9 +125,9 @@ class NodeJobs {
 
   void obey(Time now, const NodeTable& table);
   void obey(Time now, const LaunchJob& start);
-  void obey(Time now, const PlaceJob& place);
-  void obey(Time now, const HaltJob& halt);
-  void obey(Time now, const ForgetJob& forget);
+  void obey(Time now, const PlaceJob& order);
+  void obey(Time now, const HaltJob& order);
+  void obey(Time now, const ForgetJob& order);
   void obey(Time now, const AgentWelcome& welcome);
   void obey(Time now, const EngineBeat& beat);
   void obey(Time now, const DismissAgent& dismiss);
