@@ -77,7 +77,7 @@ void pieces(std::string_view text, const Piece& piece) {
       const std::string spelled = !c || c->value < 0x80
                                       ? fmt::format("\\x{:02x}", byte)
                                       : fmt::format("\\u{{{:x}}}", static_cast<unsigned>(c->value));
-      piece(std::string_view(spelled), static_cast<int>(spelled.size()));
+      piece(std::string_view{spelled}, static_cast<int>(spelled.size()));
     }
     text.remove_prefix(bytes);
   }
