@@ -25,15 +25,24 @@ constexpr const char* kLive = "journal.sqlite";
 constexpr const char* kLog = "journal.sqlite-wal";
 constexpr const char* kSegment = "journal-000000000001-000000000006.sqlite";
 
-fs::path state_directory() {
-  static const fs::path directory = [] {
+// Gone when the fuzzer ends.
+struct Directory {
+  Directory() {
     const bool memory = fs::exists("/dev/shm");
     std::string name = std::string(memory ? "/dev/shm" : "/tmp") + "/rubato-fuzz-XXXXXX";
     CHECK(mkdtemp(name.data()) != nullptr);
-    std::atexit([] { fs::remove_all(state_directory()); });
-    return fs::path(name);
-  }();
-  return directory;
+    path = name;
+  }
+  ~Directory() { fs::remove_all(path); }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  fs::path path;
+};
+
+const fs::path& state_directory() {
+  static const Directory directory;
+  return directory.path;
 }
 
 JournalOptions options() {
