@@ -100,6 +100,9 @@ int resize_any(const ResizeFlags& flags) {
         !number && !flags.job && flags.client.state.empty() && flags.client.server.empty();
     Said there = client.get(job_target(name));
     if (any && there.exit == Exit::no_daemon) {
+      // Whoever has runs and no daemon means a run: the answer names those that live.
+      const auto runs = live_runs(run_directory());
+      if (runs && !runs->empty()) return resize(name, to);
       there.error = fmt::format("no run of that name lives, and {}", there.error);
     }
     return there.ok() ? resize_job(flags, client, there.body, to) : fail(there);
