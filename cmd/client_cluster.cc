@@ -92,7 +92,7 @@ void add_policy(CLI::App& app, Action& chosen) {
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato policy\n  rubato policy afs-l\n"
-                      "  rubato policy elasticflow:slot=60"));
+                      "  rubato policy elasticflow:admission=off"));
   command->callback([flags, &chosen] { chosen = [flags] { return show_or_switch(*flags); }; });
 }
 

@@ -407,7 +407,8 @@ def full_disk(build):
             while True:
                 file.write(bytes(1 << 16))
         refused = await_true(lambda: refuses(cluster), "a submission to be refused")
-        require("error" in refused.lower() or refused, "refused with a sentence")
+        require(refused.startswith("rubato: ") and refused.count("\n") == 1,
+                f"refused, but not with one sentence: {refused}")
         require(cluster.daemon.poll() is None, "the daemon ended")
         filler.unlink()
         await_true(lambda: cluster.run("submit", "--name", "later", "--gpus", "1", "--", "true",
