@@ -197,7 +197,9 @@ void EngineTable::settled(Time now, NodeId id) {
   node(id).settled = node(id).settled_once = true;
   if (node(id).state == NodeState::unknown) set_state(id, NodeState::up);
   for (auto& [name, job] : jobs_) {
-    const bool obeys = job.shown && job.status.generation >= job.told;
+    // A stop is obeyed when nothing is left; until then its agent, perhaps a new one, sees to it.
+    const bool obeys =
+        job.shown && job.status.generation >= job.told && !std::holds_alternative<Stop>(job.last);
     const bool concerned = job.home == id || target_of(job.last).mask_on(id) != 0;
     if (job.on_gpus && concerned && !obeys) send(name, job);
   }

@@ -135,6 +135,20 @@ TEST_F(Table, GpusAreLetGoOnlyWhenTheNewestGenerationIsObeyed) {
   EXPECT_EQ(facts<Running>().size(), 1U);
 }
 
+TEST_F(Table, AStopIsToldToEveryNewAgentUntilItIsDone) {
+  hello(0);
+  start(1, two);
+  stop(2);
+  skip();
+  hello(0, {status(2, two, false)});
+  const auto stops = told<HaltJob>(0);
+  ASSERT_EQ(stops.size(), 1U) << "whatever its master says to have obeyed";
+  EXPECT_EQ(stops[0].stop.generation, Generation(2));
+  heard(0, ended(2, JobEnd::How::stopped));
+  hello(0);
+  EXPECT_TRUE(told<HaltJob>(0).empty());
+}
+
 TEST_F(Table, AStopIsAnsweredByTheEndAlone) {
   hello(0);
   start(1, two);

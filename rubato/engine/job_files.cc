@@ -44,19 +44,6 @@ Result<std::optional<T>> read_as(const std::string& path, Result<T> (*parse)(con
   return std::optional<T>(std::move(*value));
 }
 
-// 'Z' or 'X' in the field behind the name, which may hold anything but ends with the last ')'.
-bool has_ended(int pid) {
-  const wire::Fd fd(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-  char buffer[512];
-  const ssize_t size = fd.valid() ? read(fd.get(), buffer, sizeof(buffer)) : -1;
-  if (size <= 0) return true;
-  const std::string_view stat(buffer, static_cast<std::size_t>(size));
-  const auto end_of_name = stat.rfind(')');
-  if (end_of_name == std::string_view::npos || end_of_name + 2 >= stat.size()) return true;
-  const char state = stat[end_of_name + 2];
-  return state == 'Z' || state == 'X';
-}
-
 }  // namespace
 
 Result<void> write_json_file(const std::string& path, const Json& content, Durable durable) {
@@ -123,8 +110,9 @@ Generation read_generation(const std::string& path) {
 Json generation_file(Generation generation) { return {{"generation", generation.value()}}; }
 
 bool lives(const ProcessName& process) {
-  if (process.pid <= 0) return false;
-  return wire::start_time_of(process.pid) == process.start_time && !has_ended(process.pid);
+  const auto there = wire::look_at_process(process.pid);
+  if (!there) return true;
+  return there->start_time != 0 && there->start_time == process.start_time && !there->ended;
 }
 
 ProcessName own_name() { return {getpid(), wire::start_time_of(getpid())}; }

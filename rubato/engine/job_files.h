@@ -56,7 +56,8 @@ enum class Durable : bool { no, yes };
 [[nodiscard]] Generation read_generation(const std::string& path);
 [[nodiscard]] Json generation_file(Generation generation);
 
-// Whether a process of that name lives; one that has ended and waits to be collected does not.
+// Whether a process of that name lives; one that has ended and waits to be collected does not. One
+// that cannot be looked at now is taken for living, so that nothing it holds is given away.
 [[nodiscard]] bool lives(const ProcessName& process);
 // This process.
 [[nodiscard]] ProcessName own_name();

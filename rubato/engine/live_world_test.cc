@@ -403,8 +403,9 @@ class World {
   }
   void obey(std::size_t /*node*/, const NodeJobs::KillMaster& order) { kill_master(order.job); }
   void obey(std::size_t i, const NodeJobs::Sweep& order) { nodes_[i].sweeping.insert(order.job); }
-  void obey(std::size_t /*node*/, const NodeJobs::RecordExit& order) {
+  void obey(std::size_t i, const NodeJobs::RecordExit& order) {
     job_of(order.job).exit = order.exit;
+    nodes_[i].agent->recorded(order.job);
   }
   void obey(std::size_t /*node*/, const NodeJobs::RecordForgotten& order) {
     job_of(order.job).forgotten = order.start;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -22,8 +23,9 @@ using namespace std::chrono_literals;
 constexpr Duration kBeatEvery = 1s;
 constexpr Duration kShortestPatience = 50ms;
 constexpr Duration kLongestPatience = 5s;
-// Beyond its own time: what its agent takes to hang up, and its workers to write a checkpoint.
-constexpr Duration kAloneMargin = 10s;
+// Beyond its own time: what its agent takes to hang up, or its master waits for a first manager,
+// and its workers take to write a checkpoint.
+constexpr Duration kAloneMargin = 20s;
 constexpr std::string_view kUnix = "unix:";
 
 Result<std::string> agent_token(const std::string& path) {
@@ -74,20 +76,29 @@ JobId job_of(const Command& command) {
   return std::visit([](const auto& c) { return c.job; }, command);
 }
 
+LocalEngineOptions with_defaults(LocalEngineOptions options) {
+  if (options.address.empty()) {
+    options.address = "unix:" + options.state_directory + "/agents.sock";
+  }
+  if (options.dial.empty()) options.dial = options.address;
+  if (!options.clock) {
+    options.clock = [began = std::chrono::steady_clock::now()] {
+      const auto since = std::chrono::steady_clock::now() - began;
+      return kStart + std::chrono::duration_cast<Duration>(since);
+    };
+  }
+  return options;
+}
+
 }  // namespace
 
 // --- life ----------------------------------------------------------------------------------------
 
 LocalEngine::LocalEngine(wire::Poller& poller, LocalEngineOptions options)
     : poller_(poller),
-      options_(std::move(options)),
-      table_(options_.cluster, options_.lease, kStart),
-      agents_(options_.cluster.nodes().size()) {
-  if (options_.address.empty()) {
-    options_.address = "unix:" + options_.state_directory + "/agents.sock";
-  }
-  if (options_.dial.empty()) options_.dial = options_.address;
-}
+      options_(with_defaults(std::move(options))),
+      table_(options_.cluster, options_.lease, now()),
+      agents_(options_.cluster.nodes().size()) {}
 
 LocalEngine::~LocalEngine() {
   while (!links_.empty()) {
@@ -98,10 +109,6 @@ LocalEngine::~LocalEngine() {
     if (agent.ended.valid()) poller_.remove(agent.ended.get());
   }
   if (listener_.valid()) poller_.remove(listener_.get());
-}
-
-Time LocalEngine::now() const {
-  return kStart + std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - began_);
 }
 
 Result<void> LocalEngine::prepare() {
@@ -150,7 +157,9 @@ void LocalEngine::carry_out(Time /*now*/, std::span<const Command> commands) {
 void LocalEngine::limit_silence(JobId job) {
   const JobLaunch launch = options_.launch_of(job);
   if (!launch.stop_after) return;
-  table_.ends_alone_after(job, *launch.stop_after + 2 * launch.grace + kAloneMargin);
+  // An agent that is not heard may hear us, and manage the job, until its lease ends.
+  table_.ends_alone_after(job,
+                          options_.lease + *launch.stop_after + 2 * launch.grace + kAloneMargin);
 }
 
 void LocalEngine::collect(Time now, std::vector<Event>& facts) {

@@ -15,7 +15,6 @@
 // how each run ended.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +36,7 @@ struct LocalEngineOptions {
   std::string address;  // to listen on; empty: the agents' socket of the state directory
   std::string dial;     // where agents are told to connect; empty: the address
   Duration lease = from_seconds(5);
+  std::function<Time()> clock;  // a steady one; empty: the machine's
   // All but the home, the generation, the slots with their GPUs and the batch is taken from it.
   std::function<JobLaunch(JobId)> launch_of;
   // What a job has done, as the loop counts it; by default nothing is known to be left.
@@ -88,7 +88,7 @@ class LocalEngine : public Engine {
     Duration patience{};
   };
 
-  [[nodiscard]] Time now() const;
+  [[nodiscard]] Time now() const { return options_.clock(); }
   [[nodiscard]] Result<void> prepare();
   void accept_all();
   void read_link(int key);
@@ -113,7 +113,6 @@ class LocalEngine : public Engine {
 
   wire::Poller& poller_;
   LocalEngineOptions options_;
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   EngineTable table_;
   std::string token_;
   wire::Fd listener_;

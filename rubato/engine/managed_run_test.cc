@@ -150,7 +150,7 @@ class FakeMember {
       }
     }
     // A worker would go on alone; ours are not to outlive a failed test for long.
-    if (!stream_.open() && Clock::now() - began_ > std::chrono::seconds(100)) std::_Exit(97);
+    if (!stream_.open() && Clock::now() - began_ > std::chrono::seconds(600)) std::_Exit(97);
   }
 
   std::string meeting_;
@@ -266,7 +266,7 @@ class MasterTest : public testing::Test {
     std::fflush(nullptr);
     master_ = fork();
     if (master_ != 0) return;
-    alarm(100);
+    alarm(600);
     setsid();
     auto master = Master::open(files_.directory, {"PATH=/usr/bin:/bin", "RUBATO_CHECKPOINT=no"},
                                machine_gpus_);
@@ -606,6 +606,16 @@ TEST_F(MasterTest, StopsByItselfIfNobodyManagesIt) {
   EXPECT_EQ(exit().end.how, JobEnd::How::stopped);
   EXPECT_EQ(exit().end.why, "stopped by itself: nobody has managed it for 3 s");
   EXPECT_EQ(exit().generation, Generation(3));
+}
+
+TEST_F(MasterTest, IsNotAloneBeforeItsFirstManagerCouldCome) {
+  launch_.stop_after = from_seconds(0.1);
+  start();
+  const auto until = Clock::now() + kPatience;
+  while (!fs::exists(files_.workers()) && Clock::now() < until) usleep(10'000);
+  usleep(500'000);
+  Manager manager = manage();
+  EXPECT_TRUE(manager.until_running(3)) << log();
 }
 
 TEST_F(MasterTest, IsStoppedByASignalAsByItsManager) {

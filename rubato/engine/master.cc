@@ -17,6 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kProgressEvery = 500ms;
+constexpr Duration kFirstManagerWithin = 10s;
 constexpr auto kLastWords = 3s;
 constexpr auto kBetweenTries = 1s;
 constexpr int kTriesToWriteExit = 600;
@@ -124,6 +125,7 @@ Master::Master(JobFiles files, JobLaunch launch, int machine_gpus, LaunchPlan pl
       secrets_(std::move(secrets)),
       generation_(launch_.generation),
       batch_(launch_.batch),
+      managed_at_(kStart + kFirstManagerWithin),
       launcher_(std::move(plan), std::move(socket), *this) {}
 
 Master::~Master() { remove_secrets(files_); }

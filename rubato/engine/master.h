@@ -84,7 +84,7 @@ class Master : private LauncherFace {
   bool settled_ = false;
   ProgressMeter meter_;
   std::map<int, Manager> managers_;
-  Time managed_at_ = kStart;  // when a manager was last there
+  Time managed_at_;  // when a manager was last there, or should be for the first time
   std::optional<JobEnd> ended_;
   Launcher launcher_;  // last: it uses all of the above
 };

@@ -53,10 +53,12 @@ std::vector<std::string> homes_in(const Environment& environment) {
   return homes;
 }
 
-std::vector<JobId> jobs_in(const std::string& directory) {
-  std::vector<JobId> jobs;
+Result<std::vector<JobId>> jobs_in(const std::string& directory) {
   DIR* entries = opendir(directory.c_str());
-  if (entries == nullptr) return jobs;
+  if (entries == nullptr) {
+    return Error{fmt::format("cannot look for jobs in {}: {}", directory, std::strerror(errno))};
+  }
+  std::vector<JobId> jobs;
   while (const dirent* entry = readdir(entries)) {
     const auto number = parse_integer(entry->d_name);
     if (number && *number >= 0 && *number <= UINT32_MAX) {
@@ -108,7 +110,8 @@ void NodeAgent::watch_signals() {
 
 void NodeAgent::run() {
   watch_signals();
-  look_at_disk();
+  // An agent that does not know its jobs would call them gone; the next one may know them.
+  if (const auto looked = look_at_disk(); !looked) return say(looked.error().message);
   carry_out();
   while (!over_) {
     poller_.wait(std::chrono::duration_cast<std::chrono::milliseconds>(idle_time()));
@@ -151,8 +154,10 @@ JobFiles NodeAgent::files_of(JobId job) const {
   return {job_directory(options_.state_directory, job)};
 }
 
-void NodeAgent::look_at_disk() {
-  for (const JobId id : jobs_in(options_.state_directory + "/jobs")) {
+Result<void> NodeAgent::look_at_disk() {
+  const auto jobs = jobs_in(options_.state_directory + "/jobs");
+  if (!jobs) return jobs.error();
+  for (const JobId id : *jobs) {
     const auto launch = read_launch(files_of(id));
     if (!launch) {
       say(launch.error().message);
@@ -161,6 +166,7 @@ void NodeAgent::look_at_disk() {
       look_at_job(id, **launch);
     }
   }
+  return {};
 }
 
 void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
@@ -293,6 +299,8 @@ void NodeAgent::connect_to_master(JobId job, Master& master) {
   master.connect_at = now() + master.patience;
   auto fd = wire::connect_to("unix:" + files_of(job).socket());
   if (!fd) return;
+  // The directory is its user's, who may have put a link to another's socket there.
+  if (wire::listener_of(*fd) != owner_of_job(options_.state_directory, job)) return;
   master.stream = wire::FrameStream(std::move(*fd));
   poller_.add(master.stream.fd(), [this, job](wire::Poller::Ready ready) {
     Master& there = masters_.at(job);
@@ -415,16 +423,17 @@ void NodeAgent::carry_out(const NodeJobs::Sweep& order) {
 }
 
 void NodeAgent::carry_out(const NodeJobs::RecordExit& order) {
-  write(order.job, "exit.json", to_json(order.exit));
+  if (write(order.job, "exit.json", to_json(order.exit))) jobs_.recorded(order.job);
 }
 
 void NodeAgent::carry_out(const NodeJobs::RecordForgotten& order) {
   write(order.job, "forgotten.json", generation_file(order.start));
 }
 
-void NodeAgent::write(JobId job, const std::string& name, const Json& content) const {
+bool NodeAgent::write(JobId job, const std::string& name, const Json& content) const {
   const auto written = write_job_file(options_.state_directory, job, name, content);
   if (!written) say(written.error().message);
+  return written.ok();
 }
 
 void NodeAgent::carry_out(const NodeJobs::TellEngine& order) { tell_engine(order.message); }

@@ -49,7 +49,7 @@ class NodeAgent {
 
   [[nodiscard]] Time now() const;
   void watch_signals();
-  void look_at_disk();
+  [[nodiscard]] Result<void> look_at_disk();
   void look_at_job(JobId id, const JobLaunch& launch);
   [[nodiscard]] JobFiles files_of(JobId job) const;
   void watch(JobId job, const ProcessName& process);
@@ -75,7 +75,8 @@ class NodeAgent {
   void carry_out(const NodeJobs::RecordExit& order);
   void carry_out(const NodeJobs::RecordForgotten& order);
   void carry_out(const NodeJobs::TellEngine& order);
-  void write(JobId job, const std::string& name, const Json& content) const;
+  // Whether it could be written.
+  bool write(JobId job, const std::string& name, const Json& content) const;
   [[nodiscard]] std::optional<JobExit> exit_that_counts(const JobLaunch& launch) const;
   [[nodiscard]] Result<ProcessName> start_master(const JobLaunch& launch);
 

@@ -1,6 +1,7 @@
 #include "rubato/engine/node_jobs.h"
 
 #include <algorithm>
+#include <csignal>
 
 #include "rubato/base/check.h"
 
@@ -72,7 +73,12 @@ void NodeJobs::obey(Time now, const NodeTable& table) {
   for (const NodeTable::Entry& entry : table.jobs) wanted[entry.job] = entry.generation;
   for (auto& [id, job] : jobs_) {
     const auto entry = wanted.find(id);
-    if (entry == wanted.end() || job.launch.generation > entry->second) doom(now, id, job);
+    if (entry == wanted.end() || job.launch.generation > entry->second) {
+      doom(now, id, job);
+      continue;
+    }
+    job.told = std::max(job.told.value_or(entry->second), entry->second);
+    job.status.generation = std::min(job.status.generation, *job.told);
   }
   settling_ = true;
   settle();
@@ -83,8 +89,7 @@ void NodeJobs::obey(Time /*now*/, const LaunchJob& start) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return launch(start.launch);
   Job& job = found->second;
-  const bool finished = job.end && job.end->how == JobEnd::How::finished;
-  if (start.launch.generation <= newest(job) || finished) {
+  if (start.launch.generation <= newest(job) || finished(job)) {
     if (job.phase == Phase::ended) tell(job);
   } else if (job.phase == Phase::ended) {
     launch(start.launch);
@@ -104,13 +109,16 @@ void NodeJobs::obey(Time /*now*/, const PlaceJob& order) {
   command(order.job, found->second, order.place);
 }
 
-void NodeJobs::obey(Time /*now*/, const HaltJob& order) {
+void NodeJobs::obey(Time now, const HaltJob& order) {
   const auto found = jobs_.find(order.job);
   if (found == jobs_.end()) {
     return tell_not_here(order.job, order.stop.generation,
                          {JobEnd::How::stopped, 0, "it was not running"});
   }
-  command(order.job, found->second, order.stop);
+  Job& job = found->second;
+  command(order.job, job, order.stop);
+  const bool counts = job.phase == Phase::alive && order.stop.generation >= newest(job);
+  if (counts && !job.kill_due) job.kill_due = now + job.launch.grace + limits_.leave;
 }
 
 void NodeJobs::obey(Time now, const ForgetJob& order) {
@@ -134,6 +142,8 @@ void NodeJobs::tell_not_here(JobId id, Generation generation, JobEnd end) {
   orders_.emplace_back(TellEngine{std::move(status)});
 }
 
+bool NodeJobs::finished(const Job& job) { return job.end && job.end->how == JobEnd::How::finished; }
+
 Generation NodeJobs::newest(const Job& job) {
   Generation generation = std::max(job.launch.generation, job.status.generation);
   if (job.command) generation = std::max(generation, generation_of(*job.command));
@@ -145,6 +155,7 @@ void NodeJobs::launch(const JobLaunch& launch) {
   Job& job = jobs_[launch.job];
   job = Job();
   job.launch = launch;
+  job.told = launch.generation;
   job.status.job = launch.job;
   job.status.generation = launch.generation;
   job.status.in_use = launch.slots;
@@ -168,6 +179,7 @@ void NodeJobs::command(JobId id, Job& job, Command command) {
     }
     job.next.reset();
   }
+  job.told = generation;
   job.command = std::move(command);
   pass_on(id, job);
 }
@@ -227,6 +239,7 @@ void NodeJobs::master_said(Time now, JobId id, const JobStatus& status) {
   if (found == jobs_.end()) return;
   Job& job = found->second;
   if (job.phase != Phase::alive || job.end || status.generation < job.launch.generation) return;
+  if (job.told && status.generation > *job.told) return;
   job.status = status;
   job.status.job = id;
   job.status.ended.reset();
@@ -256,23 +269,40 @@ void NodeJobs::take_end(Job& job, const JobExit& exit) {
   job.status.resizes = exit.resizes;
 }
 
+JobEnd NodeJobs::end_without_a_word(const Job& job) {
+  if (job.doomed) return failed("killed: it should not be running here");
+  if (!job.overdue) return failed("its launcher died");
+  return {JobEnd::How::stopped, 128 + SIGKILL, "killed: it did not stop in time"};
+}
+
 // Even after an end in order: what has left its worker's process group must not keep a GPU.
 void NodeJobs::sweep(JobId id, Job& job) {
-  if (!job.end) {
-    job.end = failed(job.doomed ? "killed: it should not be running here" : "its launcher died");
-  }
+  if (!job.end) job.end = end_without_a_word(job);
   // Before anything is killed, so that the verdict is the same whoever comes after us, and that a
   // master which starts only now sees that it is too late.
-  if (!std::exchange(job.recorded, true)) {
-    orders_.emplace_back(
-        RecordExit{id, JobExit{job.launch.generation, *job.end, job.status.progress,
-                               job.status.failures, job.status.resizes}});
-  }
+  if (!job.recorded) record(id, job);
   job.phase = Phase::sweeping;
   job.connected = false;
   job.kill_due.reset();
   job.status.running = false;
   orders_.emplace_back(Sweep{id});
+}
+
+void NodeJobs::record(JobId id, const Job& job) {
+  orders_.emplace_back(RecordExit{id, JobExit{job.launch.generation, *job.end, job.status.progress,
+                                              job.status.failures, job.status.resizes}});
+}
+
+// The disk may be full.
+void NodeJobs::record_again(Time now, JobId id, Job& job) {
+  if (job.recorded || now < job.record_due) return;
+  job.record_due = now + limits_.record;
+  record(id, job);
+}
+
+void NodeJobs::recorded(JobId id) {
+  const auto found = jobs_.find(id);
+  if (found != jobs_.end()) found->second.recorded = true;
 }
 
 void NodeJobs::swept(JobId id) {
@@ -318,21 +348,34 @@ void NodeJobs::settle() {
 // --- time ----------------------------------------------------------------------------------------
 
 void NodeJobs::pass(Time now) {
-  const bool alone = !engine_heard_ || now - *engine_heard_ > limits_.engine;
   for (auto& [id, job] : jobs_) {
-    if (job.phase != Phase::alive) continue;
-    // One that was found on its way out.
-    if (job.end && !job.kill_due) job.kill_due = now + limits_.leave;
-    if (job.kill_due && now >= *job.kill_due) {
-      job.kill_due.reset();
-      orders_.emplace_back(KillMaster{id});
-    }
-    if (alone && job.launch.stop_after && !job.hung_up) {
-      job.hung_up = true;
-      job.connected = false;
-      orders_.emplace_back(HangUp{id});
+    if (job.phase == Phase::alive) {
+      kill_if_due(now, id, job);
+      hang_up_if_alone(now, id, job);
+    } else {
+      record_again(now, id, job);
     }
   }
+}
+
+void NodeJobs::kill_if_due(Time now, JobId id, Job& job) {
+  // One that was found on its way out.
+  if (job.end && !job.kill_due) job.kill_due = now + limits_.leave;
+  if (!job.kill_due || now < *job.kill_due) return;
+  // As long as it is not written anywhere that the job has finished, its master is the one to say
+  // so to an agent that comes after us.
+  if (finished(job) && !job.recorded && !job.doomed) return record_again(now, id, job);
+  job.overdue = true;
+  job.kill_due = now + limits_.obey;  // again, should it be in vain
+  orders_.emplace_back(KillMaster{id});
+}
+
+void NodeJobs::hang_up_if_alone(Time now, JobId id, Job& job) {
+  const bool alone = !engine_heard_ || now - *engine_heard_ > limits_.engine;
+  if (!alone || !job.launch.stop_after || job.hung_up) return;
+  job.hung_up = true;
+  job.connected = false;
+  orders_.emplace_back(HangUp{id});
 }
 
 const JobLaunch* NodeJobs::launch_of(JobId job) const {

@@ -10,6 +10,9 @@
 // job elsewhere. How it ended is what the master said or left in exit.json; a master that left
 // nothing has failed.
 //
+// A master is its user's, who may stop its process or answer in its place: so a stop has a time
+// limit, after which the master is killed, and a word of what nobody has told it is ignored.
+//
 // Silence of the engine changes nothing but this: for a job that wishes to stop when it is left
 // alone, an agent without an engine is no manager, and hangs up on its master.
 #pragma once
@@ -50,7 +53,8 @@ class NodeJobs {
   struct Sweep {
     JobId job;
   };
-  // For agents to come: this run has ended so, whatever its master left.
+  // For agents to come: this run has ended so, whatever its master left. Say recorded() when it is
+  // written; until then it is ordered again.
   struct RecordExit {
     JobId job;
     JobExit exit;
@@ -68,8 +72,9 @@ class NodeJobs {
 
   struct Limits {
     Duration obey = from_seconds(3);    // a master that was told to kill its workers and end
-    Duration leave = from_seconds(5);   // one that has said that its job has ended
+    Duration leave = from_seconds(5);   // one whose job has ended, or should have
     Duration engine = from_seconds(3);  // an engine silent for so long is gone
+    Duration record = from_seconds(2);  // between two tries to write down an end
   };
 
   NodeJobs(NodeId node, Limits limits) : node_(node), limits_(limits) {}
@@ -97,6 +102,7 @@ class NodeJobs {
   // `exit`: what it left, if that counts for this start.
   void master_gone(JobId id, const std::optional<JobExit>& exit);
   void swept(JobId id);
+  void recorded(JobId id);
 
   // To be called several times a second.
   void pass(Time now);
@@ -112,12 +118,16 @@ class NodeJobs {
     JobLaunch launch;
     Phase phase = Phase::alive;
     JobStatus status;  // as told; `ended` only in the phase of that name
+    // The engine's newest; nullopt: the job was found, and no table has come since.
+    std::optional<Generation> told;
     bool connected = false;
     bool hung_up = false;
     std::optional<Command> command;  // newest, until the master has obeyed it
     std::optional<JobEnd> end;       // once it is known how it will have ended
     bool recorded = false;           // in exit.json
+    Time record_due;                 // to be tried again
     std::optional<Time> kill_due;    // of its master
+    bool overdue = false;            // its master was killed because it had not stopped
     bool doomed = false;
     bool forgotten = false;         // as soon as it has ended
     std::optional<JobLaunch> next;  // to be started when this run has ended
@@ -136,7 +146,11 @@ class NodeJobs {
   void command(JobId id, Job& job, Command command);
   void pass_on(JobId id, Job& job);
   void doom(Time now, JobId id, Job& job);
+  void kill_if_due(Time now, JobId id, Job& job);
+  void hang_up_if_alone(Time now, JobId id, Job& job);
   void sweep(JobId id, Job& job);
+  void record(JobId id, const Job& job);
+  void record_again(Time now, JobId id, Job& job);
   static void take_end(Job& job, const JobExit& exit);
   void ended(JobId id, Job& job);
   void forget(JobId id, const Job& job);
@@ -144,6 +158,8 @@ class NodeJobs {
   void tell_not_here(JobId id, Generation generation, JobEnd end);
   void settle();
   [[nodiscard]] static Generation newest(const Job& job);
+  [[nodiscard]] static bool finished(const Job& job);
+  [[nodiscard]] static JobEnd end_without_a_word(const Job& job);
 
   NodeId node_;
   Limits limits_;

@@ -128,6 +128,88 @@ TEST_F(Agent, AMasterThatHasEndedButStaysIsKilled) {
   EXPECT_EQ(orders<NodeJobs::KillMaster>().size(), 1U);
 }
 
+TEST_F(Agent, AMasterThatDoesNotStopInTimeIsKilled) {
+  run(1);
+  engine(HaltJob{job_id(7), StopJob{Generation(2)}});
+  later(9);
+  engine(HaltJob{job_id(7), StopJob{Generation(2)}});
+  jobs.master_said(now, job_id(7), status(2));
+  later(5);
+  EXPECT_TRUE(orders<NodeJobs::KillMaster>().empty()) << "10 s of grace, and 5 s to leave";
+  later(2);
+  EXPECT_EQ(orders<NodeJobs::KillMaster>().size(), 1U) << "the second stop was no new one";
+  later(4);
+  EXPECT_EQ(orders<NodeJobs::KillMaster>().size(), 1U) << "again, because it lives";
+  jobs.master_gone(job_id(7), std::nullopt);
+  jobs.swept(job_id(7));
+  const auto end = told().at(0).ended;
+  EXPECT_EQ(end->how, JobEnd::How::stopped);
+  EXPECT_EQ(end->why, "killed: it did not stop in time");
+}
+
+TEST_F(Agent, AStopIsEnforcedAlsoByAnAgentThatFoundTheJob) {
+  jobs.found({launch(1), true, {}, std::nullopt});
+  jobs.connected(now, job_id(7));
+  jobs.master_said(now, job_id(7), status(2));
+  engine(NodeTable{{{job_id(7), Generation(2)}}});
+  engine(HaltJob{job_id(7), StopJob{Generation(2)}});
+  skip();
+  later(16);
+  EXPECT_EQ(orders<NodeJobs::KillMaster>().size(), 1U);
+}
+
+TEST_F(Agent, AMasterCannotHaveObeyedWhatNobodyToldIt) {
+  run(1);
+  jobs.master_said(now, job_id(7), status(9));
+  EXPECT_TRUE(told().empty());
+  EXPECT_EQ(jobs.statuses().at(0).generation, Generation(1));
+  engine(HaltJob{job_id(7), StopJob{Generation(2)}});
+  EXPECT_EQ(orders<NodeJobs::SendToMaster>().size(), 1U);
+  // One that found the job knows what was told when the table comes.
+  NodeJobs other(node_id(1), {});
+  other.found({launch(1), true, {}, std::nullopt});
+  other.connected(now, job_id(7));
+  other.master_said(now, job_id(7), status(9));
+  other.engine_said(now, NodeTable{{{job_id(7), Generation(3)}}});
+  EXPECT_EQ(other.statuses().at(0).generation, Generation(3));
+  other.master_said(now, job_id(7), status(9));
+  EXPECT_EQ(other.statuses().at(0).generation, Generation(3));
+}
+
+TEST_F(Agent, AMasterThatHasFinishedIsKilledOnlyWhenThatIsWrittenDown) {
+  run(1);
+  JobStatus last = status(1);
+  last.ended = JobEnd{JobEnd::How::finished, 0, ""};
+  jobs.master_said(now, job_id(7), last);
+  later(6);
+  auto all = jobs.take_orders();
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(std::get<NodeJobs::RecordExit>(all[0]).exit.end, *last.ended);
+  later(1);
+  EXPECT_TRUE(jobs.take_orders().empty());
+  later(1);
+  all = jobs.take_orders();
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<NodeJobs::RecordExit>(all[0])) << "the disk was full";
+  jobs.recorded(job_id(7));
+  later(0.1);
+  EXPECT_EQ(orders<NodeJobs::KillMaster>().size(), 1U);
+}
+
+TEST_F(Agent, AnEndIsRecordedAgainUntilItIsWrittenDown) {
+  run(1);
+  jobs.master_gone(job_id(7), std::nullopt);
+  EXPECT_EQ(orders<NodeJobs::RecordExit>().size(), 1U);
+  jobs.swept(job_id(7));
+  later(3);
+  const auto records = orders<NodeJobs::RecordExit>();
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].exit.end.why, "its launcher died");
+  jobs.recorded(job_id(7));
+  later(3);
+  EXPECT_TRUE(jobs.take_orders().empty());
+}
+
 TEST_F(Agent, AMasterThatDiesWithoutAWordHasFailed) {
   run(1);
   jobs.master_gone(job_id(7), std::nullopt);

@@ -3,9 +3,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fmt/format.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "rubato/engine/job_files.h"
@@ -97,6 +99,18 @@ void remove_secrets_of(const std::string& state_directory, JobId job) {
   if (lstat(files.directory.c_str(), &there) != 0) return;
   const FilesAs owner(there.st_uid, there.st_gid);
   remove_secrets(files);
+}
+
+void remove_job_directory(const std::string& state_directory, JobId job) {
+  const std::string path = job_directory(state_directory, job);
+  struct stat there {};
+  if (lstat(path.c_str(), &there) != 0) return;
+  std::error_code failed;
+  {
+    const FilesAs owner(there.st_uid, there.st_gid);
+    std::filesystem::remove_all(path, failed);  // but for itself, which stands in ours
+  }
+  rmdir(path.c_str());
 }
 
 uid_t owner_of_job(const std::string& state_directory, JobId job) {

@@ -34,6 +34,10 @@ namespace rubato {
 // owner: where they are is said by a link that the owner may have changed.
 void remove_secrets_of(const std::string& state_directory, JobId job);
 
+// Removes all of an ended job's directory that its owner could remove, with their rights, as they
+// may have put anything there; links are not followed.
+void remove_job_directory(const std::string& state_directory, JobId job);
+
 // `name`: such as "exit.json". It belongs to the owner of the job, and is whole or not there.
 [[nodiscard]] Result<void> write_job_file(const std::string& state_directory, JobId job,
                                           const std::string& name, const Json& content);

@@ -87,6 +87,29 @@ TEST_F(StateDirectoryTest, RemovesTheSecretsOfAMasterThatWasKilled) {
   remove_secrets_of(state_, JobId(4));  // which is not there
 }
 
+TEST_F(StateDirectoryTest, RemovesAJobsDirectoryAndNotWhatItsLinksNameElsewhere) {
+  ASSERT_TRUE(make_state_directory(state_).ok());
+  std::optional<RunAs> nobody;
+  if (const auto found = look_up_user("nobody"); geteuid() == 0 && found) nobody = *found;
+  ASSERT_TRUE(make_job_directory(state_, JobId(3), nobody).ok());
+  const std::string directory = job_directory(state_, JobId(3));
+  const std::string elsewhere = root_ + "/elsewhere";
+  fs::create_directories(directory + "/checkpoint");
+  fs::create_directories(elsewhere);
+  std::ofstream(directory + "/checkpoint/model") << "parameters\n";
+  std::ofstream(elsewhere + "/file") << "kept\n";
+  fs::create_directory_symlink(elsewhere, directory + "/link");
+  if (nobody) {
+    ASSERT_EQ(chmod(root_.c_str(), 0711), 0);
+    for (const char* name : {"/checkpoint", "/checkpoint/model", "/link"})
+      ASSERT_EQ(lchown((directory + name).c_str(), nobody->uid, nobody->gid), 0);
+  }
+  remove_job_directory(state_, JobId(3));
+  EXPECT_FALSE(fs::exists(directory));
+  EXPECT_TRUE(fs::exists(elsewhere + "/file"));
+  remove_job_directory(state_, JobId(4));  // which is not there
+}
+
 TEST_F(StateDirectoryTest, RemovesNothingThatTheJobsUserCouldNot) {
   const auto nobody = look_up_user("nobody");
   if (geteuid() != 0 || !nobody) GTEST_SKIP() << "needs root and the user nobody";

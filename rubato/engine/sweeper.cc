@@ -1,6 +1,7 @@
 #include "rubato/engine/sweeper.h"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,22 +23,29 @@ constexpr int kCleanPasses = 2;
 
 constexpr std::string_view kVariable = "RUBATO_TOKEN=";
 
-std::string content_of(int pid, const char* file) {
+// Failures to look, as against nothing to see.
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
+}
+
+// Empty if the process is gone or not ours to look at; nullopt if it could not be looked at.
+std::optional<std::string> content_of(int pid, const char* file) {
   const wire::Fd fd(open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
   std::array<char, 16384> buffer;  // NOLINT: filled by read
-  while (fd.valid()) {
-    const ssize_t size = read(fd.get(), buffer.data(), buffer.size());
-    if (size <= 0) break;
+  for (;;) {
+    const ssize_t size = fd.valid() ? read(fd.get(), buffer.data(), buffer.size()) : -1;
+    if (size < 0 && is_shortage(errno)) return std::nullopt;
+    if (size <= 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(size));
   }
-  return text;
 }
 
-// Empty if it has none, or if it is not ours to look at.
-std::string token_of(int pid) {
-  const std::string environment = content_of(pid, "environ");
-  std::string_view rest = environment;
+// Empty if it has none, or if it is not ours to look at; nullopt if it could not be looked at.
+std::optional<std::string> token_of(int pid) {
+  const auto environment = content_of(pid, "environ");
+  if (!environment) return std::nullopt;
+  std::string_view rest = *environment;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\0'));
     if (line.starts_with(kVariable)) return std::string(line.substr(kVariable.size()));
@@ -46,33 +54,82 @@ std::string token_of(int pid) {
   return "";
 }
 
-std::vector<int> all_processes() {
-  std::vector<int> pids;
+// nullopt if some could not be looked at.
+std::optional<std::vector<int>> all_processes() {
   DIR* entries = opendir("/proc");
-  if (entries == nullptr) return pids;
+  if (entries == nullptr) return std::nullopt;
+  std::vector<int> pids;
+  errno = 0;
   while (const dirent* entry = readdir(entries)) {
     const auto pid = parse_integer(entry->d_name);
     if (pid && *pid > 0) pids.push_back(static_cast<int>(*pid));
+    errno = 0;
   }
+  const bool whole = errno == 0;
   closedir(entries);
-  return pids;
+  return whole ? std::optional(std::move(pids)) : std::nullopt;
 }
 
-// The real user, which a program cannot hide.
-std::optional<uid_t> owner_of(int pid) {
+using ProcessesByToken = std::multimap<std::string, int>;
+
+// nullopt if some could not be looked at.
+std::optional<ProcessesByToken> processes_by_token() {
+  const auto pids = all_processes();
+  if (!pids) return std::nullopt;
+  ProcessesByToken found;
+  for (const int pid : *pids) {
+    auto token = token_of(pid);
+    if (!token) return std::nullopt;
+    if (!token->empty()) found.emplace(std::move(*token), pid);
+  }
+  return found;
+}
+
+// Whether a process is there that should not be; unclear: it could not be looked at.
+enum class There : std::uint8_t { no, yes, unclear };
+
+// By the real user, which a program cannot hide.
+There there_as(uid_t owner, int pid) {
   constexpr std::string_view kLine = "\nUid:\t";
-  const std::string status = content_of(pid, "status");
-  const std::size_t at = status.find(kLine);
-  if (at == std::string::npos) return std::nullopt;
+  const auto status = content_of(pid, "status");
+  if (!status) return There::unclear;
+  const std::size_t at = status->find(kLine);
+  if (at == std::string::npos) return There::no;
   const std::size_t first = at + kLine.size();
-  const auto uid = parse_integer(status.substr(first, status.find('\t', first) - first));
-  return uid ? std::optional(static_cast<uid_t>(*uid)) : std::nullopt;
+  const auto uid = parse_integer(status->substr(first, status->find('\t', first) - first));
+  return uid && static_cast<uid_t>(*uid) == owner ? There::yes : There::no;
+}
+
+There there_by_name(uid_t owner, const ProcessName& process) {
+  // Not lives(), which takes what cannot be looked at for living: this one may be killed.
+  const auto state = wire::look_at_process(process.pid);
+  if (!state) return There::unclear;
+  if (state->start_time == 0 || state->start_time != process.start_time || state->ended) {
+    return There::no;
+  }
+  return there_as(owner, process.pid);
+}
+
+// The number may have passed to another since it was found.
+There there_by_token(uid_t owner, const std::string& token, int pid) {
+  const There there = there_as(owner, pid);
+  if (there != There::yes) return there;
+  const auto now = token_of(pid);
+  if (!now) return There::unclear;
+  return *now == token ? There::yes : There::no;
 }
 
 // With its group, if it leads one.
 void kill_now(int pid) {
   if (getpgid(pid) == pid) kill(-pid, SIGKILL);
   kill(pid, SIGKILL);
+}
+
+// Kills it if it is there; whether it is known not to be.
+bool gone(int pid, There there) {
+  if (pid == getpid()) return true;
+  if (there == There::yes) kill_now(pid);
+  return there == There::no;
 }
 
 }  // namespace
@@ -83,26 +140,20 @@ void Sweeper::add(JobId job, uid_t owner, std::string token, std::vector<Process
 
 std::vector<JobId> Sweeper::pass() {
   if (jobs_.empty()) return {};
-  std::multimap<std::string, int> by_token;
-  for (const int pid : all_processes()) {
-    if (std::string token = token_of(pid); !token.empty()) by_token.emplace(std::move(token), pid);
-  }
+  const auto by_token = processes_by_token();
   std::vector<JobId> done;
   for (auto& [id, job] : jobs_) {
-    ++job.clean;
+    bool clean = by_token.has_value();
     for (const ProcessName& process : job.named) {
-      if (process.pid == getpid() || !lives_as(job.owner, process)) continue;
-      job.clean = 0;
-      kill_now(process.pid);
+      clean &= gone(process.pid, there_by_name(job.owner, process));
     }
-    const auto [first, last] = by_token.equal_range(job.token);
-    for (auto found = first; found != last && !job.token.empty(); ++found) {
-      // The number may have passed to another meanwhile.
-      const int pid = found->second;
-      if (pid == getpid() || owner_of(pid) != job.owner || token_of(pid) != job.token) continue;
-      job.clean = 0;
-      kill_now(pid);
+    if (by_token && !job.token.empty()) {
+      const auto [first, last] = by_token->equal_range(job.token);
+      for (auto found = first; found != last; ++found) {
+        clean &= gone(found->second, there_by_token(job.owner, job.token, found->second));
+      }
     }
+    job.clean = clean ? job.clean + 1 : 0;
     if (job.clean >= kCleanPasses) done.push_back(id);
   }
   for (const JobId id : done) jobs_.erase(id);
@@ -110,7 +161,7 @@ std::vector<JobId> Sweeper::pass() {
 }
 
 bool lives_as(uid_t owner, const ProcessName& process) {
-  return lives(process) && owner_of(process.pid) == owner;
+  return there_by_name(owner, process) == There::yes;
 }
 
 std::vector<ProcessName> processes_named_in(const std::string& job_directory) {

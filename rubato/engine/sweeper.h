@@ -5,6 +5,9 @@
 // to write down and what they forked. A program that gives its children another environment can
 // hide them; its process group is killed with it.
 //
+// What cannot be looked at now (no descriptor, no memory) is not known to be gone: such a pass
+// finds no job clean.
+//
 // A job's user may write what it likes into the job's files; so nothing is killed that is not the
 // user's own.
 //
@@ -41,7 +44,7 @@ class Sweeper {
   std::map<JobId, Job> jobs_;
 };
 
-// Whether a process of that name lives and is this user's.
+// Whether a process of that name is known to live and to be this user's.
 [[nodiscard]] bool lives_as(uid_t owner, const ProcessName& process);
 
 // Everything the files of a job name: its master and its workers.

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -133,17 +134,30 @@ Fd accept_from(const Fd& listener) {
 
 Fd watch_process(int pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
-long long start_time_of(int pid) {
-  std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re");
-  if (file == nullptr) return 0;
+std::optional<uid_t> listener_of(const Fd& connection) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
+std::optional<ProcessState> look_at_process(int pid) {
+  const Fd fd(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
   char line[1024] = {};
-  const std::size_t size = std::fread(line, 1, sizeof(line) - 1, file);
-  std::fclose(file);
-  // The name in brackets may hold anything, so fields are counted from the last bracket: the
-  // start time is field 22 of the line, the 20th after it.
+  const ssize_t size = fd.valid() ? read(fd.get(), line, sizeof(line) - 1) : -1;
+  if (size < 0 && (errno == ENOENT || errno == ESRCH)) return ProcessState{};
+  // The name in brackets may hold anything, so fields are counted from the last bracket: the state
+  // is the first after it, and the start time, field 22 of the line, the 20th.
   const char* field = size > 0 ? std::strrchr(line, ')') : nullptr;
+  if (field == nullptr || field[1] != ' ') return std::nullopt;
+  const bool ended = field[2] == 'Z' || field[2] == 'X';
   for (int i = 0; field != nullptr && i < 20; ++i) field = std::strchr(field + 1, ' ');
-  return field == nullptr ? 0 : std::atoll(field + 1);
+  if (field == nullptr) return std::nullopt;
+  return ProcessState{std::atoll(field + 1), ended};
+}
+
+long long start_time_of(int pid) {
+  return look_at_process(pid).value_or(ProcessState{}).start_time;
 }
 
 }  // namespace rubato::wire

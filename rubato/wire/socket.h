@@ -4,7 +4,9 @@
 // socket is non-blocking and closed on exec; names are never looked up, so nothing here waits.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <sys/types.h>
 #include <utility>
 
 #include "rubato/base/result.h"
@@ -42,11 +44,23 @@ class Fd {
 // nullopt-like: an invalid Fd if nobody waits.
 [[nodiscard]] Fd accept_from(const Fd& listener);
 
+// Whose process it was that listens at the other end of this connection to a unix socket; nullopt
+// if the kernel does not know.
+[[nodiscard]] std::optional<uid_t> listener_of(const Fd& connection);
+
 // Readable once the process has ended, even if it is not a child. Invalid if there is no such
 // process.
 [[nodiscard]] Fd watch_process(int pid);
-// Kernel ticks between boot and the start of the process: with the pid, its name for ever. 0 if it
-// does not exist.
+struct ProcessState {
+  // Kernel ticks between boot and the start of the process: with the pid, its name for ever. 0 if
+  // it does not exist.
+  long long start_time = 0;
+  bool ended = false;  // and waits to be collected
+};
+// nullopt if it cannot be looked at now, for want of descriptors or memory: whether it exists is
+// not known then.
+[[nodiscard]] std::optional<ProcessState> look_at_process(int pid);
+// 0 also if it cannot be looked at.
 [[nodiscard]] long long start_time_of(int pid);
 
 }  // namespace rubato::wire

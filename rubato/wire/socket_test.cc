@@ -10,6 +10,8 @@
 namespace rubato::wire {
 namespace {
 
+constexpr int kPatience = 60'000;  // milliseconds
+
 bool readable(const Fd& fd, int milliseconds) {
   pollfd asked{fd.get(), POLLIN, 0};
   return poll(&asked, 1, milliseconds) == 1;
@@ -19,11 +21,11 @@ void expect_conversation(const Fd& listener, const std::string& address) {
   EXPECT_FALSE(accept_from(listener).valid());
   const auto client = connect_to(address);
   ASSERT_TRUE(client.ok());
-  ASSERT_TRUE(readable(listener, 5000));
+  ASSERT_TRUE(readable(listener, kPatience));
   const Fd server = accept_from(listener);
   ASSERT_TRUE(server.valid());
   ASSERT_EQ(write(client->get(), "hi", 2), 2);
-  ASSERT_TRUE(readable(server, 5000));
+  ASSERT_TRUE(readable(server, kPatience));
   char buffer[8] = {};
   EXPECT_EQ(read(server.get(), buffer, sizeof(buffer)), 2);
   EXPECT_EQ(read(server.get(), buffer, sizeof(buffer)), -1) << "it must not block";
@@ -48,6 +50,7 @@ TEST(Socket, SpeaksOverUnixSockets) {
     ASSERT_TRUE(listener.ok());
     EXPECT_EQ(*address_of(*listener), address);
     expect_conversation(*listener, address);
+    EXPECT_EQ(listener_of(*connect_to(address)), geteuid());
     EXPECT_FALSE(listen_on(address).ok()) << "taken";
   }
   EXPECT_FALSE(connect_to(address).ok()) << "nobody listens any more";
@@ -94,10 +97,12 @@ TEST(Socket, WatchesAProcessToItsEnd) {
   EXPECT_FALSE(readable(watch, 0));
   const long long started = start_time_of(child);
   EXPECT_GT(started, 0);
+  EXPECT_FALSE(look_at_process(child)->ended);
   EXPECT_EQ(start_time_of(child), started);
   EXPECT_LE(start_time_of(getpid()), started);
   close(ends[1]);
-  EXPECT_TRUE(readable(watch, 5000));
+  EXPECT_TRUE(readable(watch, kPatience));
+  EXPECT_TRUE(look_at_process(child)->ended) << "though nobody has collected it";
   waitpid(child, nullptr, 0);
   close(ends[0]);
   EXPECT_EQ(start_time_of(child), 0);

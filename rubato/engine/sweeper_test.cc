@@ -1,0 +1,108 @@
+#include "rubato/engine/sweeper.h"
+
+#include <chrono>
+#include <csignal>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rubato/core/testing.h"
+#include "rubato/engine/job_files.h"
+
+namespace rubato {
+namespace {
+
+// While it lives, this process can open nothing.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit none{0, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+class SweeperTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    child_ = fork();
+    if (child_ == 0) {
+      for (;;) pause();
+    }
+    name_ = {child_, wire::start_time_of(child_)};
+  }
+  void TearDown() override {
+    if (child_ == 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+  // How it ended.
+  int collect() {
+    int status = 0;
+    waitpid(std::exchange(child_, 0), &status, 0);
+    return status;
+  }
+  bool done_in_time() {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < limit) {
+      if (sweeper_.pass() == std::vector{job_id(0)}) return true;
+      usleep(10'000);
+    }
+    return false;
+  }
+
+  pid_t child_ = 0;
+  ProcessName name_;
+  Sweeper sweeper_;
+};
+
+TEST_F(SweeperTest, KillsWhatIsNamedAndThenIsDone) {
+  sweeper_.add(job_id(0), getuid(), "", {name_, own_name()});
+  EXPECT_TRUE(done_in_time());
+  EXPECT_FALSE(sweeper_.busy());
+  EXPECT_EQ(WTERMSIG(collect()), SIGKILL);
+}
+
+TEST_F(SweeperTest, LeavesAloneWhatIsAnothersOrHasAnotherName) {
+  ProcessName another = name_;
+  ++another.start_time;
+  sweeper_.add(job_id(0), getuid(), "", {another, {child_, 0}, {0, 0}});
+  EXPECT_TRUE(done_in_time());
+  sweeper_.add(job_id(0), getuid() + 1, "", {name_});
+  EXPECT_TRUE(done_in_time());
+  EXPECT_TRUE(lives(name_));
+}
+
+TEST_F(SweeperTest, WhatCannotBeLookedAtIsNotGone) {
+  sweeper_.add(job_id(0), getuid(), "", {name_});
+  {
+    const NoDescriptors shortage;
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(sweeper_.pass().empty());
+    EXPECT_TRUE(lives(name_));
+    EXPECT_FALSE(lives_as(getuid(), name_)) << "nothing is killed that is not known";
+  }
+  EXPECT_TRUE(lives(name_));
+  EXPECT_TRUE(done_in_time());
+  EXPECT_EQ(WTERMSIG(collect()), SIGKILL);
+}
+
+TEST_F(SweeperTest, AfterAShortageItLooksAsOftenAsAtFirst) {
+  sweeper_.add(job_id(0), getuid(), "", {});
+  EXPECT_TRUE(sweeper_.pass().empty());
+  {
+    const NoDescriptors shortage;
+    EXPECT_TRUE(sweeper_.pass().empty());
+  }
+  EXPECT_TRUE(sweeper_.pass().empty());
+  EXPECT_EQ(sweeper_.pass(), std::vector{job_id(0)});
+}
+
+}  // namespace
+}  // namespace rubato
