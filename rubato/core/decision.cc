@@ -185,8 +185,8 @@ Result<void> Validator::check(const Decision& decision, const Snapshot& snapshot
   }
   for (const auto& reject : decision.reject) {
     const JobView* job = snapshot.jobs.find(reject.job);
-    if (job == nullptr || job->has_run()) {
-      return wrong(reject.job, "rejected, but it has run or is not there");
+    if (job == nullptr || job->accepted()) {
+      return wrong(reject.job, "rejected, but it was taken in before or is not there");
     }
     if (!named_.mark(reject.job.index())) return wrong(reject.job, "named twice");
   }

@@ -37,7 +37,7 @@ struct Grant {
   std::optional<Batch> batch = std::nullopt;
 };
 
-struct Reject {  // only a job that never ran
+struct Reject {  // only a job that nobody has taken in
   JobId job;
   std::string reason;
   std::optional<Time> earliest;  // the earliest deadline that would have been admitted
@@ -76,7 +76,7 @@ struct Decision {
 
 // Whether the decision can be carried out on this snapshot: known jobs, each named once, legal
 // counts, capacity of each type and node, nothing on nodes that are not up, guests beside a host
-// that runs and has no other, only jobs that never ran rejected, promises to jobs that stay,
+// that runs and has no other, only jobs that nobody took in rejected, promises to jobs that stay,
 // again_at in the future. The error names the first violation.
 [[nodiscard]] Result<void> validate(const Decision& decision, const Snapshot& snapshot);
 

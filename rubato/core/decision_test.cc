@@ -12,7 +12,8 @@ namespace rubato {
 namespace {
 
 // Two types: nodes 0 and 1 have four A each, nodes 2 and 3 eight B each. Jobs: 0 takes 2, 1 takes
-// 1..8, 2 takes 1, 4 or 16, 3 takes 4 and has run, 4 runs on an odd count that is no longer legal.
+// 1..8, 2 takes 1, 4 or 16, 3 takes 4 and has run, 4 runs on an odd count that is no longer legal,
+// 5 was taken in.
 Snapshot example() {
   Snapshot snapshot;
   snapshot.now = time_at(100);
@@ -22,6 +23,7 @@ Snapshot example() {
   snapshot.jobs.insert(job_view(job_id(2), elastic_spec(1, 16, {1, 4, 16})));
   snapshot.jobs.insert(job_view(job_id(3), rigid_spec(4))).first_start = time_at(5);
   snapshot.jobs.insert(job_view(job_id(4), rigid_spec(2))).target = gpus_on({{0, 0b111}});
+  snapshot.jobs.insert(job_view(job_id(5), rigid_spec(2))).taken_in = true;
   return snapshot;
 }
 
@@ -121,8 +123,9 @@ TEST(Validate, NamesTheFirstViolation) {
       {run({grant_exact(0, gpus_on({{0, 0b10001}}))}), "job 0: names a GPU its node lacks"},
       {run({grant_exact(0, gpus_on({{0, 0b11}})), grant_exact(1, gpus_on({{0, 0b110}}))}),
        "job 1: gives one GPU to two jobs"},
-      {reject({3}), "job 3: rejected, but it has run or is not there"},
-      {reject({17}), "job 17: rejected, but it has run or is not there"},
+      {reject({3}), "job 3: rejected, but it was taken in before or is not there"},
+      {reject({5}), "job 5: rejected, but it was taken in before or is not there"},
+      {reject({17}), "job 17: rejected, but it was taken in before or is not there"},
       {promise({{17, 120, {{100, 1}}}}), "job 17: is promised an end, but it is not there"},
       {promise({{0, 99, {{90, 2}}}}), "job 0: is promised an end that has passed"},
       {promise({{0, 120, {}}}), "job 0: is promised an end without a plan"},

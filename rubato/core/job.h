@@ -41,6 +41,8 @@ struct JobSpec {
   bool adaptive_batch = false;  // the scheduler may choose another
   std::optional<Time> deadline;
   Duration restart_cost{};  // lost at the first start and whenever the GPU set changes
+  Duration cooldown{};      // after a resize it is not grown for so long, but for a deadline
+  bool goes_first = false;  // of those without a deadline: it is short, and somebody waits for it
 };
 
 enum class Phase : std::uint8_t { pending, starting, running, resizing, stopping };
@@ -86,14 +88,20 @@ struct JobView {
   std::optional<Batch> batch_told;  // the one in its last command
   bool on_hold = false;             // by its owner: it gets no GPUs
   bool leaving = false;             // cancelled: it is gone when it has let go of its GPUs
+  bool taken_in = false;            // by a policy that saw it and did not reject it
+  std::optional<Time> resized;      // the last time since it was started
 
   // Its owner's wish, which no policy is asked about.
   [[nodiscard]] bool stays_away() const { return on_hold || leaving; }
   [[nodiscard]] bool has_run() const { return first_start.has_value(); }
+  // Nobody may reject it any more, whatever another policy would have said.
+  [[nodiscard]] bool accepted() const { return taken_in || has_run(); }
   // It may not be preempted and has begun: it keeps its GPUs until it ends or a fault takes them.
   [[nodiscard]] bool stays() const {
     return !spec->preemptible && !held.empty() && !target.empty();
   }
+  // From then on it may be grown again.
+  [[nodiscard]] Time cooled() const { return resized ? *resized + spec->cooldown : kStart; }
   [[nodiscard]] GpuTime attained(Time now) const {
     return attained_before + GpuTime::of(held.gpus(), now - counted_from);
   }

@@ -8,6 +8,10 @@ namespace {
 
 bool must_stay(const JobView& job) { return job.spec != nullptr && !job.spec->preemptible; }
 
+bool has_cooldown(const JobView& job) {
+  return job.spec != nullptr && job.spec->cooldown > Duration();
+}
+
 bool on_unknown_node(const Allocation& gpus, const Cluster& cluster) {
   return std::any_of(gpus.slices().begin(), gpus.slices().end(), [&](const Slice& slice) {
     return cluster.node(slice.node).state == NodeState::unknown;
@@ -24,6 +28,7 @@ bool out_of_reach(const JobView& job, const Cluster& cluster) {
 JobView& JobTable::insert(JobView view) {
   CHECK(view.id.index() >= row_of_.size());
   unpreemptible_ += must_stay(view) ? 1 : 0;
+  with_cooldown_ += has_cooldown(view) ? 1 : 0;
   row_of_.resize(view.id.index() + 1, kGone);
   row_of_[view.id.index()] = static_cast<std::uint32_t>(rows_.size());
   rows_.push_back(std::move(view));
@@ -38,6 +43,7 @@ void JobTable::erase(JobId id) {
   row_of_[id.index()] = kGone;
   alive_[row] = false;
   unpreemptible_ -= must_stay(rows_[row]) ? 1 : 0;
+  with_cooldown_ -= has_cooldown(rows_[row]) ? 1 : 0;
   rows_[row] = JobView();
   --size_;
   if (rows_.size() >= 32 && size_ * 2 < rows_.size()) squeeze();

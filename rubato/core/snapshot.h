@@ -49,6 +49,8 @@ class JobTable {
   [[nodiscard]] bool empty() const { return size_ == 0; }
   // How many of them may not be preempted.
   [[nodiscard]] std::size_t unpreemptible() const { return unpreemptible_; }
+  // How many of them have a cooldown.
+  [[nodiscard]] std::size_t with_cooldown() const { return with_cooldown_; }
   [[nodiscard]] Iterator begin() const { return {this, 0}; }
   [[nodiscard]] Iterator end() const { return {this, rows_.size()}; }
 
@@ -80,6 +82,7 @@ class JobTable {
   std::vector<std::uint32_t> row_of_;  // by job id
   std::size_t size_ = 0;
   std::size_t unpreemptible_ = 0;
+  std::size_t with_cooldown_ = 0;
 };
 
 // It has GPUs on a node of which nothing is known: whether it still uses them cannot be found out,

@@ -1,6 +1,7 @@
 #include "rubato/loop/scheduler.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "rubato/base/check.h"
@@ -22,6 +23,36 @@ bool stays(const Decision& decision, JobId id, const Allocation& now) {
             (count != nullptr && count->gpus == now.gpus() && count->type == now.type());
   }
   return stays;
+}
+
+Spread spread_of(const Allocation& gpus) {
+  Spread spread;
+  for (const Slice& slice : gpus.slices()) spread.gpus.emplace_back(slice.node, slice.gpus());
+  return spread;
+}
+
+// The wish for the GPUs it has, if `want` is those and more: whatever the others get, they can be
+// kept.
+std::optional<Want> without_growth(const Want& want, const Allocation& now) {
+  if (gpus_of(want) <= now.gpus()) return std::nullopt;
+  if (const auto* count = std::get_if<Count>(&want)) {
+    if (count->type == now.type()) return Count{now.type(), now.gpus()};
+  } else if (const auto* exact = std::get_if<Exact>(&want)) {
+    if (minus(now, exact->gpus).empty()) return Exact{now};
+  } else if (const auto* spread = std::get_if<Spread>(&want)) {
+    const std::map<NodeId, int> wished(spread->gpus.begin(), spread->gpus.end());
+    const auto there = [&](const Slice& slice) {
+      const auto found = wished.find(slice.node);
+      return found != wished.end() && found->second >= slice.gpus();
+    };
+    if (std::all_of(now.slices().begin(), now.slices().end(), there)) return spread_of(now);
+  }
+  return std::nullopt;
+}
+
+bool promised(const Decision& decision, JobId job) {
+  return std::any_of(decision.promise.begin(), decision.promise.end(),
+                     [&](const Promise& promise) { return promise.job == job; });
 }
 
 }  // namespace
@@ -79,6 +110,7 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
   std::optional<Carried>& past = decided.carried;
   auto& jobs = state_.snapshot.jobs;
   auto& changed = state_.snapshot.changed;
+  take_in(decision);
   changed.erase(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(state_.told));
   state_.told = 0;
   state_.snapshot.changed_since = decision.as_of;
@@ -97,6 +129,8 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
   }
   if (jobs.unpreemptible() > 0 || state_.snapshot.cluster.unknown() > 0) keep_staying(decision);
   if (state_.snapshot.away > 0) drop_away(decision);
+  const std::optional<Time> cooled =
+      jobs.with_cooldown() > 0 ? keep_cooling(decision) : std::nullopt;
   auto changes = past ? from_the_past(std::move(*past)) : retarget(decision);
   if (!changes) {
     reaction.refused = changes.error().message;
@@ -106,7 +140,8 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
     }
     return;
   }
-  state_.again_at = decision.again_at;
+  state_.again_at =
+      cooled && (!decision.again_at || *cooled < *decision.again_at) ? cooled : decision.again_at;
   link_pairs(decision);
   state_.targeted.clear();
   for (const auto& grant : decision.run) state_.targeted.push_back(grant.job);
@@ -122,6 +157,20 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
     jobs.erase(reject.job);
     state_.snapshot.changed.push_back(reject.job);
     reaction.rejected.push_back(std::move(reject));
+  }
+}
+
+// Who was new to the policy and was not rejected is in, also if the decision cannot be carried out:
+// its policy believes so.
+void Scheduler::take_in(const Decision& decision) {
+  named_.new_round();
+  for (const Reject& reject : decision.reject) {
+    if (state_.snapshot.jobs.find(reject.job) != nullptr) named_.mark(reject.job.index());
+  }
+  for (std::size_t i = 0; i < state_.told; ++i) {
+    JobView* job = state_.snapshot.jobs.find(state_.snapshot.changed[i]);
+    if (job != nullptr && !job->stays_away() && !named_.marked(job->id.index()))
+      job->taken_in = true;
   }
 }
 
@@ -165,6 +214,26 @@ void Scheduler::drop_away(Decision& decision) const {
     return away(grant.job) || (beside != nullptr && away(beside->host));
   });
   std::erase_if(decision.reject, [&](const Reject& reject) { return away(reject.job); });
+}
+
+// A job that was resized a moment ago is not grown yet, unless it has a deadline or a promise,
+// which are more important. That takes nothing from anybody; to be shrunk it does not wait, because
+// others may need its GPUs. The answer is when the first of those that were kept may be grown.
+std::optional<Time> Scheduler::keep_cooling(Decision& decision) const {
+  std::optional<Time> cooled;
+  for (Grant& grant : decision.run) {
+    const JobView* job = state_.snapshot.jobs.find(grant.job);
+    if (job == nullptr || job->target.empty() || job->shares_with) continue;
+    if (job->cooled() <= state_.snapshot.now) continue;
+    if (job->spec->deadline || promised(decision, grant.job)) continue;
+    if (!job->spec->limits.legal(job->target.gpus())) continue;
+    const auto want = without_growth(grant.want, job->target);
+    if (!want) continue;
+    grant.want = *want;
+    grant.batch = job->batch;
+    cooled = std::min(cooled.value_or(kNever), job->cooled());
+  }
+  return cooled;
 }
 
 Result<std::vector<Change>> Scheduler::from_the_past(Carried past) {
@@ -216,6 +285,7 @@ void Scheduler::issue(JobView& job, Reaction& reaction) {
       reaction.commands.emplace_back(Stop{job.id, job.generation});
     } else {
       job.phase = Phase::resizing;
+      job.resized = state_.snapshot.now;
       job.batch_told = job.batch;
       reaction.commands.emplace_back(Resize{job.id, job.generation, std::move(keeps), job.batch});
     }
@@ -232,9 +302,11 @@ void Scheduler::issue(JobView& job, Reaction& reaction) {
     if (job.has_run()) ++job.restarts;
     if (!job.has_run()) job.first_start = state_.snapshot.now;
     job.phase = Phase::starting;
+    job.resized.reset();
     reaction.commands.emplace_back(Start{job.id, job.generation, job.target, job.batch});
   } else {
     job.phase = Phase::resizing;
+    job.resized = state_.snapshot.now;
     reaction.commands.emplace_back(Resize{job.id, job.generation, job.target, job.batch});
   }
   job.batch_told = job.batch;

@@ -57,10 +57,12 @@ class Scheduler {
   void issue_waiting(const Allocation& released, Reaction& reaction);
   [[nodiscard]] std::optional<NodeId> in_use_on(const Allocation& gpus,
                                                 const Allocation& shared) const;
+  void take_in(const Decision& decision);
   void settle_guests_of_the_gone(Decision& decision) const;
   void link_pairs(const Decision& decision);
   void keep_staying(Decision& decision);
   void drop_away(Decision& decision) const;
+  [[nodiscard]] std::optional<Time> keep_cooling(Decision& decision) const;
 
   State state_;
   Marks named_;

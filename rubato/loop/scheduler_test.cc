@@ -370,17 +370,66 @@ TEST(Scheduler, RejectedJobsLeave) {
   EXPECT_TRUE(loop.gone(0));
 }
 
-TEST(Scheduler, AJobMayBeRejectedWhileItWaitsForItsGpus) {
+Decision rejecting(Loop& loop, double s, std::size_t job) {
+  Decision decision;
+  decision.as_of = loop.scheduler.ask(time_at(s)).as_of;
+  decision.reject = {{job_id(job), "no", std::nullopt}};
+  return decision;
+}
+
+TEST(Scheduler, WhoWasTakenInIsNotRejectedAnyMore) {
+  Loop loop("1x2");
+  loop.on(0, submitted(0, rigid_spec(2)));
+  loop.on(0, submitted(1, rigid_spec(2)));
+  EXPECT_FALSE(loop.job(1).taken_in) << "nobody has seen it";
+  loop.decide(0, {grant_count(0, 2)});
+  EXPECT_TRUE(loop.job(1).taken_in);
+  loop.on(1, Held{job_id(1), true});
+  loop.decide(1, {grant_count(0, 2)});
+  loop.on(2, Held{job_id(1), false});
+  loop.on(2, Decided{rejecting(loop, 2, 1)});
+  EXPECT_EQ(loop.reaction.refused, "job 1: rejected, but it was taken in before or is not there");
+  EXPECT_FALSE(loop.gone(1));
+}
+
+TEST(Scheduler, WhoStaysAwayIsNotTakenIn) {
+  Loop loop("1x2");
+  loop.on(0, submitted(0, rigid_spec(2)));
+  loop.on(0, Held{job_id(0), true});
+  loop.decide(0, {});
+  EXPECT_FALSE(loop.job(0).taken_in);
+  loop.on(1, Held{job_id(0), false});
+  loop.on(1, Decided{rejecting(loop, 1, 0)});
+  EXPECT_EQ(loop.reaction.refused, "");
+  EXPECT_TRUE(loop.gone(0));
+}
+
+// What a decision said of each job counts, though nothing of it could be done.
+TEST(Scheduler, ARefusedDecisionTakesInAllButThoseItRejects) {
+  Loop loop("1x2");
+  loop.on(0, submitted(0, rigid_spec(2)));
+  loop.on(0, submitted(1, rigid_spec(2)));
+  Decision decision = rejecting(loop, 0, 1);
+  decision.run = {grant_count(0, 1)};
+  loop.on(0, Decided{decision});
+  EXPECT_NE(loop.reaction.refused, "");
+  EXPECT_TRUE(loop.job(0).taken_in);
+  EXPECT_FALSE(loop.job(1).taken_in);
+}
+
+// A journal from before that rule has such decisions.
+TEST(Scheduler, APastDecisionMayRejectWhoWaitsForItsGpus) {
   Loop loop("1x2");
   loop.on(0, submitted(0, rigid_spec(2)));
   loop.on(0, submitted(1, unpreemptible(rigid_spec(2))));
   loop.decide(0, {grant_count(0, 2)});
   loop.decide(1, {grant_count(1, 2)});  // 1 waits for 0 to let go
-  Decision decision;
-  decision.as_of = loop.scheduler.ask(time_at(2)).as_of;
+  Decision decision = rejecting(loop, 2, 1);
   decision.run = {grant_count(0, 2)};
-  decision.reject = {{job_id(1), "no", std::nullopt}};
-  loop.on(2, Decided{decision});
+  Carried carried;
+  carried.changes = {{job_id(0), Change::Kind::start, gpus_on({{0, 0b11}})},
+                     {job_id(1), Change::Kind::stop, Allocation()}};
+  loop.on(2, Decided{decision, carried});
   EXPECT_EQ(loop.reaction.refused, "");
   EXPECT_TRUE(loop.gone(1));
   EXPECT_EQ(loop.scheduler.snapshot().jobs.unpreemptible(), 0);
@@ -476,6 +525,71 @@ TEST(Scheduler, NewLimitsCountFromTheNextDecision) {
   EXPECT_EQ(loop.on(1, Limited{job_id(0), {1, 4, {}}}), Lines{});
   EXPECT_TRUE(loop.scheduler.decision_due());
   EXPECT_EQ(loop.decide(1, {grant_count(0, 4)}), Lines{"resize 0 gen 2 on 0:1111"});
+}
+
+std::shared_ptr<JobSpec> with_cooldown(std::shared_ptr<JobSpec> spec, double s) {
+  spec->cooldown = from_seconds(s);
+  return spec;
+}
+
+TEST(Scheduler, AJobThatCoolsDownIsNotGrownAndAskedAboutWhenItHas) {
+  Loop loop("1x8");
+  loop.on(0, submitted(0, with_cooldown(elastic_spec(1, 8), 10)));
+  loop.decide(0, {grant_count(0, 1)});
+  loop.running(0, 0);
+  EXPECT_EQ(loop.decide(1, {grant_count(0, 2)}), Lines{"resize 0 gen 2 on 0:11"})
+      << "a start is no resize";
+  loop.running(2, 0);
+  EXPECT_EQ(loop.decide(3, {grant_count(0, 4)}), Lines{});
+  EXPECT_EQ(loop.scheduler.state().again_at, time_at(11));
+  EXPECT_EQ(loop.decide(4, {{job_id(0), Spread{{{node_id(0), 3}}}}}), Lines{});
+  EXPECT_EQ(loop.decide(5, {{job_id(0), Exact{gpus_on({{0, 0b111}})}}}), Lines{});
+  EXPECT_EQ(loop.job(0).target, gpus_on({{0, 0b11}}));
+  EXPECT_EQ(loop.decide(11, {grant_count(0, 4)}), Lines{"resize 0 gen 3 on 0:1111"});
+  EXPECT_EQ(loop.scheduler.state().again_at, std::nullopt);
+}
+
+TEST(Scheduler, ACooldownYieldsToOthersAndToPromises) {
+  Loop loop("1x8");
+  loop.on(0, submitted(0, with_cooldown(elastic_spec(1, 8), 100)));
+  loop.on(0, submitted(1, rigid_spec(6)));
+  loop.decide(0, {grant_count(0, 4)});
+  loop.running(0, 0);
+  loop.decide(1, {grant_count(0, 8)});
+  loop.running(1, 0);
+  EXPECT_EQ(loop.decide(2, {grant_count(0, 2), grant_count(1, 6)}),
+            Lines{"resize 0 gen 3 on 0:11"});
+  loop.released(3, 0, gpus_on({{0, 0b11111100}}));
+  loop.running(3, 0);
+  loop.finished(4, 1);
+  Decision decision;
+  decision.as_of = loop.scheduler.ask(time_at(5)).as_of;
+  decision.run = {grant_count(0, 3)};
+  decision.promise = {{job_id(0), time_at(50), {{time_at(5), 3}}}};
+  EXPECT_EQ(loop.on(5, Decided{decision}), Lines{"resize 0 gen 4 on 0:111"});
+}
+
+TEST(Scheduler, ACooldownYieldsToADeadline) {
+  Loop loop("1x8");
+  auto spec = with_cooldown(elastic_spec(1, 8), 100);
+  spec->deadline = time_at(50);
+  loop.on(0, submitted(0, spec));
+  loop.decide(0, {grant_count(0, 1)});
+  loop.running(0, 0);
+  loop.decide(1, {grant_count(0, 2)});
+  loop.running(1, 0);
+  EXPECT_EQ(loop.decide(2, {grant_count(0, 4)}), Lines{"resize 0 gen 3 on 0:1111"});
+}
+
+TEST(Scheduler, ACooldownDoesNotKeepACountThatIsNoLongerLegal) {
+  Loop loop("1x8");
+  loop.on(0, submitted(0, with_cooldown(elastic_spec(1, 8), 100)));
+  loop.decide(0, {grant_count(0, 1)});
+  loop.running(0, 0);
+  loop.decide(1, {grant_count(0, 2)});
+  loop.running(1, 0);
+  loop.on(2, Limited{job_id(0), {4, 8, {}}});
+  EXPECT_EQ(loop.decide(2, {grant_count(0, 4)}), Lines{"resize 0 gen 3 on 0:1111"});
 }
 
 TEST(Scheduler, ANodeOfWhichNothingIsKnownKeepsItsJobs) {
@@ -786,6 +900,7 @@ class World {
     auto spec = random_.uniform() < 0.5 ? rigid_spec(1 + static_cast<int>(random_.below(5)))
                                         : elastic_spec(1, 6);
     if (random_.uniform() < 0.2) spec = unpreemptible(spec);
+    if (random_.uniform() < 0.2) spec = with_cooldown(spec, 5 * random_.uniform());
     attained_[job_id(next_)].since = now_;
     post(submitted(next_++, spec));
   }
@@ -858,7 +973,7 @@ class World {
     Decision decision;
     decision.as_of = snapshot.as_of;
     for (const JobView& job : snapshot.jobs) {
-      if (!job.has_run() && random_.uniform() < 0.03) {
+      if (!job.accepted() && random_.uniform() < 0.06) {
         decision.reject.push_back({job.id, "no", std::nullopt});
         continue;
       }

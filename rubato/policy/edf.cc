@@ -11,11 +11,6 @@ constexpr int kLargestAsked = 64;
 
 Time deadline_of(const JobView& job) { return job.spec->deadline.value_or(kNever); }
 
-double key_of(const JobView& job) {
-  if (!job.spec->deadline) return std::numeric_limits<double>::infinity();
-  return static_cast<double>(job.spec->deadline->time_since_epoch().count());
-}
-
 // A job in a schedule that is run ahead of time.
 struct Planned {
   const JobView* job = nullptr;
@@ -155,21 +150,46 @@ std::optional<Reject> Edf::judge(const JobView& job, const Snapshot& snapshot, S
   return Reject{job.id, "no schedule keeps this deadline and all those admitted before", deadline};
 }
 
+bool Edf::keeps_deadline(JobId job, const State& state) const {
+  return config.admission && std::any_of(state.due.begin(), state.due.end(),
+                                         [&](const auto& entry) { return entry.second == job; });
+}
+
+// Admitted once, it stays so with a deadline that has moved.
+void Edf::follow_deadline(const JobView& job, State& state) const {
+  if (!keeps_deadline(job.id, state)) return;
+  std::erase_if(state.due, [&](const auto& entry) { return entry.second == job.id; });
+  if (job.spec->deadline) state.due.emplace(*job.spec->deadline, job.id);
+}
+
+// Where a deadline that cannot be kept counted, it would make others late that can.
+double Edf::key_of(const JobView& job, const State& state) const {
+  const bool counts = !config.admission || keeps_deadline(job.id, state);
+  if (job.spec->deadline && counts)
+    return static_cast<double>(job.spec->deadline->time_since_epoch().count());
+  using Limits = std::numeric_limits<double>;
+  return job.spec->goes_first ? Limits::max() : Limits::infinity();
+}
+
 Decision Edf::decide(const Snapshot& snapshot, State& state) const {
   Decision decision;
   GangQueue& queue = state.queue;
   queue.rerank_running(snapshot, [](Gang& /*gang*/, const JobView& /*job*/) {});
   const auto to_rank = [&](const JobView& job) -> std::optional<std::pair<Rank, int>> {
-    if (config.admission && !job.has_run()) {  // who has run was admitted then
-      if (auto reject = judge(job, snapshot, state)) {
+    if (config.admission && !keeps_deadline(job.id, state)) {
+      auto reject = judge(job, snapshot, state);
+      if (reject && !job.accepted()) {
         decision.reject.push_back(std::move(*reject));
         return std::nullopt;
       }
     }
-    return std::pair(Rank{0, key_of(job), queue.next_stamp()}, least_gpus(*job.spec, *job.speed));
+    return std::pair(Rank{0, key_of(job, state), queue.next_stamp()},
+                     least_gpus(*job.spec, *job.speed));
   };
-  queue.sync(snapshot, to_rank,
-             [](Gang& gang, const JobView& job) { gang.rank.key = key_of(job); });
+  queue.sync(snapshot, to_rank, [&](Gang& gang, const JobView& job) {
+    follow_deadline(job, state);
+    gang.rank.key = key_of(job, state);
+  });
   const auto outcome =
       queue.fill(snapshot, GangQueue::Blocking::skip, [&](const Gang& gang, int room) {
         return size(*snapshot.jobs.find(gang.job), snapshot.cluster.usable(), room);

@@ -226,5 +226,34 @@ TEST(EdfAdmission, WhoIsLateAnywayRefusesNobody) {
   EXPECT_EQ(world.decide(*policy), "0x1 1x1");
 }
 
+TEST(EdfAdmission, WhoGoesFirstIsBehindDeadlinesAndBeforeTheOthers) {
+  const auto policy = make_policy("edf-admission");
+  World world("1x8");
+  world.submit({.work = 1e6, .curve = kHill});
+  EXPECT_EQ(world.decide(*policy), "0x8");
+  world.submit({.work = 10, .goes_first = true});
+  EXPECT_EQ(world.decide(*policy), "0x4 1x1");
+  const auto loaded = make_policy("edf-admission");
+  ASSERT_TRUE(loaded->load(Json::parse(policy->save().dump())).ok());
+  EXPECT_EQ(world.decide(*loaded), "0x4 1x1") << "it is saved, too";
+  world.submit({.gpus = 8, .work = 1, .deadline_s = 100});
+  EXPECT_EQ(world.decide(*loaded), "2x8");
+}
+
+TEST(EdfAdmission, WhoWasTakenInBeforeIsNeverRefused) {
+  World world("1x8");
+  world.submit({.gpus = 8, .work = 1e6});
+  const JobId late = world.submit({.gpus = 8, .work = 10, .deadline_s = 5});
+  const JobId in_time = world.submit({.gpus = 8, .work = 10, .deadline_s = 50});
+  EXPECT_EQ(world.decide(*make_policy("fifo")), "0x8");
+  const auto policy = make_policy("edf-admission");
+  EXPECT_EQ(world.decide(*policy), "2x8") << "one cannot be in time: not refused, nor in the way";
+  EXPECT_FALSE(policy->keeps_deadline(late));
+  EXPECT_TRUE(policy->keeps_deadline(in_time));
+  world.submit({.gpus = 8, .work = 10, .deadline_s = 15});
+  world.submit({.gpus = 8, .work = 10, .deadline_s = 15});
+  EXPECT_EQ(world.decide(*policy), "3x8 !4") << "beside those that are admitted";
+}
+
 }  // namespace
 }  // namespace rubato

@@ -335,7 +335,7 @@ class Round {
     promised_.push_back(member(job, *record));
     if (find_room_for_last()) return;
 
-    if (job.has_run()) {  // taken in by another policy: it goes on without a promise
+    if (job.accepted()) {  // taken in before: it goes on without a promise
       record->promised = false;
       guests_.push_back(std::move(promised_.back()));
       guests_.back().plan = Plan();
@@ -402,7 +402,8 @@ class Round {
   // A member's next level, and what it saves.
   struct Offer {
     bool idle = false;  // has no GPUs yet
-    double saved = 0;   // GPU-seconds per GPU-second added
+    bool first = false;
+    double saved = 0;  // GPU-seconds per GPU-second added
     Time deadline = kNever;
     JobId id;
     Member* member = nullptr;
@@ -411,6 +412,7 @@ class Round {
 
     friend bool operator<(const Offer& a, const Offer& b) {  // a is worse
       if (a.idle != b.idle) return b.idle;
+      if (a.first != b.first) return b.first;
       if (!a.idle && a.saved != b.saved) return a.saved < b.saved;
       return std::pair(a.deadline, a.id) > std::pair(b.deadline, b.id);
     }
@@ -422,6 +424,7 @@ class Round {
     if (next == m.traveller.levels.end() || next->gpus - m.gpus > idle) return std::nullopt;
     Offer offer;
     offer.idle = m.gpus == 0;
+    offer.first = m.view->spec->goes_first;
     offer.deadline = m.traveller.deadline;
     offer.id = m.view->id;
     offer.member = &m;

@@ -8,7 +8,8 @@
 //                               anew in order of deadlines, and the job is admitted if all fit
 //   leftovers                   one level at a time to the job that saves most GPU-time per added
 //                               GPU when it is planned anew; jobs without GPUs first
-//   best effort                 jobs without a deadline live on leftovers
+//   best effort                 jobs without a deadline live on leftovers; those that go first (as
+//                               runs that measure a speed do) get theirs before the others
 //
 // Deviates, so that a promise is kept by real completion and not only on paper:
 // - Time is not slotted (with Snapshot::interval, changes are planned for those moments only).

@@ -156,6 +156,27 @@ TEST(ElasticFlow, TakesOverJobsThatRunAlready) {
   EXPECT_TRUE(world.last().promise.empty());
 }
 
+TEST(ElasticFlow, WhoWasTakenInBeforeIsNeverRefused) {
+  World world("1x8");
+  world.submit({.gpus = 8, .work = 1000});
+  world.submit(due(80, 5));
+  EXPECT_EQ(world.decide(*make_policy("fifo")), "0x8") << "the second waits";
+  const auto policy = make_policy("elasticflow");
+  EXPECT_EQ(world.decide(*policy), "1x8") << "too late for a promise, and never started";
+  EXPECT_TRUE(world.last().promise.empty());
+  EXPECT_TRUE(world.last().reject.empty());
+}
+
+TEST(ElasticFlow, OfThoseOnLeftoversSomeGoFirst) {
+  World world("1x2");
+  const auto policy = make_policy("elasticflow");
+  world.submit({.work = 1000});
+  world.submit({.work = 1000});
+  EXPECT_EQ(world.decide(*policy), "0x1 1x1");
+  world.submit({.work = 10, .goes_first = true});
+  EXPECT_EQ(world.decide(*policy), "0x1 2x1");
+}
+
 TEST(ElasticFlow, WithoutAdmissionNothingIsRefusedOrPromised) {
   World world("1x8");
   const auto policy = make_policy("elasticflow:admission=off");

@@ -40,6 +40,10 @@ class Policy {
   // Whether it is an oracle, told the truth where others see what the jobs' agents have fitted.
   [[nodiscard]] virtual bool knows_truth() const { return false; }
 
+  // Whether it has admitted the job by its deadline, which it then keeps for it. Of those that say
+  // more in a Promise, that counts.
+  [[nodiscard]] virtual bool keeps_deadline(JobId /*job*/) const { return false; }
+
   [[nodiscard]] virtual Json save() const = 0;
   [[nodiscard]] virtual Result<void> load(const Json& state) = 0;
 };
@@ -67,6 +71,13 @@ class ErasedPolicy final : public Policy {
   [[nodiscard]] bool knows_truth() const override {
     if constexpr (requires { policy_.knows_truth(); }) {
       return policy_.knows_truth();
+    } else {
+      return false;
+    }
+  }
+  [[nodiscard]] bool keeps_deadline(JobId job) const override {
+    if constexpr (requires { policy_.keeps_deadline(job, state_); }) {
+      return policy_.keeps_deadline(job, state_);
     } else {
       return false;
     }

@@ -58,6 +58,7 @@ struct Draft {
   std::vector<CurvePoint> curve = {};
   std::vector<int> allowed = {};  // empty = all counts of the curve
   double network = 0;
+  bool goes_first = false;
 
   [[nodiscard]] Job job() const { return {time_at(submit_s), spec(), speed(), work}; }
 
@@ -69,6 +70,7 @@ struct Draft {
     spec->batch = batch;
     if (deadline_s) spec->deadline = time_at(*deadline_s);
     spec->restart_cost = from_seconds(restart_s);
+    spec->goes_first = goes_first;
     return spec;
   }
   [[nodiscard]] std::shared_ptr<const SpeedModel> speed() const {
@@ -165,6 +167,9 @@ class World {
     for (const auto& reject : decision->reject) {
       snapshot_.jobs.erase(reject.job);
       happened(reject.job);
+    }
+    for (const JobId id : present) {
+      if (JobView* view = snapshot_.jobs.find(id)) view->taken_in = true;
     }
     last_ = std::move(*decision);
     return text_of(last_);

@@ -331,10 +331,12 @@ void describe(auto& f, Is<GpuLimits> auto& value) {
 
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
-         restart_cost] = value;
+         restart_cost, cooldown, goes_first] = value;
   f.field("adaptive_batch", adaptive_batch);
   f.field("batch", batch);
+  f.field("cooldown", cooldown);
   f.field("deadline", deadline);
+  f.field("goes_first", goes_first);
   f.field("limits", limits);
   f.field("model", model);
   f.field("name", name);
@@ -568,7 +570,7 @@ void describe(auto& f, Is<Stop> auto& value) {
 void describe(auto& f, Is<JobView> auto& value) {
   auto& [id, phase, generation, release_due, progress, target, held, shares_with, counted_from,
          attained_before, ran_before, last_ran, spec, speed, losses, work, submitted, first_start,
-         restarts, batch, batch_told, on_hold, leaving] = value;
+         restarts, batch, batch_told, on_hold, leaving, taken_in, resized] = value;
   f.field("attained_before", attained_before);
   f.field("batch", batch);
   f.field("batch_told", batch_told);
@@ -585,11 +587,13 @@ void describe(auto& f, Is<JobView> auto& value) {
   f.field("progress", progress);
   f.field("ran_before", ran_before);
   f.field("release_due", release_due);
+  f.field("resized", resized);
   f.field("restarts", restarts);
   f.field("shares_with", shares_with);
   f.required("spec", spec);
   f.field("speed", speed);
   f.field("submitted", submitted);
+  f.field("taken_in", taken_in);
   f.field("target", target);
   f.field("work", work);
 }
