@@ -1,7 +1,8 @@
 // A load of submissions on a daemon that runs: keep-alive connections that submit as fast as they
 // are answered, beside idle watchers of the event stream.
 //
-//   bench_http [ADDRESS] [--token TOKEN] [--connections 64] [--requests 10000] [--watchers 1000]
+//   bench_http [ADDRESS] [--token-file FILE] [--connections 64] [--requests 10000] [--watchers
+//   1000]
 //              [--job FILE] [--ids FILE] [--method GET --target /v1/nodes] [--json]
 //
 // ADDRESS as for the command line: 127.0.0.1:8080 or the path of a unix socket. Without one it
@@ -248,6 +249,14 @@ int number_or_fail(const std::string& text) {
   return static_cast<int>(*number);
 }
 
+std::string read_or_fail(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) fail("cannot read " + path);
+  return text.str();
+}
+
 Options parse(int count, char** arguments) {
   Options options;
   for (int i = 1; i < count; ++i) {
@@ -264,8 +273,8 @@ Options parse(int count, char** arguments) {
     }
     if (i + 1 == count) fail(name + " needs a value");
     const std::string value = arguments[++i];
-    if (name == "--token") {
-      options.endpoint.token = value;
+    if (name == "--token-file") {
+      options.endpoint.token = trim(read_or_fail(value));
     } else if (name == "--connections") {
       options.connections = number_or_fail(value);
     } else if (name == "--requests") {
@@ -279,11 +288,7 @@ Options parse(int count, char** arguments) {
     } else if (name == "--ids") {
       options.ids = value;
     } else if (name == "--job") {
-      std::ifstream file(value);
-      std::ostringstream text;
-      text << file.rdbuf();
-      if (!file) fail("cannot read " + value);
-      options.body = text.str();
+      options.body = read_or_fail(value);
     } else {
       fail("there is no option " + name);
     }

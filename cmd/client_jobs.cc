@@ -256,12 +256,32 @@ struct HistoryFlags {
   int most = 100;
 };
 
+Said ask_history(const Client& client, const HistoryFlags& flags, long long after,
+                 std::size_t most) {
+  std::string target = fmt::format("/v1/history?limit={}", most);
+  if (after >= 0) target += fmt::format("&after={}", after);
+  if (!flags.job.empty()) target += "&job=" + escape(flags.job);
+  return client.get(target);
+}
+
+// One answer looks at a part of a long past only, and says where to go on.
+Said read_history(const Client& client, const HistoryFlags& flags) {
+  const auto most = static_cast<std::size_t>(flags.most);
+  Said said = ask_history(client, flags, flags.after, most);
+  Json events = Json::array();
+  while (said.ok() && said.body["events"].is_array()) {
+    for (const Json& event : said.body["events"]) events.push_back(event);
+    const Json next = said.body["next"];
+    said.body["events"] = events;
+    if (events.size() >= most || !next.is_number_integer()) break;
+    said = ask_history(client, flags, next.get<long long>(), most - events.size());
+  }
+  return said;
+}
+
 int show_history(const HistoryFlags& flags) {
   return with_client(flags.client, [&](const Client& client) {
-    std::string target = fmt::format("/v1/history?limit={}", flags.most);
-    if (flags.after >= 0) target += fmt::format("&after={}", flags.after);
-    if (!flags.job.empty()) target += "&job=" + escape(flags.job);
-    return print(flags.client, client.get(target), show::history);
+    return print(flags.client, read_history(client, flags), show::history);
   });
 }
 

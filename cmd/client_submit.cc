@@ -215,7 +215,7 @@ void add_job_flags(CLI::App& command, JobFlags& job) {
   option("--max-failures", job.max_failures,
          "workers that may fail and be replaced; resizes do not count", "NUMBER");
   option("--notice", job.notice, "time to end in peace before a worker is killed", "SPAN");
-  option("--cooldown", job.cooldown, "least time between two resizes (not obeyed yet)", "SPAN");
+  option("--cooldown", job.cooldown, "after a resize it is not grown for so long", "SPAN");
   option("--stop-after", job.stop_after,
          "without a word from the daemon for so long, the job stops itself", "SPAN");
 }

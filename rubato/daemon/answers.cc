@@ -166,20 +166,18 @@ Json show_job(const Shown& shown, const JobRecord& job) {
   const JobState state = state_of(ledger, job);
   const Time now = ledger.time();
   const Allocation held = view != nullptr ? view->held : Allocation();
-  Json json = {
-      {"id", job.id.value()},
-      {"name", job.name},
-      {"user", job.user},
-      {"state", std::string(to_text(state))},
-      {"reason", reason_of(ledger, job, view, state)},
-      {"gpus", held.gpus()},
-      {"slots", slots_of(held)},
-      {"limits", limits_json(view != nullptr ? view->spec->limits
-                                             : limits_on(ledger.now().cluster, job.file.gpus))},
-      {"submitted", iso(job.submitted)},
-      {"started", iso(job.started)},
-      {"ended", iso(job.ended)},
-      {"deadline", iso(job.deadline)}};
+  Json json = {{"id", job.id.value()},
+               {"name", job.name},
+               {"user", job.user},
+               {"state", std::string(to_text(state))},
+               {"reason", reason_of(ledger, job, view, state)},
+               {"gpus", held.gpus()},
+               {"slots", slots_of(held)},
+               {"limits", limits_json(limits_now(job, ledger))},
+               {"submitted", iso(job.submitted)},
+               {"started", iso(job.started)},
+               {"ended", iso(job.ended)},
+               {"deadline", iso(job.deadline)}};
   std::optional<Time> eta;
   if (view != nullptr) eta = expected_end(job, *view, now);
   if (!eta && view != nullptr && job.promise && job.honoured) eta = job.promise->finish;
@@ -196,7 +194,8 @@ Json show_job(const Shown& shown, const JobRecord& job) {
   json["progress"] = progress_json(job, view, progress, now);
   json["eta"] = iso_of(ledger, eta);
   json["gpu_seconds"] = (view != nullptr ? view->attained(now) : job.attained).gpu_seconds();
-  json["failures"] = job.failures;
+  json["failures"] =
+      std::max({job.failures, job.worker_failures, status != nullptr ? status->failures : 0});
   json["resizes"] = job.resizes;
   json["restarts"] = view != nullptr ? view->restarts : job.restarts;
   json["batch"] = progress.batch > 0 ? Json(progress.batch) : Json(nullptr);
@@ -336,9 +335,10 @@ class Explanation {
       return;
     }
     if (!last->refused.empty()) {
+      // The reason may name jobs of others.
       say(fmt::format(
-          "The last decision could not be carried out ({}), so everything stays as it was.",
-          last->refused));
+          "The last decision could not be carried out{}, so everything stays as it was.",
+          sees_all_ ? fmt::format(" ({})", last->refused) : ""));
     }
     const auto grant = std::find_if(last->decision.run.begin(), last->decision.run.end(),
                                     [&](const Grant& g) { return g.job == job_.id; });
@@ -377,11 +377,24 @@ class Explanation {
     }
   }
 
+  // Whether it was kept from growing as that decision wanted.
+  [[nodiscard]] bool cools_down(const Grant& grant) const {
+    const int has = view_->target.gpus();
+    if (view_->spec->deadline) return false;
+    return has > 0 && has < gpus_of(grant.want) && view_->cooled() > ledger_.last_decision()->at;
+  }
+
   void tell_grant(const Grant& grant) {
-    const int granted = std::max(gpus_of(grant.want), view_->target.gpus());
+    const bool cools = cools_down(grant);
+    const int granted =
+        cools ? view_->target.gpus() : std::max(gpus_of(grant.want), view_->target.gpus());
     say(fmt::format("{} gave it {} at {}; it may have {} to {}.", ledger_.last_decision()->policy,
                     plural(granted, "GPU"), at(ledger_, ledger_.last_decision()->at),
                     view_->spec->limits.min, view_->spec->limits.max));
+    if (cools) {
+      say(fmt::format("It was resized at {} and asks not to be grown before {}.",
+                      at(ledger_, *view_->resized), at(ledger_, view_->cooled())));
+    }
     for (const Slot& slot : slots_of(view_->held)) holds_.push_back(slot);
     const Allocation missing = minus(view_->target, view_->held);
     if (!missing.empty()) tell_missing(missing);
@@ -414,17 +427,22 @@ class Explanation {
       if (other == nullptr) continue;
       ++running;
       used += other->target.gpus();
-      note_waits_for(grant.job);
+      if (free < needs) note_waits_for(grant.job);
     }
     int before = 0;
-    for (const auto& [id, outlook] : shown_.outlooks) before += id < job_.id ? 1 : 0;
+    for (const auto& [id, outlook] : shown_.outlooks) {
+      if (id >= job_.id) break;
+      ++before;
+      if (free >= needs) note_waits_for(id);
+    }
     say(fmt::format("{} did not run it at {}: it needs at least {}, {} on {}, and {} idle.",
                     last.policy, at(ledger_, last.at), plural(needs, "GPU"),
                     running == 1 ? std::string("1 job runs") : fmt::format("{} jobs run", running),
                     plural(used, "GPU"), free == 1 ? "1 is" : fmt::format("{} are", free)));
     if (before > 0)
-      say(fmt::format("{} that came before it {} too.", plural(before, "job"),
-                      before == 1 ? "waits" : "wait"));
+      say(fmt::format("{} that came before it {} too{}.", plural(before, "job"),
+                      before == 1 ? "waits" : "wait",
+                      free >= needs ? ", and room is kept for those before it" : ""));
     const auto outlook = shown_.outlooks.find(job_.id);
     if (outlook != shown_.outlooks.end()) {
       say(outlook->second.start

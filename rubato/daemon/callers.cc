@@ -11,6 +11,8 @@
 namespace rubato {
 namespace {
 
+constexpr std::chrono::minutes kNameHolds{1};
+
 // base64url without padding.
 std::string base64(const std::array<std::uint8_t, 32>& bytes) {
   constexpr std::string_view kDigits =
@@ -44,6 +46,10 @@ std::string token_name(const Digest& hash) {
   return hex({reinterpret_cast<const char*>(hash.data()), hash.size()}).substr(0, kTokenNameDigits);
 }
 
+Callers::Callers() : Callers(known_name, [] { return Clock::now(); }) {}
+
+Callers::Callers(LookUp look_up, Now now) : look_up_(std::move(look_up)), now_(std::move(now)) {}
+
 void Callers::publish(Table table) {
   const std::lock_guard lock(mutex_);
   std::swap(table_, table);
@@ -56,12 +62,26 @@ std::optional<Caller> Callers::by_hash(const Digest& token) const {
   return found->second;
 }
 
-Caller Callers::by_peer(uid_t user) const {
+std::string Callers::name_of(uid_t user) const {
+  const auto now = now_();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = names_.find(user);
+    if (found != names_.end() && now < found->second.until) return found->second.text;
+  }
+  // Not under the lock: the loop must be able to publish meanwhile.
+  const auto name = look_up_(user);
+  if (!name) return std::to_string(user);
   const std::lock_guard lock(mutex_);
-  auto found = names_.find(user);
-  if (found == names_.end()) found = names_.emplace(user, system_name(user)).first;
-  const bool admin = user == 0 || user == ::geteuid() || table_.admins.count(found->second) > 0;
-  return {found->second, admin};
+  names_.insert_or_assign(user, Name{*name, now + kNameHolds});
+  return *name;
+}
+
+Caller Callers::by_peer(uid_t user) const {
+  std::string name = name_of(user);
+  const std::lock_guard lock(mutex_);
+  const bool admin = user == 0 || user == ::geteuid() || table_.admins.count(name) > 0;
+  return {std::move(name), admin};
 }
 
 }  // namespace rubato

@@ -5,6 +5,8 @@
 // its hash tells a guesser's clock nothing about the token.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -27,6 +29,14 @@ namespace rubato {
 // Thread-safe.
 class Callers {
  public:
+  using Clock = std::chrono::steady_clock;
+  using LookUp = std::function<std::optional<std::string>(uid_t)>;
+  using Now = std::function<Clock::time_point()>;
+
+  // Names of peers by the system's table of users.
+  Callers();
+  Callers(LookUp look_up, Now now);
+
   struct Table {
     std::map<Digest, Caller> tokens;  // by token_hash()
     std::set<std::string> admins;     // users with that role, for those who come by unix socket
@@ -40,9 +50,20 @@ class Callers {
   [[nodiscard]] Caller by_peer(uid_t user) const;
 
  private:
+  struct Name {
+    std::string text;
+    Clock::time_point until;
+  };
+
+  // Remembered for a minute, because looking it up may take a while. That there is none is not
+  // remembered: a directory service that does not answer must not cost anybody their name.
+  [[nodiscard]] std::string name_of(uid_t user) const;
+
+  const LookUp look_up_;
+  const Now now_;
   mutable std::mutex mutex_;
   Table table_;
-  mutable std::map<uid_t, std::string> names_;  // looking a name up may take a while
+  mutable std::map<uid_t, Name> names_;
 };
 
 }  // namespace rubato

@@ -1,6 +1,8 @@
 #include "rubato/daemon/callers.h"
 
+#include <chrono>
 #include <gtest/gtest.h>
+#include <optional>
 #include <string>
 #include <unistd.h>
 
@@ -36,6 +38,28 @@ TEST(Callers, PeersHaveTheNameThatTheSystemKnows) {
   EXPECT_EQ(callers.by_peer(kNobodyKnows), (Caller{"3123456789", false}));
   callers.publish({{}, {"3123456789"}});
   EXPECT_TRUE(callers.by_peer(kNobodyKnows).admin);
+}
+
+TEST(Callers, NamesAreLookedUpOnceAMinuteAndUntilThereIsOne) {
+  constexpr uid_t kSomebody = 3'123'456'789;
+  Callers::Clock::time_point now{};
+  std::optional<std::string> known;
+  int lookups = 0;
+  const Callers callers(
+      [&](uid_t) {
+        ++lookups;
+        return known;
+      },
+      [&] { return now; });
+  EXPECT_EQ(callers.by_peer(kSomebody).user, "3123456789");
+  known = "ada";
+  EXPECT_EQ(callers.by_peer(kSomebody).user, "ada") << "a lookup that failed is not remembered";
+  known = "bo";
+  now += std::chrono::seconds(59);
+  EXPECT_EQ(callers.by_peer(kSomebody).user, "ada");
+  EXPECT_EQ(lookups, 2);
+  now += std::chrono::seconds(1);
+  EXPECT_EQ(callers.by_peer(kSomebody).user, "bo");
 }
 
 }  // namespace

@@ -27,6 +27,22 @@ constexpr int kGenerationsSkipped = 100'000;
 
 // Counts at which a job is measured before it is promised anything.
 constexpr std::size_t kCountsMeasured = 4;
+// So much of the loop's time may be lost when the daemon dies.
+constexpr Duration kTimeUnsaid = std::chrono::seconds(30);
+
+// A speed that some machine may have. Programs report anything, and what is reckoned from the rest
+// would soon be no number any more.
+bool plausible(double rate) { return rate >= 1e-12 && rate <= 1e15; }
+
+// `run` ran for the job of which nothing is known.
+std::string why_unmeasured(const JobRecord* run) {
+  const std::optional<JobEnding> ending = run == nullptr ? std::nullopt
+                                          : run->ending  ? run->ending
+                                                         : run->leaves_as;
+  if (!ending || ending->how == Ending::completed) return "its speed could not be measured in time";
+  return fmt::format("its speed could not be measured, because the run that was to do so ended: {}",
+                     ending->why);
+}
 
 JobId job_of(const Event& event) {
   return std::visit(
@@ -158,8 +174,11 @@ Result<void> Core::begin(WallTime wall, bool repaired) {
   if (wrong_.empty() && (options_.switch_policy || ledger_->policy().entry == nullptr)) {
     const auto chosen = choose(options_.policy);
     if (!chosen) return chosen.error();
-    if (ledger_->policy().entry == nullptr || ledger_->policy().text != chosen->text)
+    if (ledger_->policy().entry == nullptr) {
       put_policy(*chosen);
+    } else if (ledger_->policy().text != chosen->text) {
+      switch_policy(*chosen);
+    }
   }
   if (wrong_.empty()) finish_torn_turn(repaired);
   if (!wrong_.empty()) return Error{wrong_};
@@ -224,6 +243,10 @@ void Core::switch_policy(const PolicyInForce& policy) {
   for (const JobId id : jobs) {
     if (wrong_.empty()) estimate(id);
   }
+  for (const JobId id : jobs) {
+    if (!wrong_.empty()) return;
+    Desk(*this, {ledger_->job(id)->user, false}).measure_if_unknown(id);
+  }
   post(Wake{});
   decide_now_ = true;
 }
@@ -275,7 +298,7 @@ Turn Core::turn(Time now, WallTime wall, std::vector<Input> inputs) {
     }
   }
   const std::size_t asked_something = asked.size();
-  const bool waits = !trouble_.empty() && time_ < retry_at_;
+  const bool waits = lost() || (!trouble_.empty() && time_ < retry_at_);
   if (!waits) try_to_work(wall, asked, turn);
   if (!trouble_.empty()) refuse(asked, turn);
   turn.stored = journal_.last();
@@ -286,25 +309,12 @@ Turn Core::turn(Time now, WallTime wall, std::vector<Input> inputs) {
 }
 
 void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
-  if (ledger_ == nullptr) {
-    auto ledger = reload();
-    if (!ledger) return fail(ledger.error().message);
-    ledger_ = std::move(*ledger);
-  }
   const std::set<JobId> unmeasured = unmeasured_;
+  Load load{unmeasured, facts_, std::exchange(asked, {}), {}};
   std::vector<std::function<Answer()>> answers;
-  work(wall, asked, answers);
-  if (!wrong_.empty()) {
-    // Not the journal's fault, so trying the same again would not help. What people asked is
-    // dropped; the engine's facts only if they cannot be taken in by themselves either.
-    for (const Asked& one : asked) {
-      turn.answers.emplace_back(
-          one.id, refusal(500, fmt::format("the daemon could not take this in: {}", wrong_)));
-    }
-    if (asked.empty()) facts_.clear();
-    asked.clear();
-    return fail(std::exchange(wrong_, {}));
-  }
+  const bool taken_in = take_in(wall, load, answers, turn);
+  asked = std::move(load.asked);
+  if (!taken_in) return;
   const std::vector<Command> commands = issued_;
   std::vector<Answer> told;
   told.reserve(answers.size());
@@ -316,7 +326,7 @@ void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
     return fail(ok.error().message);
   }
   trouble_.clear();
-  facts_.clear();
+  facts_ = std::move(load.later);
   list_changes(turn, before);
   for (std::size_t i = 0; i < told.size(); ++i)
     turn.answers.emplace_back(asked[i].id, std::move(told[i]));
@@ -325,18 +335,72 @@ void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
   snapshot_if_due(quiet);
 }
 
-// Nothing of the turn has happened.
+// The rows of all that has come, or of as much of it as can be taken in: what one job or one
+// person says must not keep the others from being heard.
+bool Core::take_in(WallTime wall, Load& load, std::vector<std::function<Answer()>>& answers,
+                   Turn& turn) {
+  for (;;) {
+    unmeasured_.clear();
+    answers.clear();
+    work(wall, load, answers);
+    if (wrong_.empty()) return true;
+    const bool dropped = drop_what_fails(load, turn);
+    std::string why = std::exchange(wrong_, {});
+    if (!dropped) {
+      fail(std::move(why));
+      return false;
+    }
+    take_back();
+    if (lost()) return false;
+  }
+}
+
+// Trying the same again would not help. Whether there was anything to drop.
+bool Core::drop_what_fails(Load& load, Turn& turn) const {
+  const auto could_not = [&](const Asked& one) {
+    turn.answers.emplace_back(
+        one.id, refusal(500, fmt::format("the daemon could not take this in: {}", wrong_)));
+  };
+  if (const auto* fact = std::get_if<const Event*>(&culprit_)) {
+    load.facts.erase(load.facts.begin() + (*fact - load.facts.data()));
+  } else if (const auto* ask = std::get_if<const Asked*>(&culprit_)) {
+    could_not(**ask);
+    load.asked.erase(load.asked.begin() + (*ask - load.asked.data()));
+  } else if (!load.statuses.empty()) {
+    load.statuses.clear();  // jobs tell them again and again
+  } else if (!load.asked.empty()) {
+    for (const Asked& one : load.asked) could_not(one);
+    load.asked.clear();
+  } else if (load.facts.size() > 1) {  // one in each turn, to find those that can be taken in
+    load.later.assign(load.facts.begin() + 1, load.facts.end());
+    load.facts.resize(1);
+  } else if (!load.facts.empty()) {
+    load.facts.clear();
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void Core::fail(std::string why) {
   trouble_ = std::move(why);
   retry_at_ = time_ + kRetry;
+  take_back();
+}
+
+// Nothing of the turn has happened.
+void Core::take_back() {
   forget_turn();
-  ledger_ = nullptr;
-  if (auto ledger = reload()) ledger_ = std::move(*ledger);
+  auto ledger = reload();
+  ledger_ = ledger ? std::move(*ledger) : nullptr;
+  if (ledger) return;
+  trouble_ += fmt::format("{}the journal cannot be read back: {}", trouble_.empty() ? "" : "; and ",
+                          ledger.error().message);
 }
 
 void Core::refuse(const std::vector<Asked>& asked, Turn& turn) {
   for (const Asked& one : asked) {
-    if (std::visit(ChangesSomething(), one.request.ask) || ledger_ == nullptr) {
+    if (std::visit(ChangesSomething(), one.request.ask) || lost()) {
       turn.answers.emplace_back(
           one.id,
           refusal(503,
@@ -349,16 +413,26 @@ void Core::refuse(const std::vector<Asked>& asked, Turn& turn) {
   }
 }
 
-void Core::work(WallTime wall, std::vector<Asked>& asked,
-                std::vector<std::function<Answer()>>& answers) {
+void Core::work(WallTime wall, const Load& load, std::vector<std::function<Answer()>>& answers) {
   forget_turn();
   set_clock(wall);
-  for (const JobId job : std::exchange(unmeasured_, {})) {
+  if (ledger_->alive() > 0) keep_time(kTimeUnsaid);
+  for (const JobId job : load.statuses) {
     if (const auto status = statuses_.find(job); status != statuses_.end()) measure(status->second);
   }
-  for (const Event& fact : facts_) take_fact(fact);
-  answers.reserve(asked.size());
-  for (Asked& one : asked) answers.push_back(Desk(*this, one.request.caller).take(one.request.ask));
+  if (!wrong_.empty()) return;
+  for (const Event& fact : load.facts) {
+    culprit_ = &fact;
+    take_fact(fact);
+    if (!wrong_.empty()) return;
+  }
+  answers.reserve(load.asked.size());
+  for (const Asked& one : load.asked) {
+    culprit_ = &one;
+    answers.push_back(Desk(*this, one.request.caller).take(one.request.ask));
+    if (!wrong_.empty()) return;
+  }
+  culprit_ = std::monostate();
   profile();
   const auto& again = ledger_->loop().state().again_at;
   if (again && *again <= time_ && may_decide()) post(Wake{});
@@ -392,6 +466,7 @@ void Core::forget_turn() {
   outlooks_.reset();
   users_changed_ = false;
   decide_now_ = false;
+  culprit_ = std::monostate();
 }
 
 RowNumber Core::next_row() const { return RowNumber(journal_.last().value() + rows_.size() + 1); }
@@ -486,6 +561,7 @@ void Core::list_changes(Turn& turn, RowNumber before) {
     const JobRecord* job = start != nullptr ? ledger_->job(start->job) : nullptr;
     metrics_.restarts += job != nullptr && job->started ? 1 : 0;
   }
+  turn.forgotten = ledger_->take_forgotten();
   turn.marks = marks_;
   turn.users_changed = users_changed_;
 }
@@ -495,14 +571,15 @@ Shown Core::shown() {
   return {*ledger_, *outlooks_, [this](JobId id) { return status(id); }};
 }
 
-Result<void> Core::each_line(RowNumber after,
-                             const std::function<bool(const HistoryLine&)>& take) const {
+Result<std::optional<RowNumber>> Core::each_line(
+    RowNumber after, const std::function<bool(const HistoryLine&)>& take) const {
+  std::optional<RowNumber> left_at;
   if (after.next() >= ledger_->first_line_row()) {
     const auto& lines = ledger_->lines();
     auto line = std::upper_bound(lines.begin(), lines.end(), after,
                                  [](RowNumber n, const HistoryLine& l) { return n < l.number; });
     while (line != lines.end() && take(*line)) ++line;
-    return {};
+    return left_at;
   }
   bool enough = false;
   auto read = journal_.read(after, [&](RowNumber number, const JournalRow& row) -> Result<void> {
@@ -510,9 +587,13 @@ Result<void> Core::each_line(RowNumber after,
       enough = !take(line);
       if (enough) return Error{"enough"};
     }
-    return {};
+    if (number.value() - after.value() < options_.history_rows) return {};
+    if (number < journal_.last()) left_at = number;
+    enough = true;
+    return Error{"enough"};
   });
-  return enough ? Result<void>() : read;
+  if (!read && !enough) return read.error();
+  return left_at;
 }
 
 Answer Core::history(const Caller& caller, const History& ask, std::optional<JobId> only) const {
@@ -520,13 +601,14 @@ Answer Core::history(const Caller& caller, const History& ask, std::optional<Job
     if (only && line.job != only) return false;
     if (caller.admin) return true;
     const JobRecord* job = line.job ? ledger_->job(*line.job) : nullptr;
-    return line.job ? job != nullptr && job->user == caller.user : line.type != "user";
+    if (line.job) return job != nullptr && job->user == caller.user;
+    return line.type != "user" && line.type != "undecided";  // which may name others and their jobs
   };
   const auto most = static_cast<std::size_t>(std::max(ask.limit, 1));
   std::deque<Json> events;
   RowNumber last;
   bool more = false;
-  Result<void> read;
+  Result<std::optional<RowNumber>> read = std::optional<RowNumber>();
   if (ask.after) {
     // The lines of a row stay together, so that who goes on after it misses none.
     read = each_line(RowNumber(*ask.after), [&](const HistoryLine& line) {
@@ -537,10 +619,15 @@ Answer Core::history(const Caller& caller, const History& ask, std::optional<Job
       events.push_back(show_line(line));
       return true;
     });
+    if (read && *read) {  // whoever goes on does so where it was left
+      more = true;
+      last = **read;
+    }
   } else {
     // Few rows are lines that somebody is shown; so it looks further and further back.
     const std::uint64_t newest = journal_.last().value();
     for (std::uint64_t back = 16 * most; read; back *= 8) {
+      back = std::min(back, options_.history_rows);
       const std::uint64_t from = newest - std::min(back, newest);
       events.clear();
       read = each_line(RowNumber(from), [&](const HistoryLine& line) {
@@ -548,7 +635,7 @@ Answer Core::history(const Caller& caller, const History& ask, std::optional<Job
         if (events.size() > most) events.pop_front();
         return true;
       });
-      if (events.size() == most || from == 0) break;
+      if (events.size() == most || from == 0 || back == options_.history_rows) break;
     }
   }
   if (!read) return refusal(500, read.error().message);
@@ -597,6 +684,8 @@ std::string Core::metrics_for(const Caller& caller) {
     metrics.least_slack_seconds = std::min(metrics.least_slack_seconds.value_or(slack), slack);
     ++(slack >= 0 ? metrics.deadlines_ahead : metrics.deadlines_behind);
   }
+  for (const auto& [name, used] : ledger_->used_by_forgotten())
+    metrics.shares[name].gpu_seconds += used.gpu_seconds();
   for (auto& [name, share] : metrics.shares) {
     const auto user = ledger_->users().find(name);
     share.weight = user != ledger_->users().end() ? user->second.most_weight : options_.most_weight;
@@ -608,7 +697,7 @@ std::string Core::metrics_for(const Caller& caller) {
 }
 
 Time Core::again_at() const {
-  if (ledger_ == nullptr || !trouble_.empty()) return retry_at_;
+  if (!trouble_.empty()) return retry_at_;
   Time at = kNever;
   const State& state = ledger_->loop().state();
   const Duration interval = ledger_->now().interval;
@@ -638,8 +727,14 @@ void Core::snapshot_if_due(bool quiet) {
   static_cast<void>(save());  // a failure costs time at the next start and nothing else
 }
 
+Result<void> Core::close() {
+  forget_turn();
+  keep_time(Duration(1));
+  if (auto ok = store(); !ok) return ok;
+  return save();
+}
+
 Result<void> Core::save() {
-  if (ledger_ == nullptr) return Error{trouble_};
   if (rows_since_snapshot_ == 0) return {};
   auto body = ledger_->snapshot();
   if (!body) return body.error();
@@ -671,6 +766,12 @@ void Core::set_clock(WallTime wall) {
     const JobRecord* job = ledger_->job(id);
     if (job != nullptr && job->deadline) post(Due{id, ledger_->loop_time(*job->deadline)});
   }
+}
+
+// Where nothing happens no row says how far time has come; a restart would take it back.
+void Core::keep_time(Duration unsaid) {
+  if (time_ - ledger_->time() < unsaid) return;
+  put("clock", {{"deadlines", 0}, {"moved", 0}, {"offset", ledger_->offset().count()}});
 }
 
 // --- facts ---
@@ -707,7 +808,8 @@ Progress Core::progress_of(JobId id, WorkRate rate) const {
   const auto status = statuses_.find(id);
   const JobProgress& progress = status != statuses_.end() ? status->second.progress : job->progress;
   const double done = done_by(*job, progress);
-  const Work left = done > 0 ? job->work - done : view->progress.left(time_);
+  const bool known = done > 0 && std::isfinite(done);
+  const Work left = known ? job->work - done : view->progress.left(time_);
   // It is done when it says so: until then there is always a little left.
   const Work least = std::max(rate, (job->file.work ? 1e-6 : 0.1) * job->work);
   return {std::max(left, least), time_, rate};
@@ -792,13 +894,13 @@ void Core::measure(const JobStatus& status) {
   if (steady && scaled.scale == 0) {
     scaled.scale = 1;
     const double raw = rate_by(scaled, status.progress);
-    const WorkRate guessed = rate_held(*job, *view);
-    scaled.scale = raw > 0 && guessed > 0 ? guessed / raw : 0;
+    const double scale = rate_held(*job, *view) / raw;
+    scaled.scale = plausible(raw) && plausible(scale) ? scale : 0;
     if (scaled.scale > 0) body["scale"] = scaled.scale;
   }
   Rates rates;
   const WorkRate rate = steady ? rate_by(scaled, status.progress) : 0;
-  if (std::isfinite(rate) && rate > 0) {
+  if (plausible(rate)) {
     const auto known = job->rates.by_gpus.find(gpus);
     rates.by_gpus[gpus] = known == job->rates.by_gpus.end()
                               ? rate
@@ -807,6 +909,7 @@ void Core::measure(const JobStatus& status) {
   if (!status.pauses.empty() && status.pauses.back() > 0) rates.pause = status.pauses.back();
   if (job->file.batch.mode == BatchMode::adaptive)
     rates.tuning = tuning_in(status.progress, view->held, steady);
+  if (status.failures > 0) body["failures"] = status.failures;
   if (!rates.by_gpus.empty() || rates.pause > 0 || rates.tuning)
     body["rates"] = write_record(rates).value();
   touched_.insert(status.job);
@@ -821,7 +924,12 @@ void Core::tell_goodput(JobId id) {
   const JobView* view = ledger_->view(id);
   if (!ledger_->policy().tunes_batches()) return;
   const auto now = estimate_of(*ledger_->job(id), view->spec->limits, ledger_->policy());
-  if (tells_more(*view->speed, *now, view->spec->limits)) post(Estimated{id, now});
+  if (tells_more(*view->speed, *now, view->spec->limits)) tell_estimate(id, now);
+}
+
+void Core::tell_estimate(JobId id, std::shared_ptr<const SpeedModel> speed) {
+  const Event told = Estimated{id, std::move(speed)};
+  if (encode(told)) post(told);  // else it was fitted to nonsense
 }
 
 // Told only what matters: every word makes the policy think again.
@@ -846,7 +954,7 @@ void Core::estimate(JobId id) {
   const JobRecord* job = ledger_->job(id);
   const JobView* view = ledger_->view(id);
   if (job == nullptr || view == nullptr) return;
-  post(Estimated{id, estimate_of(*job, view->spec->limits, ledger_->policy())});
+  tell_estimate(id, estimate_of(*job, view->spec->limits, ledger_->policy()));
 }
 
 // Jobs that wait for a promise: those that run for them are taken from count to count, and when
@@ -891,7 +999,8 @@ std::optional<int> Core::next_count(const JobRecord& run) const {
 // The run may have been so short that it was over before anything could be measured.
 void Core::learn_from_end(const JobRecord& job) {
   const JobRecord* run = ledger_->job(*job.measured_by);
-  if (!job.rates.by_gpus.empty() || run == nullptr || !run->gone() || !run->started) return;
+  if (speed_known(job, limits_now(job, *ledger_))) return;
+  if (run == nullptr || !run->gone() || !run->started) return;
   if (run->ending->how != Ending::completed) return;
   const double took = std::max(1.0, seconds(Duration{*run->ended - *run->started}));
   Rates rates;
@@ -904,16 +1013,21 @@ void Core::learn_from_end(const JobRecord& job) {
 void Core::give_verdict(const JobRecord& job, std::optional<JobId> run) {
   const JobId id = job.id;
   learn_from_end(job);
-  const bool measured = !job.rates.by_gpus.empty();
+  Json verdict = {{"job", id.value()}};
+  const bool measured = speed_known(job, limits_now(job, *ledger_));
+  const std::string why = measured ? "" : why_unmeasured(ledger_->job(*job.measured_by));
+  if (!measured) verdict["why"] = why;
   touched_.insert(id);
-  put("verdict", {{"job", id.value()}});
+  put("verdict", verdict);
   if (run)
     end_job(*run,
             {Ending::cancelled, "has measured what it was to measure", std::nullopt, std::nullopt});
-  if (!measured && ledger_->policy().admits()) {
+  // Who was taken in before, by a policy that promises nothing, is judged by a guess then.
+  if (!measured && ledger_->policy().admits() && !ledger_->view(id)->accepted()) {
     return end_job(id, {Ending::refused,
-                        "its speed could not be measured in time, so nothing can be promised; "
-                        "submit it again when GPUs are free, or without a deadline",
+                        fmt::format("{}, so nothing can be promised; submit it again when that can "
+                                    "be done, or without a deadline",
+                                    why),
                         std::nullopt, std::nullopt});
   }
   estimate(id);
@@ -932,8 +1046,17 @@ std::vector<KnownJob> Core::told() const {
   return jobs;
 }
 
+std::vector<NodeMark> Core::operators_words() const {
+  std::vector<NodeMark> marks;
+  for (std::size_t n = 0; n < ledger_->now().cluster.nodes().size(); ++n) {
+    const NodeId node(static_cast<NodeId::rep>(n));
+    const bool down = ledger_->wish(node) == NodeState::down;
+    if (down || ledger_->reported(node) == NodeState::down) marks.push_back({node, down});
+  }
+  return marks;
+}
+
 std::optional<Caller> Core::who(const Digest& token) const {
-  if (ledger_ == nullptr) return std::nullopt;
   const std::string name =
       hex({reinterpret_cast<const char*>(token.data()), token.size()});  // NOLINT
   for (const auto& [user, record] : ledger_->users()) {
@@ -966,7 +1089,7 @@ JobLaunch Core::launch_of(JobId id) const {
 }
 
 Json Core::show(JobId id) {
-  const JobRecord* job = ledger_ != nullptr ? ledger_->job(id) : nullptr;
+  const JobRecord* job = ledger_->job(id);
   return job != nullptr ? show_job(shown(), *job) : Json(nullptr);
 }
 

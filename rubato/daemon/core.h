@@ -57,6 +57,7 @@ struct CoreOptions {
   Duration settle = from_seconds(3);            // after a start or resize, before speed is measured
   Duration verdict_within = from_seconds(120);  // for measuring a job that is to be promised
   std::uint64_t snapshot_rows = 50'000;
+  std::uint64_t history_rows = 20'000;  // that one question about the past reads
   Duration snapshot_every = std::chrono::hours(1);
   std::string jobs_directory;          // of FindLog
   std::int64_t log_limit = kLogLimit;  // bytes, of each job
@@ -90,6 +91,7 @@ struct Turn {
   std::vector<HistoryLine> lines;  // of this turn
   std::vector<JobId> changed;      // jobs that look different now, ascending
   std::vector<JobId> gone;         // whose end is stored: the engine may forget them
+  std::vector<JobId> forgotten;    // ended long ago: not even their directories are needed
   std::vector<NodeMark> marks;
   bool users_changed = false;
   std::string trouble;  // why nothing could be stored; or empty
@@ -109,13 +111,16 @@ class Core {
   // When turn() should be called at the latest if nothing happens; kNever if never.
   [[nodiscard]] Time again_at() const;
 
-  // A snapshot now, for a quick start: at a clean stop.
+  // A snapshot now, for a quick start.
   [[nodiscard]] Result<void> save();
+  // At a clean stop: how far time has come, and a snapshot.
+  [[nodiscard]] Result<void> close();
 
   [[nodiscard]] Time time() const { return time_; }
   [[nodiscard]] const Ledger& ledger() const { return *ledger_; }
   // What the engine is to be told again after a restart.
   [[nodiscard]] std::vector<KnownJob> told() const;
+  [[nodiscard]] std::vector<NodeMark> operators_words() const;
   // Whose token it is, by its SHA-256.
   [[nodiscard]] std::optional<Caller> who(const Digest& token) const;
   // All that its master needs, but for what the engine knows: home, generation, slots, token.
@@ -124,9 +129,19 @@ class Core {
   // As its owner sees it, for those who watch; null if it is not remembered.
   [[nodiscard]] Json show(JobId id);
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
+  // The journal could not even be read back: nothing is known any more, and only a new start helps.
+  [[nodiscard]] bool lost() const { return ledger_ == nullptr; }
 
  private:
   class Desk;  // takes requests (desk.h)
+
+  // What a turn takes in.
+  struct Load {
+    std::set<JobId> statuses;
+    std::vector<Event> facts;
+    std::vector<Asked> asked;
+    std::vector<Event> later;  // facts that are left for the next turn
+  };
 
   Core(Journal journal, CoreOptions options, Engine& engine);
 
@@ -147,12 +162,16 @@ class Core {
   [[nodiscard]] RowNumber next_row() const;
 
   void try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn);
+  [[nodiscard]] bool take_in(WallTime wall, Load& load,
+                             std::vector<std::function<Answer()>>& answers, Turn& turn);
+  [[nodiscard]] bool drop_what_fails(Load& load, Turn& turn) const;
   void fail(std::string why);
+  void take_back();
   void refuse(const std::vector<Asked>& asked, Turn& turn);
   void forget_turn();
-  void work(WallTime wall, std::vector<Asked>& asked,
-            std::vector<std::function<Answer()>>& answers);
+  void work(WallTime wall, const Load& load, std::vector<std::function<Answer()>>& answers);
   void set_clock(WallTime wall);
+  void keep_time(Duration unsaid);
   void take_fact(Event fact);
   void take_failure(const Failed& failed);
   void take_node(const NodeChanged& fact);
@@ -160,6 +179,7 @@ class Core {
   [[nodiscard]] Progress progress_of(JobId id, WorkRate rate) const;
   void measure(const JobStatus& status);
   void tell_goodput(JobId id);
+  void tell_estimate(JobId id, std::shared_ptr<const SpeedModel> speed);
   void tell_speed(JobId id, int gpus, WorkRate rate);
   void estimate(JobId id);
   void profile();
@@ -173,9 +193,10 @@ class Core {
   void snapshot_if_due(bool quiet);
   void list_changes(Turn& turn, RowNumber before);
   [[nodiscard]] Shown shown();
-  // The lines of all rows after `after` one by one, until `take` has enough.
-  [[nodiscard]] Result<void> each_line(RowNumber after,
-                                       const std::function<bool(const HistoryLine&)>& take) const;
+  // The lines of all rows after `after` one by one, until `take` has enough, or so many rows were
+  // read that others have waited long enough: then the last of these is the answer.
+  [[nodiscard]] Result<std::optional<RowNumber>> each_line(
+      RowNumber after, const std::function<bool(const HistoryLine&)>& take) const;
   [[nodiscard]] Answer history(const Caller& caller, const History& ask,
                                std::optional<JobId> only) const;
   [[nodiscard]] std::string metrics_for(const Caller& caller);
@@ -191,6 +212,8 @@ class Core {
   std::vector<JournalRow> rows_;
   std::vector<Command> issued_;  // by this turn
   std::string wrong_;  // a row that could not be folded: our own mistake, or nonsense from outside
+  // Of what the turn took in, what that was; none if it cannot be told.
+  std::variant<std::monostate, const Event*, const Asked*> culprit_;
   bool decide_now_ = false;
   std::vector<NodeMark> marks_;
   std::set<JobId> touched_;

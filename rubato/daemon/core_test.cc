@@ -1,7 +1,11 @@
 #include "rubato/daemon/core.h"
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
 #include <gtest/gtest.h>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -240,6 +244,45 @@ TEST(Core, WeightsAreBoundByTheUsersRecord) {
   EXPECT_EQ(daemon.submit(kAda, heavy).status, 400);
   EXPECT_EQ(daemon.ask(kRoot, AddUser{"ada", false, 4, digest_of(1)}).status, 201);
   EXPECT_EQ(daemon.submit(kAda, heavy).status, 201);
+  EXPECT_EQ(daemon.submit(kRoot, heavy).status, 201) << "without a record, an admin may";
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, digest_of(2)}).status, 201);
+  EXPECT_EQ(daemon.submit({"eve", true}, heavy).status, 400) << "an admin's record counts, too";
+}
+
+TEST(Core, WhatAFileSaysOfARunReachesItsMaster) {
+  TestDaemon daemon;
+  daemon.start();
+  JobFile file = job_file("job", 100);
+  const JobId plain = id_of(daemon.submit(kAda, file));
+  EXPECT_EQ(daemon.core->launch_of(plain).grace, from_seconds(10));
+  EXPECT_EQ(daemon.core->launch_of(plain).stop_after, std::nullopt);
+  file.notice = from_seconds(30);
+  file.max_failures = 7;
+  file.stop_after = from_seconds(600);
+  file.secrets = {{"HUB_TOKEN", "/data/hub.token"}};
+  const JobLaunch launch = daemon.core->launch_of(id_of(daemon.submit(kAda, file)));
+  EXPECT_EQ(launch.grace, from_seconds(30));
+  EXPECT_EQ(launch.max_failures, 7);
+  EXPECT_EQ(launch.stop_after, from_seconds(600));
+  EXPECT_EQ(launch.secrets, file.secrets);
+}
+
+TEST(Core, FailuresOfWorkersAreCountedAndKept) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  daemon.submit(kAda, job_file("runs", 1e6, 8, 8));
+  JobStatus status;  // of a job that no machine speaks of
+  status.job = id_of(daemon.submit(kAda, job_file("job", 100, 8, 8)));
+  status.failures = 2;
+  static_cast<void>(daemon.turn({status}));
+  EXPECT_EQ(daemon.show(status.job)["failures"], 2);
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.show(status.job)["failures"], 2);
+  daemon.ask(kAda, CancelJob{status.job});
+  EXPECT_EQ(daemon.show(status.job)["failures"], 2) << "also when it is gone";
+  daemon.expect_replay();
 }
 
 TEST(Core, AJobThatFailsTooOftenIsGivenUp) {
@@ -385,6 +428,111 @@ TEST(Core, ExplainsFromTheRecordedDecision) {
   EXPECT_EQ(running["holds"].size(), 6U);
   EXPECT_NE(running["sentences"].dump().find("fifo gave it 6 GPUs"), std::string::npos)
       << running.dump(1);
+}
+
+// A job that runs to its end, so that others of its profile know their speed on so many GPUs.
+void make_known(TestDaemon& daemon, int gpus) {
+  JobFile file = job_file("known", 200.0 * gpus, gpus, gpus);
+  file.profile = "net";
+  const JobId id = id_of(daemon.submit(kAda, file));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 120));
+  ASSERT_TRUE(daemon.core->ledger().profile("ada/samples/net")->by_gpus.contains(gpus));
+}
+
+JobFile due_job(double samples, int min, int max, double deadline_s) {
+  JobFile file = job_file("due", samples, min, max);
+  file.profile = "net";
+  file.deadline_after = from_seconds(deadline_s);
+  return file;
+}
+
+TEST(Core, ExplainsWhoIsBeforeItAndNamesNobodyElsesJob) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  daemon.submit(kAda, job_file("runs", 1e6, 6, 6));
+  const JobId head = id_of(daemon.submit(kAda, job_file("head", 1e6, 4, 4)));
+  const JobId small = id_of(daemon.submit(kBob, job_file("small", 1e6, 1, 1)));
+  const Json all = daemon.ask(kRoot, ExplainJob{small}).body;
+  EXPECT_EQ(all["waits_for"], Json::array({head.value()})) << "two GPUs are free for it";
+  EXPECT_NE(all["sentences"].dump().find("room is kept for those before it"), std::string::npos);
+  const Json his = daemon.ask(kBob, ExplainJob{small}).body;
+  EXPECT_TRUE(his["waits_for"].empty());
+  EXPECT_NE(his["sentences"].dump().find("1 job that came before it waits too"), std::string::npos)
+      << his.dump(1);
+  for (const char* hers : {"job 1", "job 2", "head", "ada"})
+    EXPECT_EQ(his.dump().find(hers), std::string::npos) << hers;
+}
+
+TEST(Core, PromisesOfOthersAreNotShown) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  make_known(daemon, 8);
+  daemon.submit(kAda, due_job(4000, 8, 8, 600));
+  EXPECT_EQ(daemon.ask(kAda, ShowPolicy{}).body["promises"].size(), 1U);
+  EXPECT_TRUE(daemon.ask(kBob, ShowPolicy{}).body["promises"].empty());
+}
+
+TEST(Core, ADryRunForeseesWhatASubmissionIsTold) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  make_known(daemon, 8);
+  JobFile file = job_file("next", 4000, 8, 8);
+  file.profile = "net";
+  daemon.submit(kAda, file);
+  daemon.pass(10);
+  const Json dry = daemon.ask(kAda, SubmitJob{file, "", true}).body["verdict"];
+  const Json real = daemon.submit(kAda, file).body["verdict"];
+  EXPECT_FALSE(dry["estimated_start"].is_null()) << dry.dump();
+  EXPECT_EQ(dry["estimated_start"], real["estimated_start"]);
+  EXPECT_EQ(dry["position"], real["position"]);
+  // In one turn with a submission, which takes the number it was tried with.
+  std::vector<Input> both;
+  both.emplace_back(Asked{101, {kAda, SubmitJob{file, "", true}}});
+  both.emplace_back(Asked{102, {kAda, SubmitJob{file, "", false}}});
+  const Turn turn = daemon.turn(std::move(both));
+  ASSERT_EQ(turn.answers.size(), 2U);
+  EXPECT_EQ(turn.answers[0].second.body["verdict"]["position"], 3);
+  daemon.ask(kRoot, SwitchPolicy{"edf-admission"});
+  const Json admitted =
+      daemon.ask(kAda, SubmitJob{due_job(400, 8, 8, 600), "", true}).body["verdict"];
+  EXPECT_EQ(admitted["admitted"], true) << admitted.dump();
+  EXPECT_EQ(admitted["text"], "would be admitted and start now on 8 GPUs");
+}
+
+// --- cooldown ---
+
+TEST(Core, AJobThatCoolsDownIsGrownLater) {
+  TestDaemon daemon;
+  daemon.options.policy = "afs-l";
+  daemon.options.measuring = Duration(0);
+  daemon.start();
+  const auto file =
+      parse_job_file(R"({"command": ["train"], "name": "net", "work": {"samples": 1000000},)"
+                     R"( "gpus": {"min": 1, "max": 8}, "cooldown": "60s"})",
+                     "job");
+  ASSERT_TRUE(file.ok());
+  const JobId id = id_of(daemon.submit(kAda, *file));
+  daemon.pass(5);
+  ASSERT_EQ(daemon.show(id)["gpus"], 8);
+  const JobId other = id_of(daemon.submit(kAda, job_file("other", 1e6, 1, 8)));
+  daemon.pass(5);
+  const int shrunk = daemon.show(id)["gpus"];
+  ASSERT_LT(shrunk, 8) << "others do not wait for it";
+  const Time resized = *daemon.core->ledger().view(id)->resized;
+  daemon.ask(kAda, CancelJob{other});
+  daemon.pass(20);
+  EXPECT_EQ(daemon.show(id)["gpus"], shrunk);
+  const std::string why = daemon.ask(kAda, ExplainJob{id}).body["sentences"].dump();
+  EXPECT_NE(why.find("and asks not to be grown before"), std::string::npos) << why;
+  EXPECT_EQ(why.find("gave it 8 GPUs"), std::string::npos) << why;
+  daemon.kill();
+  daemon.start();
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.show(id)["gpus"] == 8; }, 90));
+  EXPECT_GE(daemon.core->time(), resized + from_seconds(60));
+  daemon.expect_replay();
 }
 
 // --- measuring ---
@@ -590,6 +738,41 @@ TEST(Core, NodesAreDrainedAndComeBack) {
   daemon.expect_replay();
 }
 
+// Whatever the daemon lives to tell its engine.
+TEST(Core, TheOperatorsWordOutlivesTheDaemon) {
+  TestDaemon daemon;
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("job", 1e4, 4, 4)));
+  daemon.pass(3);
+  EXPECT_EQ(daemon.show(id)["slots"][0], "0.0");
+  const auto dies_after = [&](NodeState state) {
+    std::vector<Input> word;
+    word.emplace_back(Asked{1, {kRoot, SetNode{node_id(0), state}}});
+    const Turn stored = daemon.core->turn(daemon.loop_now(), daemon.wall(), std::move(word));
+    ASSERT_EQ(stored.marks.size(), 1U);
+    daemon.kill();
+    daemon.start();
+  };
+  dies_after(NodeState::down);
+  daemon.pass(3);
+  EXPECT_EQ(daemon.show(id)["slots"][0], "1.0") << "it was started anew elsewhere";
+  const auto state = [&] {
+    return daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["state"].get<std::string>();
+  };
+  EXPECT_EQ(state(), "down");
+  dies_after(NodeState::up);
+  daemon.pass(3);
+  EXPECT_EQ(state(), "up");
+  EXPECT_EQ(daemon.core->ledger().reported(node_id(0)), NodeState::up);
+  // Said twice, it is told twice.
+  static_cast<void>(daemon.ask(kRoot, SetNode{node_id(0), NodeState::down}));
+  std::vector<Input> again;
+  again.emplace_back(Asked{2, {kRoot, SetNode{node_id(0), NodeState::down}}});
+  EXPECT_EQ(daemon.turn(std::move(again)).marks.size(), 1U);
+  EXPECT_TRUE(daemon.machines.violations.empty());
+  daemon.expect_replay();
+}
+
 TEST(Core, SilenceFreesNoGpu) {
   TestDaemon daemon;
   daemon.options.policy = "fifo-backfill";
@@ -640,6 +823,190 @@ TEST(Core, ThePolicyIsSwitchedWhileJobsRun) {
   const Answer back = daemon.ask(kRoot, SwitchPolicy{"elasticflow"});
   EXPECT_TRUE(back.body["not_honoured"].empty());
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(promised) == "COMPLETED"; }, 3000));
+  daemon.expect_replay();
+}
+
+TEST(Core, ASwitchRefusesNobodyWhoWasTakenIn) {
+  for (const char* policy : {"elasticflow", "edf-admission"}) {
+    SCOPED_TRACE(policy);
+    TestDaemon daemon;
+    daemon.options.policy = "fifo";
+    daemon.start();
+    make_known(daemon, 8);
+    daemon.submit(kAda, job_file("runs", 1e6, 8, 8));
+    const JobId late = id_of(daemon.submit(kAda, due_job(1e4, 8, 8, 60)));  // takes two minutes
+    EXPECT_EQ(daemon.state(late), "PENDING");
+    EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{policy}).status, 200);
+    EXPECT_NE(daemon.state(late), "REFUSED");
+    daemon.kill();
+    daemon.start();
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(late) == "COMPLETED"; }, 600));
+    EXPECT_EQ(daemon.submit(kAda, due_job(1e4, 8, 8, 60)).status, 409) << "who comes now may be";
+    daemon.expect_replay();
+  }
+}
+
+TEST(Core, AHoldCostsNobodyItsAdmission) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  make_known(daemon, 8);
+  daemon.submit(kAda, due_job(4000, 8, 8, 100));
+  const JobId held = id_of(daemon.submit(kAda, due_job(4000, 8, 8, 250)));
+  EXPECT_EQ(daemon.state(held), "PENDING");
+  EXPECT_EQ(daemon.show(held)["honoured"], true);
+  daemon.ask(kAda, HoldJob{held, true});
+  const Answer other = daemon.submit(kAda, due_job(12'000, 8, 8, 250));
+  EXPECT_EQ(other.body["verdict"]["admitted"], true) << "in the room that it left";
+  daemon.ask(kAda, HoldJob{held, false});
+  EXPECT_EQ(daemon.state(held), "PENDING");
+  EXPECT_EQ(daemon.show(held)["honoured"], false);
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(held) == "COMPLETED"; }, 900));
+  EXPECT_GE(daemon.show(id_of(other))["slack_seconds"].get<double>(), 0);
+  daemon.expect_replay();
+}
+
+TEST(Core, ASwitchListsEveryPromiseThatIsNotKept) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  make_known(daemon, 8);
+  const JobId id = id_of(daemon.submit(kAda, due_job(20'000, 8, 8, 1000)));
+  const auto not_honoured = [&](const char* policy) {
+    std::vector<JobId::rep> jobs;
+    const Json body = daemon.ask(kRoot, SwitchPolicy{policy}).body;
+    for (const Json& one : body["not_honoured"]) jobs.push_back(one["job"].get<JobId::rep>());
+    daemon.pass(2);
+    return jobs;
+  };
+  const std::vector<JobId::rep> listed = {id.value()};
+  EXPECT_EQ(not_honoured("fifo"), listed);
+  EXPECT_EQ(not_honoured("srtf"), listed) << "nor does the next one";
+  EXPECT_TRUE(not_honoured("edf-admission").empty()) << "admitted, though without a plan";
+  const JobId admitted = id_of(daemon.submit(kAda, due_job(400, 8, 8, 1000)));
+  EXPECT_EQ(not_honoured("fifo"), (std::vector<JobId::rep>{id.value(), admitted.value()}));
+  EXPECT_TRUE(not_honoured("elasticflow").empty());
+  daemon.expect_replay();
+}
+
+TEST(Core, AfterASwitchJobsOfUnknownSpeedAreMeasuredBeforeTheyArePromisedAnything) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  daemon.submit(kAda, job_file("runs", 1e6, 8, 8));
+  JobFile file = job_file("net", 2000, 1, 4);
+  file.deadline_after = from_seconds(1000);
+  const JobId id = id_of(daemon.submit(kAda, file));
+  const JobId held = id_of(daemon.submit(kAda, file));
+  daemon.ask(kAda, HoldJob{held, true});
+  EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"elasticflow"}).status, 200);
+  EXPECT_EQ(daemon.state(id), "PROFILING");
+  EXPECT_EQ(daemon.state(held), "HELD");
+  EXPECT_EQ(daemon.ask(kAda, HoldJob{held, false}).body["state"], "PROFILING");
+  daemon.pass(5);
+  const auto before = daemon.core->ledger().snapshot().value();
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->ledger().snapshot().value(), before);
+  for (const JobId one : {id, held}) {
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(one) != "PROFILING"; }, 130));
+    EXPECT_TRUE(daemon.core->ledger().job(one)->promise) << daemon.show(one).dump(1);
+  }
+  daemon.expect_replay();
+}
+
+TEST(Core, AProfileThatWasMeasuredAtOtherCountsDoesNotDo) {
+  struct Case {
+    std::vector<int> known;
+    int min, max;
+    bool measured;
+  };
+  for (const auto& [known, min, max, measured] :
+       {Case{{1}, 8, 8, true}, Case{{4, 8}, 1, 2, true}, Case{{1}, 1, 8, false}}) {
+    TestDaemon daemon;
+    daemon.options.policy = "elasticflow";
+    daemon.start();
+    for (const int gpus : known) make_known(daemon, gpus);
+    const JobId id = id_of(daemon.submit(kAda, due_job(1000, min, max, 600)));
+    EXPECT_EQ(daemon.state(id) == "PROFILING", measured) << min << ":" << max;
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) != "PROFILING"; }, 130));
+    EXPECT_TRUE(daemon.core->ledger().job(id)->promise) << daemon.show(id).dump(1);
+    daemon.expect_replay();
+  }
+}
+
+TEST(Core, AStartWithAnotherPolicyIsASwitch) {
+  TestDaemon daemon;
+  daemon.options.policy = "fifo";
+  daemon.start();
+  daemon.submit(kAda, job_file("runs", 1e6, 6, 6));
+  const JobId head = id_of(daemon.submit(kAda, job_file("head", 1e6, 4, 4)));
+  const JobId small = id_of(daemon.submit(kAda, job_file("small", 1e6, 1, 1)));
+  daemon.pass(5);
+  EXPECT_EQ(daemon.state(small), "PENDING");
+  daemon.kill();
+  daemon.options.policy = "fifo-backfill";
+  daemon.options.switch_policy = true;
+  daemon.start();
+  daemon.pass(3);
+  EXPECT_EQ(daemon.state(small), "RUNNING");
+  EXPECT_EQ(daemon.state(head), "PENDING");
+  daemon.expect_replay();
+}
+
+TEST(Core, MeasuringGoesBeforeJobsWithoutADeadline) {
+  for (const char* policy : {"edf-admission", "elasticflow"}) {
+    SCOPED_TRACE(policy);
+    TestDaemon daemon;
+    daemon.options.policy = policy;
+    daemon.start();
+    daemon.submit(kAda, job_file("long", 1e6, 1, 8));
+    daemon.submit(kAda, job_file("rigid", 1e6, 4, 4));
+    daemon.submit(kAda, job_file("rigid", 1e6, 4, 4));
+    daemon.pass(5);
+    const JobId id = id_of(daemon.submit(kAda, due_job(2000, 1, 4, 600)));
+    EXPECT_EQ(daemon.state(id), "PROFILING");
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) != "PROFILING"; }, 130));
+    EXPECT_NE(daemon.state(id), "REFUSED") << daemon.show(id)["reason"];
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 700));
+    EXPECT_GE(daemon.show(id)["slack_seconds"].get<double>(), 0);
+    daemon.expect_replay();
+  }
+}
+
+TEST(Core, ARefusalSaysHowTheMeasuringRunEnded) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.crashes["due"] = 99;
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, due_job(20, 1, 4, 600)));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "REFUSED"; }, 100));
+  const std::string reason = daemon.show(id)["reason"];
+  EXPECT_NE(reason.find("the run that was to do so ended: failed 4 times; the last time: its "
+                        "program failed"),
+            std::string::npos)
+      << reason;
+  const auto lines = texts(daemon.ask(kAda, History{0, 1000, id}).body["events"]);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(),
+                       "its speed was measured; the policy decides on it now"),
+            0);
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("its speed could not be measured");
+  }));
+  daemon.expect_replay();
+}
+
+TEST(Core, AProgramThatTellsNothingIsPromisedNothingUnlessItsSpeedIsKnown) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  JobFile file = due_job(400, 8, 8, 600);
+  file.elastic = false;
+  const Answer refused = daemon.submit(kAda, file);
+  EXPECT_EQ(refused.status, 409);
+  EXPECT_NE(refused.body["reason"].get<std::string>().find("(elastic: false)"), std::string::npos);
+  make_known(daemon, 8);
+  EXPECT_EQ(daemon.submit(kAda, file).body["verdict"]["admitted"], true);
   daemon.expect_replay();
 }
 
@@ -708,6 +1075,68 @@ TEST(Core, HistoryIsTheSameFromMemoryAndFromTheJournal) {
     EXPECT_EQ(paged[i], before["events"][i]);
 }
 
+TEST(Core, AQuestionAboutALongPastIsAnsweredInParts) {
+  TestDaemon daemon;
+  daemon.start();
+  daemon.submit(kAda, job_file("a", 100, 2, 2));
+  daemon.pass(20);
+  const Json whole = daemon.ask(kRoot, History{0, 1000, {}}).body["events"];
+  ASSERT_TRUE(daemon.core->save());
+  daemon.kill();
+  daemon.options.history_rows = 3;
+  daemon.start();
+  Json parts = Json::array();
+  std::uint64_t next = 0;
+  int asked = 0;
+  for (bool more = true; more; ++asked) {
+    const Json part = daemon.ask(kRoot, History{next, 1000, {}}).body;
+    for (const Json& event : part["events"]) parts.push_back(event);
+    more = !part["next"].is_null();
+    if (more) next = part["next"].get<std::uint64_t>();
+  }
+  EXPECT_GT(asked, 3);
+  ASSERT_GE(parts.size(), whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i], whole[i]);
+}
+
+TEST(Core, EndedJobsOfOneUserPushOutNobodyElses) {
+  TestDaemon daemon;
+  daemon.options.ledger.ended_kept = 5;
+  daemon.options.snapshot_rows = 10;
+  daemon.start();
+  const JobId hers = id_of(daemon.submit(kAda, job_file("hers", 100, 2, 2), "key"));
+  const JobId his = id_of(daemon.submit(kBob, job_file("his", 100, 2, 2), "key"));
+  daemon.pass(20);
+  ASSERT_EQ(daemon.state(his), "COMPLETED");
+  const auto used_by = [&](const std::string& user) {
+    const std::string text = daemon.ask(kRoot, ShowMetrics{}).body["text"];
+    const std::string name = "rubato_user_gpu_seconds_total{user=\"" + user + "\"} ";
+    const auto at = text.find(name);
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size()));
+  };
+  const double used = used_by("bob");
+  EXPECT_GT(used, 0);
+  std::set<JobId> forgotten;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<Input> never;
+    never.emplace_back(Asked{1, {kBob, SubmitJob{job_file("never", 1, 9, 9), "", false}}});
+    const Turn turn = daemon.turn(std::move(never));
+    forgotten.insert(turn.forgotten.begin(), turn.forgotten.end());
+  }
+  EXPECT_EQ(daemon.core->ledger().jobs().size(), 5U);
+  EXPECT_EQ(daemon.state(hers), "COMPLETED");
+  EXPECT_EQ(id_of(daemon.submit(kAda, job_file("hers", 100, 2, 2), "key")), hers);
+  EXPECT_EQ(daemon.ask(kBob, ShowJob{his}).status, 404);
+  EXPECT_TRUE(forgotten.contains(his)) << "so that its directory is removed";
+  EXPECT_FALSE(forgotten.contains(hers));
+  EXPECT_DOUBLE_EQ(used_by("bob"), used) << "a counter does not fall";
+  daemon.kill();
+  daemon.start();
+  EXPECT_DOUBLE_EQ(used_by("bob"), used);
+  EXPECT_EQ(daemon.state(hers), "COMPLETED");
+  daemon.expect_replay();
+}
+
 TEST(Core, MetricsAndHealth) {
   TestDaemon daemon;
   daemon.start();
@@ -749,6 +1178,65 @@ TEST(Core, MetricsCountWaitsRestartsAndPauses) {
   EXPECT_EQ(text.find("rubato_turn_seconds_count 0\n"), std::string::npos);
 }
 
+// The value of a sample, as "name" or "name{label=\"value\"}".
+double metric(const std::string& text, const std::string& sample) {
+  const auto at = text.find("\n" + sample + " ");
+  EXPECT_NE(at, std::string::npos) << sample << text;
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + sample.size() + 2));
+}
+
+TEST(Core, MetricsTellDecisionsDeadlinesAndShares) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  constexpr double kTick = 1.0 / 1024;  // whose sums are exact
+  double clock = 0;
+  daemon.options.stopwatch = [&clock] { return clock += kTick; };
+  daemon.start();
+  JobFile file = job_file("net", 400, 2, 2);
+  file.profile = "net";
+  const JobId first = id_of(daemon.submit(kAda, file));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
+  file.work->amount = 4000;  // 200 s at 20 a second
+  file.deadline_after = from_seconds(900);
+  const JobId id = id_of(daemon.submit(kAda, file));
+  daemon.pass(5);
+  const Turn turn =
+      daemon.turn({Asked{901, {kRoot, ShowMetrics{}}}, Asked{902, {kRoot, ShowJob{id}}}});
+  ASSERT_EQ(turn.answers.size(), 2U);
+  const std::string text = turn.answers[0].second.body["text"];
+  EXPECT_EQ(metric(text, "rubato_deadline_jobs{expected=\"met\"}"), 1);
+  EXPECT_EQ(metric(text, "rubato_deadline_jobs{expected=\"missed\"}"), 0);
+  const double slack = metric(text, "rubato_deadline_slack_seconds");
+  EXPECT_EQ(slack, turn.answers[1].second.body["slack_seconds"].get<double>());
+  EXPECT_NEAR(slack, 900 - 200, 15) << "but for the time that the start took";
+  EXPECT_EQ(metric(text, "rubato_user_gpus{user=\"ada\"}"), 2);
+  EXPECT_EQ(metric(text, "rubato_samples_per_second"), 20);
+  EXPECT_EQ(metric(text, "rubato_goodput_samples_per_second"), 20) << "its batch never changes";
+  const double decisions = metric(text, "rubato_decisions_total");
+  EXPECT_GE(decisions, 3) << "two came, and one ended";
+  EXPECT_EQ(metric(text, "rubato_decision_seconds_count"), decisions);
+  EXPECT_EQ(metric(text, "rubato_decision_seconds_sum"), decisions * kTick);
+  EXPECT_EQ(metric(text, "rubato_decision_seconds_bucket{le=\"0.0005\"}"), 0);
+  EXPECT_EQ(metric(text, "rubato_decision_seconds_bucket{le=\"0.001\"}"), decisions);
+}
+
+TEST(Core, GoodputIsThePartOfTheSamplesThatCounts) {
+  TestDaemon daemon;
+  daemon.options.policy = "pollux:interval=10";
+  daemon.goodputs["net"] = true_goodput();
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, adaptive_job("net", 1e7)));
+  daemon.pass(65);  // between two decisions
+  ASSERT_EQ(daemon.state(id), "RUNNING");
+  const std::string text = daemon.ask(kRoot, ShowMetrics{}).body["text"];
+  const JobProgress& told = daemon.core->status(id)->progress;
+  ASSERT_GT(told.batch, 64);
+  EXPECT_EQ(metric(text, "rubato_samples_per_second"), told.rate);
+  EXPECT_NEAR(metric(text, "rubato_goodput_samples_per_second"),
+              told.rate * true_goodput().efficiency(told.batch), 1e-6 * told.rate);
+  EXPECT_LT(true_goodput().efficiency(told.batch), 0.99);
+}
+
 TEST(Core, LoopTimeGoesOnAndDeadlinesAreWallTimes) {
   TestDaemon daemon;
   daemon.options.policy = "edf";
@@ -782,6 +1270,37 @@ TEST(Core, LoopTimeGoesOnAndDeadlinesAreWallTimes) {
 }
 
 // Leases, speeds and plans are on the loop's clock; only what people were told is on the wall's.
+TEST(Core, LoopTimeGoesOnWhereNothingIsSaid) {
+  TestDaemon daemon;
+  daemon.options.measure_every = std::chrono::hours(1);
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("silent", 1e5, 2, 2)));
+  daemon.pass(600);
+  const std::size_t clocks = rows_of(daemon, "clock");
+  EXPECT_GT(clocks, 15U);
+  EXPECT_LT(clocks, 25U);
+  const auto lines = texts(daemon.ask(kRoot, History{0, 1000, {}}).body["events"]);
+  EXPECT_EQ(std::count_if(
+                lines.begin(), lines.end(),
+                [](const std::string& line) { return line.find("clock") != std::string::npos; }),
+            1)
+      << "the hours are not struck";
+  const Time stopped = daemon.core->time();
+  daemon.kill();
+  daemon.start();
+  EXPECT_GE(daemon.core->time(), stopped - from_seconds(30));
+  EXPECT_LE(daemon.core->time(), stopped);
+  // A clean stop says it to the last.
+  daemon.pass(10);
+  const Time left = daemon.core->time();
+  ASSERT_TRUE(daemon.core->close());
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->time(), left);
+  EXPECT_EQ(daemon.state(id), "RUNNING");
+  daemon.expect_replay();
+}
+
 TEST(Core, AJumpOfTheWallClockLosesNoLeaseAndNoPromise) {
   constexpr double kHour = 3600;
   TestDaemon daemon;
@@ -855,12 +1374,16 @@ TEST(Core, TheHistoryOfANewJournalBeginsNow) {
 
 // --- trouble ---
 
-TEST(Core, AFullDiskRefusesNewWorkAndStopsNothing) {
+class CoreOnABadDisk : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Errors, CoreOnABadDisk,
+                         ::testing::Values(SQLITE_FULL, SQLITE_READONLY, SQLITE_IOERR_WRITE));
+
+TEST_P(CoreOnABadDisk, NewWorkIsRefusedAndNothingStops) {
   TestDaemon daemon;
   daemon.start();
   const JobId runs = id_of(daemon.submit(kAda, job_file("runs", 300, 2, 2)));
   daemon.pass(4);
-  daemon.judge = [](std::string_view) { return SQLITE_FULL; };
+  daemon.judge = [](std::string_view) { return GetParam(); };
   const Answer refused = daemon.submit(kAda, job_file("new", 100), "key");
   EXPECT_EQ(refused.status, 503);
   EXPECT_NE(refused.body["error"].get<std::string>().find("nothing can be stored"),
@@ -878,6 +1401,148 @@ TEST(Core, AFullDiskRefusesNewWorkAndStopsNothing) {
   EXPECT_EQ(daemon.submit(kAda, job_file("new", 100), "key").status, 201);
   daemon.pass(20);
   daemon.expect_replay();
+}
+
+TEST(Core, AJournalThatCannotBeReadBackEndsTheDaemonAndNotTheJobs) {
+  TestDaemon daemon;
+  daemon.start();
+  const JobId runs = id_of(daemon.submit(kAda, job_file("runs", 300, 2, 2)));
+  daemon.pass(4);
+  const auto file = daemon.directory.path() / "journal.sqlite";
+  const auto away = daemon.directory.path() / "elsewhere";
+  daemon.judge = [&](std::string_view) {
+    if (std::filesystem::exists(file)) std::filesystem::rename(file, away);
+    return SQLITE_FULL;
+  };
+  EXPECT_EQ(daemon.submit(kAda, job_file("new", 100), "key").status, 503);
+  EXPECT_TRUE(daemon.core->lost());
+  EXPECT_NE(daemon.core->trouble().find("cannot be read back"), std::string::npos);
+  EXPECT_EQ(daemon.ask(kAda, ShowJob{runs}).status, 503);
+  daemon.kill();
+  daemon.judge = nullptr;
+  std::filesystem::rename(away, file);
+  daemon.start();
+  EXPECT_EQ(daemon.state(runs), "RUNNING");
+  EXPECT_EQ(daemon.submit(kAda, job_file("new", 100), "key").status, 201);
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 300));
+  daemon.expect_replay();
+}
+
+// --- what programs say ---
+
+JobStatus status_saying(const TestDaemon& daemon, JobId id, double samples, double rate) {
+  JobStatus status;
+  status.job = id;
+  status.generation = daemon.core->ledger().view(id)->generation;
+  status.running = true;
+  status.progress.samples = samples;
+  status.progress.rate = rate;
+  status.progress.workers = daemon.core->ledger().view(id)->held.gpus();
+  return status;
+}
+
+TEST(Core, NumbersThatNoMachineHasAreAsIfNotReported) {
+  for (const auto& [samples, rate] :
+       {std::pair(1e-310, 1e-310), {1e-310, 1e308}, {1e308, 1e-310}, {1e308, 1e308}}) {
+    for (const bool says_work : {false, true}) {
+      TestDaemon daemon;
+      daemon.options.settle = from_seconds(20);  // so this is the first that counts
+      daemon.start();
+      JobFile file = job_file("odd", 1e6, 1, 4);
+      if (!says_work) file.work.reset();
+      const JobId odd = id_of(daemon.submit(kAda, file));
+      const JobId other = id_of(daemon.submit(kBob, job_file("other", 1e6, 1, 4)));
+      daemon.pass(10);
+      daemon.now += from_seconds(25);
+      const Generation told = daemon.core->ledger().view(other)->generation;
+      const Turn turn =
+          daemon.core->turn(daemon.loop_now(), daemon.wall(),
+                            {status_saying(daemon, odd, samples, rate), Fact{Finished{other, told}},
+                             Asked{7, {kBob, SubmitJob{job_file("more", 1e6, 1, 4), "", false}}}});
+      EXPECT_EQ(turn.trouble, "");
+      ASSERT_EQ(turn.answers.size(), 1U);
+      EXPECT_EQ(turn.answers[0].second.status, 201);
+      EXPECT_EQ(daemon.core->ledger().job(other)->ending->how, Ending::completed);
+      const JobRecord* job = daemon.core->ledger().job(odd);
+      EXPECT_TRUE(job->scale == 0 || (job->scale > 1e-12 && job->scale < 1e15)) << job->scale;
+      for (const auto& [gpus, known] : job->rates.by_gpus) EXPECT_LT(known, 1e15);
+      EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"srtf"}).status, 200);
+      daemon.kill();
+      EXPECT_EQ(daemon.up(), "");
+      daemon.expect_replay();
+    }
+  }
+}
+
+TEST(Core, WhatCannotBeTakenInKeepsNobodyElseFromBeingHeard) {
+  TestDaemon daemon;
+  daemon.start();
+  const JobId odd = id_of(daemon.submit(kAda, job_file("odd", 1e6, 1, 1)));
+  const JobId other = id_of(daemon.submit(kBob, job_file("other", 1e6, 1, 1)));
+  daemon.pass(10);
+  const double no_number = std::numeric_limits<double>::quiet_NaN();
+  const Generation told = daemon.core->ledger().view(other)->generation;
+  const Turn turn = daemon.core->turn(
+      daemon.loop_now() + from_seconds(6), daemon.wall() + from_seconds(6),
+      {status_saying(daemon, odd, no_number, no_number), Fact{Finished{other, told}},
+       Asked{7, {kBob, SubmitJob{job_file("more", 1e6, 1, 4), "", false}}}});
+  EXPECT_EQ(turn.trouble, "");
+  ASSERT_EQ(turn.answers.size(), 1U);
+  EXPECT_EQ(turn.answers[0].second.status, 201);
+  EXPECT_EQ(daemon.core->ledger().job(other)->ending->how, Ending::completed);
+  EXPECT_EQ(daemon.state(odd), "RUNNING");
+  daemon.expect_replay();
+}
+
+// --- another past ---
+
+// A journal like this daemon's, but for the last row of commands.
+void write_with_other_commands(const TestDaemon& daemon, const std::function<void(Json&)>& change,
+                               const std::filesystem::path& directory) {
+  std::vector<JournalRow> rows;
+  std::size_t last = 0;
+  EXPECT_TRUE(read_journal(daemon.directory.path(), RowNumber(),
+                           [&](RowNumber, const JournalRow& row) -> Result<void> {
+                             if (row.type == "commands") last = rows.size();
+                             rows.push_back(row);
+                             return {};
+                           }));
+  Json body = parse_json(rows[last].body, "a row").value();
+  change(body["commands"]);
+  rows[last].body = canonical_json(body).value();
+  JournalOptions options;
+  options.directory = directory;
+  options.types = Ledger::row_types();
+  auto opened = Journal::open(options);
+  EXPECT_TRUE(opened);
+  EXPECT_TRUE(opened->journal.append(rows));
+}
+
+TEST(Core, RecoveryFollowsWhatWasToldAndOnlyReplayCompares) {
+  TestDaemon then;
+  then.start();
+  const JobId id = id_of(then.submit(kAda, job_file("job", 100, 2, 2)));
+  const std::vector<std::function<void(Json&)>> changes = {
+      [](Json& commands) { commands[0]["command"]["generation"] = 5; },
+      [](Json& commands) { commands = Json::array(); }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    TestDaemon now;
+    write_with_other_commands(then, changes[i], now.directory.path());
+    now.now = then.now;
+    ASSERT_EQ(now.up(), "");
+    const JobView* view = now.core->ledger().view(id);
+    EXPECT_EQ(view->generation, Generation(i == 0 ? 5 : 0));
+    EXPECT_EQ(view->held.gpus(), i == 0 ? 2 : 0);
+    EXPECT_EQ(now.core->told().size(), i == 0 ? 1U : 0U);
+    const auto replayed = replay(now.directory.path(), now.options.ledger);
+    ASSERT_TRUE(replayed) << replayed.error().message;
+    ASSERT_TRUE(replayed->difference);
+    EXPECT_EQ(replayed->difference->type, "commands");
+    ASSERT_TRUE(now.pass_until([&] { return now.state(id) == "COMPLETED"; }, 100));
+    EXPECT_EQ(now.machines.finishes(id), 1);
+    EXPECT_TRUE(now.machines.violations.empty());
+  }
 }
 
 TEST(Core, AnotherClusterIsRefused) {

@@ -11,7 +11,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "rubato/daemon/answers.h"
 #include "rubato/daemon/http_listen.h"
 #include "rubato/engine/state_directory.h"
 #include "rubato/wire/signals.h"
@@ -136,7 +135,15 @@ Result<void> Daemon::seat_engine() {
     options.cluster.set_state(node, ledger.reported(node));
   }
   engine_.seat(std::make_unique<LocalEngine>(poller_, std::move(options)));
-  return engine_->open(core_->told());
+  if (auto opened = engine_->open(core_->told()); !opened) return opened;
+  say_operators_words();
+  return {};
+}
+
+// The last daemon may have died between storing them and telling its engine.
+void Daemon::say_operators_words() {
+  for (const NodeMark& mark : core_->operators_words())
+    mark.down ? engine_->mark_down(mark.node) : engine_->mark_up(mark.node);
 }
 
 // The first admin is who runs the daemon, so that a job is the same user's whichever way it came;
@@ -180,13 +187,15 @@ Result<void> Daemon::run() {
     const auto wait = std::min<Duration>(due, kTick);
     poller_.wait(std::chrono::ceil<std::chrono::milliseconds>(wait));
     turn();
+    if (core_->lost()) return Error{core_->trouble()};
   }
   server_.reset();
   turn();
+  if (core_->lost()) return Error{core_->trouble()};
   const auto& jobs = core_->ledger().now().jobs;
   if (std::all_of(jobs.begin(), jobs.end(), [](const JobView& job) { return job.held.empty(); }))
     engine_->dismiss_agents();
-  return core_->save();
+  return core_->close();
 }
 
 // --- the loop ------------------------------------------------------------------------------------
@@ -202,6 +211,7 @@ void Daemon::ask(Request request, std::function<void(Answer)> callback) {
 void Daemon::turn() {
   for (JobStatus& report : engine_->take_reports()) inputs_.emplace_back(std::move(report));
   pass_on(core_->turn(now(), wall_clock(), std::exchange(inputs_, {})));
+  remove_a_directory();
 }
 
 void Daemon::pass_on(Turn turn) {
@@ -217,26 +227,22 @@ void Daemon::pass_on(Turn turn) {
     waiting_.erase(asker);
   }
   changed_.insert(turn.changed.begin(), turn.changed.end());
-  if (now() >= publish_at_) publish_changes();
+  forgotten_.insert(turn.forgotten.begin(), turn.forgotten.end());
+  if (!core_->lost() && now() >= publish_at_) publish_changes();
+}
+
+// One in a turn: there may be much in it, and others wait.
+void Daemon::remove_a_directory() {
+  if (forgotten_.empty()) return;
+  remove_job_directory(options_.state_directory, *forgotten_.begin());
+  forgotten_.erase(forgotten_.begin());
 }
 
 // Nobody is told of changes more often than a few times a second, so that is how often they are
 // made into text.
 void Daemon::publish_changes() {
   publish_at_ = now() + kPublishEvery;
-  const Ledger& ledger = core_->ledger();
-  for (const JobId id : std::exchange(changed_, {})) {
-    const JobRecord* job = ledger.job(id);
-    if (job != nullptr) feed_.publish({job->user, "job", id.value(), core_->show(id)});
-  }
-  const auto& nodes = ledger.now().cluster.nodes();
-  shown_nodes_.resize(nodes.size(), NodeState::up);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (shown_nodes_[i] == nodes[i].state) continue;
-    shown_nodes_[i] = nodes[i].state;
-    feed_.publish({"", "node", static_cast<std::uint32_t>(i),
-                   Json{{"id", i}, {"state", to_text(nodes[i].state)}}});
-  }
+  publisher_.publish(*core_, std::exchange(changed_, {}));
 }
 
 void Daemon::publish_callers() {

@@ -24,6 +24,7 @@
 #include "rubato/daemon/core.h"
 #include "rubato/daemon/http_server.h"
 #include "rubato/daemon/job_users.h"
+#include "rubato/daemon/publisher.h"
 #include "rubato/engine/local_engine.h"
 #include "rubato/wire/poller.h"
 
@@ -63,7 +64,8 @@ class Daemon : public Loop {
   [[nodiscard]] const std::string& address() const { return server_->address(); }
 
   // Until SIGINT, SIGTERM or SIGHUP, which must be blocked in every thread; then takes leave of the
-  // agents if nothing runs, and stores a snapshot.
+  // agents if nothing runs, and stores a snapshot. An error if what is known could not be read back
+  // from the journal: jobs go on, and the next start reads it again.
   [[nodiscard]] Result<void> run();
 
   // From any thread.
@@ -74,11 +76,13 @@ class Daemon : public Loop {
 
   [[nodiscard]] Result<void> start();
   [[nodiscard]] Result<void> seat_engine();
+  void say_operators_words();
   [[nodiscard]] Result<void> write_admin_token();
   [[nodiscard]] Time now() const;
   void watch_signals();
   void turn();
   void pass_on(Turn turn);
+  void remove_a_directory();
   void publish_callers();
   void publish_changes();
 
@@ -91,6 +95,7 @@ class Daemon : public Loop {
   std::unique_ptr<Core> core_;
   Callers callers_;
   ChangeFeed feed_;
+  Publisher publisher_{feed_};
   std::unique_ptr<HttpServer> server_;  // last: it calls us while it lives
   std::string dropped_;
 
@@ -99,8 +104,8 @@ class Daemon : public Loop {
   std::vector<Input> inputs_;
   std::map<std::uint64_t, std::function<void(Answer)>> waiting_;
   std::uint64_t next_request_ = 1;
-  std::set<JobId> changed_;  // since changes were published
-  std::vector<NodeState> shown_nodes_;
+  std::set<JobId> changed_;    // since changes were published
+  std::set<JobId> forgotten_;  // whose directories are to be removed
   Time publish_at_ = kStart;
 };
 

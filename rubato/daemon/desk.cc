@@ -124,7 +124,12 @@ Core::Desk::Reply Core::Desk::operator()(const HoldJob& ask) {
                                 id.value()));
   }
   if (job->leaves_as) return say(409, fmt::format("job {} is leaving", id.value()));
-  if (ledger().view(id)->on_hold != ask.on) core_.post(Held{id, ask.on});
+  if (ledger().view(id)->on_hold == ask.on) return job_reply(id, 200);
+  if (!ask.on && job->file.elastic && must_be_measured(*job)) {
+    set_aside(id);
+  } else {
+    core_.post(Held{id, ask.on});
+  }
   return job_reply(id, 200);
 }
 
@@ -215,9 +220,10 @@ Result<JobRecord> Core::Desk::record_of(const SubmitJob& ask) const {
   job.file = ask.file;
   job.name = name_of(ask.file);
   const auto user = ledger().users().find(caller_.user);
-  const double most =
-      user != ledger().users().end() ? user->second.most_weight : core_.options_.most_weight;
-  if (job.file.weight > most && !caller_.admin) {
+  const bool recorded = user != ledger().users().end();
+  const double most = recorded ? user->second.most_weight : core_.options_.most_weight;
+  // Whom the socket alone makes an admin has no record, and no bound.
+  if (job.file.weight > most && (recorded || !caller_.admin)) {
     return Error{fmt::format("a weight of {} is more than the {} that {} may give a job",
                              shortest(job.file.weight), shortest(most), caller_.user)};
   }
@@ -246,6 +252,11 @@ std::optional<JobEnding> Core::Desk::refuse_at_once(const JobRecord& job) const 
         "`work` (epochs, steps or samples)");
   }
   if (job.deadline && *job.deadline <= job.submitted) return because("its deadline has passed");
+  if (must_be_measured(job) && !job.file.elastic) {
+    return because(
+        "its program tells nothing of its speed (elastic: false), so nothing can be promised; "
+        "submit it without a deadline, or name a profile that was measured at a count it may have");
+  }
   if (const auto never =
           never_fits(submitted(job), ledger().policy_object(), ledger().now().cluster))
     return because(never->reason);
@@ -258,8 +269,12 @@ Submitted Core::Desk::submitted(const JobRecord& job) const {
   return {job.id, std::move(spec), std::move(speed), job.work};
 }
 
+// Before a policy that promises is asked about it.
 bool Core::Desk::must_be_measured(const JobRecord& job) const {
-  return job.deadline && job.rates.by_gpus.empty() && ledger().policy().admits();
+  if (!job.deadline || !ledger().policy().admits()) return false;
+  const JobView* view = ledger().view(job.id);
+  if (view != nullptr && view->has_run()) return false;  // it shows its speed itself
+  return !speed_known(job, limits_now(job, ledger()));
 }
 
 void Core::Desk::enter(const JobRecord& job) {
@@ -273,23 +288,39 @@ void Core::Desk::take_again(JobId id) {
   core_.post(submitted(job));
 }
 
-// It is set aside, and another job runs in its place until its speed is known at a few counts.
+void Core::Desk::measure_if_unknown(JobId id) {
+  const JobRecord* job = ledger().job(id);
+  if (job == nullptr || job->gone() || job->leaves_as || job->measured_by) return;
+  // One on hold is looked at when it is released; a program that tells nothing cannot be measured.
+  if (ledger().view(id)->on_hold || !job->file.elastic) return;
+  if (must_be_measured(*job)) set_aside(id);
+}
+
 void Core::Desk::enter_measuring(JobRecord job) {
+  job.measured_by = job.id.next();
+  job.verdict_by = core_.time_ + core_.options_.verdict_within;
+  enter(job);
+  set_aside(job.id);
+}
+
+// Another job runs in its place until its speed is known at a few counts. From the row of that one
+// on it waits (Ledger::fold_job).
+void Core::Desk::set_aside(JobId id) {
+  if (!core_.wrong_.empty()) return;
+  const JobRecord& job = *ledger().job(id);
   JobRecord run;
-  run.id = job.id.next();
+  run.id = ledger().next_job();
   run.user = job.user;
   run.file = job.file;
+  run.file.gpus = limits_now(job, ledger());
   run.file.deadline.reset();
   run.file.deadline_after.reset();
   run.name = job.name;
-  run.submitted = job.submitted;
   run.work = job.work;
-  run.measures_for = job.id;
-  job.measured_by = run.id;
-  job.verdict_by = core_.time_ + core_.options_.verdict_within;
-  enter(job);
-  core_.post(Held{job.id, true});
+  run.measures_for = id;
+  run.verdict_by = core_.time_ + core_.options_.verdict_within;
   core_.put_job(run);
+  if (!ledger().view(id)->on_hold) core_.post(Held{id, true});
   Submitted event = submitted(run);
   JobSpec spec = *event.spec;
   const int first = spec.limits.smallest();
@@ -314,7 +345,8 @@ Core::Desk::Reply Core::Desk::submit_reply(JobId id, int status) const {
 
 // What would happen, on copies of everything that would change.
 Core::Desk::Reply Core::Desk::try_out(JobRecord job) const {
-  return [*this, job = std::move(job)]() -> Answer {
+  return [*this, job = std::move(job)]() mutable -> Answer {
+    job.id = ledger().next_job();  // others may have come in the same turn
     Json body = show_job(core_.shown(), job);
     body["id"] = nullptr;
     body["verdict"] = to_json(ledger(), trial(job));
@@ -351,16 +383,28 @@ Verdict Core::Desk::trial(const JobRecord& job) const {
   for (const Reject& reject : decision->reject) {
     if (reject.job == job.id) return refused(ledger(), reject.reason, reject.earliest);
   }
-  for (const Grant& grant : decision->run) {
-    if (grant.job != job.id) continue;
-    verdict.start = core_.time_;
-    const int gpus = gpus_of(grant.want);
-    verdict.text = fmt::format("would start now on {} GPU{}", gpus, gpus == 1 ? "" : "s");
-    return verdict;
-  }
-  verdict.position = static_cast<int>(core_.shown().outlooks.size()) + 1;
-  verdict.text = fmt::format("would wait, position {}", *verdict.position);
+  if (job.deadline && ledger().policy().admits()) verdict.admitted = true;
+  loop.on(core_.time_, Decided{std::move(*decision), std::nullopt}, reaction);
+  foresee(loop.snapshot(), job, verdict);
   return verdict;
+}
+
+// When it would start, once the decision on it was carried out.
+void Core::Desk::foresee(const Snapshot& snapshot, const JobRecord& job, Verdict& verdict) const {
+  const std::string would = verdict.admitted ? "would be admitted and " : "would ";
+  const int gpus = snapshot.jobs.find(job.id)->target.gpus();
+  if (gpus > 0) {
+    verdict.start = core_.time_;
+    verdict.text = fmt::format("{}start now on {} GPU{}", would, gpus, gpus == 1 ? "" : "s");
+    return;
+  }
+  const Outlook outlook = forecast(ledger(), snapshot, job).at(job.id);
+  verdict.position = outlook.position;
+  verdict.start = outlook.start;
+  verdict.text = fmt::format(
+      "{}wait, position {}, estimated start {}", would, outlook.position,
+      outlook.start ? clock_text(ledger().wall(*outlook.start), ledger().wall(core_.time_))
+                    : std::string("unknown"));
 }
 
 // --- the cluster ---
@@ -382,9 +426,9 @@ Core::Desk::Reply Core::Desk::operator()(const SetNode& ask) {
   if (before != ask.state) {
     core_.put("node", {{"node", ask.node.value()}, {"wish", std::string(to_text(ask.state))}});
     core_.set_node(ask.node);
-    if (ask.state == NodeState::down || before == NodeState::down)
-      core_.marks_.push_back({ask.node, ask.state == NodeState::down});
   }
+  // Also when it is said again: the engine may not have heard it the first time.
+  core_.marks_.push_back({ask.node, ask.state == NodeState::down});
   return [*this, node = ask.node]() -> Answer {
     const Json nodes = show_nodes(ledger(), [](JobId) { return true; });
     return {200, nodes["nodes"][node.index()]};
@@ -406,7 +450,9 @@ Core::Desk::Reply Core::Desk::operator()(const SwitchPolicy& ask) {
   std::vector<JobId> promised_before;
   for (const JobView& view : ledger().now().jobs) {
     const JobRecord* job = ledger().job(view.id);
-    if (job != nullptr && job->promise && job->honoured) promised_before.push_back(view.id);
+    if (job == nullptr) continue;
+    if (job->promise || ledger().policy_object().keeps_deadline(view.id))
+      promised_before.push_back(view.id);
   }
   core_.switch_policy(*chosen);
   return [*this, promised_before]() -> Answer {
@@ -414,6 +460,7 @@ Core::Desk::Reply Core::Desk::operator()(const SwitchPolicy& ask) {
     for (const JobId id : promised_before) {
       const JobRecord* job = ledger().job(id);
       if (job == nullptr || job->gone() || job->honoured) continue;
+      if (ledger().policy_object().keeps_deadline(id)) continue;
       lost.push_back({{"job", id.value()}, {"name", job->name}, {"promised", iso(job->deadline)}});
     }
     Json body = show_policy(ledger(), [](JobId) { return true; });

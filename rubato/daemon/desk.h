@@ -25,6 +25,9 @@ class Core::Desk {
   [[nodiscard]] Reply take(const Ask& ask);
   // A job of which its own row alone is left.
   void take_again(JobId id);
+  // A job that waits, under a policy that is new: is measured first if that one would judge it by a
+  // guess.
+  void measure_if_unknown(JobId id);
 
  private:
   Reply operator()(const SubmitJob& ask);
@@ -64,9 +67,11 @@ class Core::Desk {
   [[nodiscard]] bool must_be_measured(const JobRecord& job) const;
   void enter(const JobRecord& job);
   void enter_measuring(JobRecord job);
+  void set_aside(JobId id);
   [[nodiscard]] Reply submit_reply(JobId id, int status) const;
   [[nodiscard]] Reply try_out(JobRecord job) const;
   [[nodiscard]] Verdict trial(const JobRecord& job) const;
+  void foresee(const Snapshot& snapshot, const JobRecord& job, Verdict& verdict) const;
 
   Core& core_;
   Caller caller_;

@@ -3,8 +3,9 @@
 // while.
 //
 // Always: no GPU is in two hands, no job runs twice at a time or again after its end, whoever was
-// told that a job is taken in finds it, and the journal replays. When the faults stop, every job
-// comes to its end. In a world without faults, every deadline that was promised is kept.
+// told that a job is taken in finds it, who was promised something is not refused, and the journal
+// replays. When the faults stop, nobody waits beside GPUs that would do, and every job comes to its
+// end. In a world without faults, every deadline that was promised or admitted is kept.
 //
 //   RUBATO_SEEDS=10000   the longer mode
 //   RUBATO_SEED=17       one seed again; it lives through the same world, event by event
@@ -29,6 +30,8 @@ struct Death {};
 constexpr double kStep = 0.5;       // seconds
 constexpr double kTroubles = 90;    // so long faults happen
 constexpr double kPatience = 2500;  // after which all must have ended
+constexpr double kRecovery = 30;    // after the faults, until everything is known again
+constexpr int kMostPassedOver = 3;  // decisions in a row that leave a job beside GPUs that would do
 
 const std::vector<std::string>& policies() {
   static const std::vector<std::string> all = {"fifo-backfill", "afs-l",        "elasticflow",
@@ -36,11 +39,19 @@ const std::vector<std::string>& policies() {
   return all;
 }
 
+// Those that start whatever fits.
+bool conserves_work(const std::string& policy) {
+  return policy == "fifo-backfill" || policy == "afs-l" || policy == "srtf" ||
+         policy == "tiresias-las";
+}
+
 class World {
  public:
   explicit World(std::uint64_t seed)
       : random_(Random(seed).split(7)), daemon_("3x4", seed), faulty_(seed % 4 != 0) {
-    daemon_.options.policy = faulty_ ? policies()[random_.below(policies().size())] : "elasticflow";
+    daemon_.options.policy = faulty_         ? policies()[random_.below(policies().size())]
+                             : seed % 8 == 0 ? "elasticflow"
+                                             : "edf-admission";
     daemon_.options.snapshot_rows = 20 + random_.below(200);
     daemon_.options.restart_cost = from_seconds(4);
     daemon_.options.measuring = from_seconds(5);
@@ -207,6 +218,23 @@ class World {
     }
     for (const HistoryLine& line : turn.lines) note(line.text, line.job ? line.job->value() : 0);
     for (const auto& [i, answer] : turn.answers) hear(i, answer);
+    look_for_the_passed_over();
+  }
+
+  void look_for_the_passed_over() {
+    const Ledger& ledger = daemon_.core->ledger();
+    const auto& last = ledger.last_decision();
+    if (!last || last->number == decision_ || !conserves_work(daemon_.options.policy)) return;
+    decision_ = last->number;
+    if (faulty_ && seconds(daemon_.now) < kTroubles + kRecovery) return;
+    int free = ledger.now().cluster.usable();
+    for (const JobView& job : ledger.now().jobs) free -= job.target.gpus();
+    for (const JobView& job : ledger.now().jobs) {
+      const bool waits = job.held.empty() && job.target.empty() && !job.stays_away();
+      int& times = passed_over_[job.id];
+      times = waits && job.spec->limits.smallest() <= free ? times + 1 : 0;
+      EXPECT_LE(times, kMostPassedOver) << daemon_.core->show(job.id).dump();
+    }
   }
 
   void hear(std::uint64_t i, const Answer& answer) {
@@ -253,8 +281,12 @@ class World {
         EXPECT_EQ(daemon_.machines.finishes(*order.id), 1);
       }
       if (job->ending->how == Ending::failed) ADD_FAILURE() << job->name << " was given up";
-      if (job->promise) ++promised_;
-      if (!faulty_ && job->promise && completed) {
+      if (job->promise) {
+        ++promised_;
+        EXPECT_NE(job->ending->how, Ending::refused) << daemon_.show(*order.id).dump();
+      }
+      const bool admitted = job->promise || daemon_.options.policy == "edf-admission";
+      if (!faulty_ && admitted && completed && job->deadline) {
         EXPECT_LE(to_text(*job->ended), to_text(*job->deadline)) << daemon_.show(*order.id).dump();
       }
     }
@@ -276,6 +308,8 @@ class World {
   bool dead_ = false;
   int deaths_ = 0;
   int promised_ = 0;
+  RowNumber decision_;  // the last that was looked at
+  std::map<JobId, int> passed_over_;
   int step_ = 0;
 };
 

@@ -18,8 +18,8 @@ int least_of(const JobView& view, const Policy& policy) {
 }
 
 // How long it would take from its start, if that was measured of it or its like.
-std::optional<Duration> takes(const Ledger& ledger, const JobView& view, int gpus, Time now) {
-  const JobRecord* job = ledger.job(view.id);
+std::optional<Duration> takes(const Ledger& ledger, const JobRecord* job, const JobView& view,
+                              int gpus, Time now) {
   if (job == nullptr || !job->file.work) return std::nullopt;
   const Rates* known = &job->rates;
   if (known->by_gpus.empty()) known = ledger.profile(job->profile());
@@ -40,15 +40,18 @@ std::optional<Time> expected_end(const JobRecord& job, const JobView& view, Time
          from_seconds(view.progress.left(now) / view.progress.rate);
 }
 
-std::map<JobId, Outlook> forecast(const Ledger& ledger) {
-  const Snapshot& snapshot = ledger.now();
-  const Time now = ledger.time();
+namespace {
+
+// `record_of` knows the record of each job.
+template <class RecordOf>
+std::map<JobId, Outlook> forecast_of(const Ledger& ledger, const Snapshot& snapshot, Time now,
+                                     const RecordOf& record_of) {
   std::map<JobId, Outlook> outlooks;
   std::vector<End> ends;  // a heap, the first end at the top
   int free = snapshot.cluster.usable();
   for (const JobView& view : snapshot.jobs) {
     if (view.held.empty() && view.target.empty()) continue;
-    const JobRecord* job = ledger.job(view.id);
+    const JobRecord* job = record_of(view.id);
     const auto end = job != nullptr ? expected_end(*job, view, now) : std::nullopt;
     const int gpus = std::max(view.held.gpus(), view.target.gpus());
     free -= gpus;
@@ -77,11 +80,23 @@ std::map<JobId, Outlook> forecast(const Ledger& ledger) {
     if (!known) continue;
     outlook.start = at;
     free -= needs;
-    const auto lasts = takes(ledger, view, needs, now);
+    const auto lasts = takes(ledger, record_of(view.id), view, needs, now);
     ends.push_back({lasts ? at + *lasts : kNever, needs});
     std::push_heap(ends.begin(), ends.end(), later);
   }
   return outlooks;
+}
+
+}  // namespace
+
+std::map<JobId, Outlook> forecast(const Ledger& ledger) {
+  return forecast_of(ledger, ledger.now(), ledger.time(), [&](JobId id) { return ledger.job(id); });
+}
+
+std::map<JobId, Outlook> forecast(const Ledger& ledger, const Snapshot& snapshot,
+                                  const JobRecord& newcomer) {
+  return forecast_of(ledger, snapshot, snapshot.now,
+                     [&](JobId id) { return id == newcomer.id ? &newcomer : ledger.job(id); });
 }
 
 }  // namespace rubato

@@ -22,6 +22,9 @@ struct Outlook {
 
 // For every job that waits.
 [[nodiscard]] std::map<JobId, Outlook> forecast(const Ledger& ledger);
+// The same if the loop were in that state, with a job that the ledger does not know.
+[[nodiscard]] std::map<JobId, Outlook> forecast(const Ledger& ledger, const Snapshot& snapshot,
+                                                const JobRecord& newcomer);
 
 // When the job will be done if all goes on as it is.
 [[nodiscard]] std::optional<Time> expected_end(const JobRecord& job, const JobView& view, Time now);

@@ -123,7 +123,8 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
       {"verdict",
        [](Lines& lines, const Json& body) {
          lines.add("measured", job_of(body),
-                   "its speed was measured; the policy decides on it now");
+                   body.contains("why") ? body.at("why").get<std::string>()
+                                        : "its speed was measured; the policy decides on it now");
        }},
       {"policy",
        [](Lines& lines, const Json& body) {
@@ -137,6 +138,7 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
        }},
       {"clock",
        [](Lines& lines, const Json& body) {
+         if (body.value("moved", std::int64_t{1}) == 0) return;  // it says the time and no more
          lines.add(
              "clock", std::nullopt,
              body.contains("moved")

@@ -57,8 +57,10 @@ constexpr milliseconds kAskIfEnded{1000};
 constexpr milliseconds kAfterResync{1000};
 constexpr milliseconds kDrain{2000};
 constexpr milliseconds kAcceptPause{100};
-// Whoever shows no identity shares these.
-constexpr double kAnonymousRate = 50;
+// Those who show no identity share one bucket, and those who ask how the daemon is another:
+// guessing tokens must not keep anybody from learning that it lives. No user's name has a slash.
+constexpr const char* kUnidentified = "/";
+constexpr const char* kHealth = "/healthz";
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -95,6 +97,7 @@ struct HttpMetrics {
   std::uint64_t refused_rate = 0;
   std::uint64_t refused_in_flight = 0;
   std::uint64_t refused_connections = 0;
+  std::uint64_t refused_streams = 0;
   std::uint64_t accepted = 0;
   std::uint64_t timed_out = 0;
   std::uint64_t events = 0;
@@ -120,6 +123,7 @@ std::string http_metrics_text(const HttpMetrics& metrics, const HttpServer::Coun
   out.sample(as_double(metrics.refused_rate), {{"limit", "rate"}});
   out.sample(as_double(metrics.refused_in_flight), {{"limit", "in_flight"}});
   out.sample(as_double(metrics.refused_connections), {{"limit", "connections"}});
+  out.sample(as_double(metrics.refused_streams), {{"limit", "streams"}});
   out.counter("rubato_http_connections_total", "Connections accepted.",
               as_double(metrics.accepted));
   out.counter("rubato_http_timeouts_total", "Connections closed because they took too long.",
@@ -174,8 +178,14 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   [[nodiscard]] const ChangeFeed& feed() const { return feed_; }
   [[nodiscard]] HttpMetrics& metrics() { return metrics_; }
 
-  // Seconds that the caller must wait; 0 = go on.
-  [[nodiscard]] double take_rate(const std::string& user, double rate, double burst);
+  // Seconds that whoever shares this bucket must wait; 0 = go on.
+  [[nodiscard]] double take_rate(const std::string& bucket, double rate, double burst);
+  // The streams of one caller: as many as it has owners.
+  struct Crowd {};
+  // One of them, for as long as it is kept; nullptr: there are too many.
+  using StreamPlace = std::shared_ptr<const Crowd>;
+  [[nodiscard]] StreamPlace place_for_watcher(const std::string& user);
+  [[nodiscard]] StreamPlace place_for_log(const std::string& user);
   // False if too much is in flight. `then` runs on this thread.
   [[nodiscard]] bool ask(Request request, std::function<void(Answer)> then);
 
@@ -187,13 +197,16 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
  private:
   struct Listener {
     asio::posix::stream_descriptor descriptor;
+    asio::steady_timer pause;
     bool on_unix;
   };
+  using Crowds = std::map<std::string, std::weak_ptr<const Crowd>>;  // by user
 
   void wait_to_accept(const std::shared_ptr<Listener>& listener);
   // False if the system has no more descriptors for us.
   bool accept_all(Listener& listener);
   void take_connection(int fd, bool on_unix);
+  [[nodiscard]] StreamPlace take_place(Crowds& crowds, const std::string& user, std::size_t most);
   void arm_sweep();
   void sweep();
   void arm_delivery();
@@ -206,6 +219,8 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   ChangeFeed& feed_;
   HttpMetrics metrics_;
   std::map<std::string, TokenBucket> buckets_;
+  Crowds watching_users_;
+  Crowds reading_users_;
   std::atomic<std::size_t> connections_ = 0;
   std::atomic<std::size_t> watchers_ = 0;
   std::atomic<std::size_t> in_flight_ = 0;
@@ -219,7 +234,6 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   std::set<HttpConnection*> watching_;
   std::set<HttpConnection*> following_;
   std::vector<std::shared_ptr<Listener>> listeners_;
-  asio::steady_timer accept_timer_{context_};
   asio::steady_timer sweep_timer_{context_};
   asio::steady_timer delivery_timer_{context_};
   asio::steady_timer follow_timer_{context_};
@@ -230,9 +244,8 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
 // that were sent ahead wait in the buffer.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(HttpThread& server, Socket socket, std::optional<Caller> peer,
-                 std::uint64_t number)
-      : server_(server), socket_(std::move(socket)), peer_(std::move(peer)), number_(number) {}
+  HttpConnection(HttpThread& server, Socket socket, std::optional<uid_t> peer, std::uint64_t number)
+      : server_(server), socket_(std::move(socket)), peer_(peer), number_(number) {}
 
   void begin() { next_request(); }
   void close();
@@ -263,7 +276,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void head_read(error_code error);
   void head_failed(error_code error);
   [[nodiscard]] std::optional<HttpRefusal> identify(const HttpHead& head);
-  [[nodiscard]] std::optional<HttpRefusal> check_rate();
+  [[nodiscard]] std::optional<HttpRefusal> check_rate(const std::string& bucket, double rate,
+                                                      double burst);
+  [[nodiscard]] std::optional<HttpRefusal> admit(const HttpHead& head);
   [[nodiscard]] std::variant<RoutedRequest, HttpRefusal> examine(const HttpHead& head);
   [[nodiscard]] std::optional<HttpRefusal> check_expectation(const HttpHead& head);
   void send_continue();
@@ -288,6 +303,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // Streams.
   [[nodiscard]] std::string stream_head(const char* type, bool chunked) const;
+  void refuse_stream(std::size_t most, const char* what);
   void begin_watching(const WatchEvents& task);
   void listen_to_watcher();
   void send(std::shared_ptr<const std::string> bytes);
@@ -302,7 +318,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   HttpThread& server_;
   Socket socket_;
-  const std::optional<Caller> peer_;  // on a unix socket
+  const std::optional<uid_t> peer_;  // on a unix socket
   const std::uint64_t number_;
   bool closed_ = false;
   Phase phase_ = Phase::idle;
@@ -321,6 +337,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::optional<Response> response_;
   double retry_after_ = 1;
   std::array<char, 512> scratch_{};
+
+  HttpThread::StreamPlace place_;  // of a stream
 
   // Of a watcher.
   std::uint64_t position_ = 0;
@@ -351,6 +369,7 @@ void HttpConnection::close() {
   const auto keep = self();
   error_code ignored;
   socket_.close(ignored);
+  place_.reset();
   server_.remove(this);
 }
 
@@ -361,6 +380,7 @@ void HttpConnection::next_request() {
   response_.reset();
   routed_.reset();
   refusal_.reset();
+  place_.reset();
   if (buffer_.size() > 0) return read_head();
   // An idle connection has no buffer worth keeping.
   buffer_.shrink_to_fit();
@@ -406,7 +426,8 @@ std::optional<HttpRefusal> HttpConnection::identify(const HttpHead& head) {
   const std::string& token = std::get<std::string>(given);
   token_.reset();
   if (token.empty() && peer_) {
-    caller_ = *peer_;
+    // Anew for each request: a user may have another role than when they connected.
+    caller_ = server_.callers().by_peer(*peer_);
     return std::nullopt;
   }
   if (token.empty()) {
@@ -419,32 +440,33 @@ std::optional<HttpRefusal> HttpConnection::identify(const HttpHead& head) {
   return std::nullopt;
 }
 
-std::optional<HttpRefusal> HttpConnection::check_rate() {
-  const auto& options = server_.options();
-  const bool anonymous = caller_.user.empty();
-  const double wait =
-      server_.take_rate(caller_.user, anonymous ? kAnonymousRate : options.requests_per_second,
-                        anonymous ? kAnonymousRate : options.burst);
+std::optional<HttpRefusal> HttpConnection::check_rate(const std::string& bucket, double rate,
+                                                      double burst) {
+  const double wait = server_.take_rate(bucket, rate, burst);
   if (wait <= 0) return std::nullopt;
   ++server_.metrics().refused_rate;
   retry_after_ = wait;
-  return HttpRefusal{429,
-                     fmt::format("more than {} requests a second; slow down",
-                                 anonymous ? kAnonymousRate : options.requests_per_second),
-                     {}};
+  return HttpRefusal{429, fmt::format("more than {} requests a second; slow down", rate), {}};
+}
+
+// Whether this caller may ask something now.
+std::optional<HttpRefusal> HttpConnection::admit(const HttpHead& head) {
+  const auto& options = server_.options();
+  const double few = options.unidentified_per_second;
+  if (is_health(head)) return check_rate(kHealth, few, few);
+  if (auto unknown = identify(head)) {
+    keep_ = false;
+    auto too_often = check_rate(kUnidentified, few, few);
+    return too_often ? too_often : unknown;
+  }
+  return check_rate(caller_.user, options.requests_per_second, options.burst);
 }
 
 // Everything that can be said before the body is read.
 std::variant<RoutedRequest, HttpRefusal> HttpConnection::examine(const HttpHead& head) {
   caller_ = Caller();
   if (auto refused = check_origin(head, server_.options().hosts)) return std::move(*refused);
-  if (!is_health(head)) {
-    if (auto refused = identify(head)) {
-      keep_ = false;
-      return std::move(*refused);
-    }
-  }
-  if (auto refused = check_rate()) return std::move(*refused);
+  if (auto refused = admit(head)) return std::move(*refused);
   if (auto refused = check_expectation(head)) return std::move(*refused);
   return route(head, caller_);
 }
@@ -660,7 +682,13 @@ std::string HttpConnection::stream_head(const char* type, bool chunked) const {
       type, chunked ? "Transfer-Encoding: chunked\r\n" : "Connection: close\r\n");
 }
 
+void HttpConnection::refuse_stream(std::size_t most, const char* what) {
+  refuse({429, fmt::format("you have {} {} already; close one first", most, what), {}});
+}
+
 void HttpConnection::begin_watching(const WatchEvents& task) {
+  place_ = server_.place_for_watcher(caller_.user);
+  if (!place_) return refuse_stream(server_.options().watchers_of_caller, "event streams");
   count(200);
   phase_ = Phase::watching;
   // The stream ends with the connection: what was sent ahead is not read any more.
@@ -723,21 +751,25 @@ bool HttpConnection::deliver(SharedDeliveries& deliveries, std::uint64_t newest,
   return true;
 }
 
+// Whether the caller is still who they were when the stream began.
 bool HttpConnection::still_known() const {
-  return !token_ || server_.callers().by_hash(*token_) == caller_;
+  if (token_) return server_.callers().by_hash(*token_) == caller_;
+  return peer_ && server_.callers().by_peer(*peer_) == caller_;
 }
 
 void HttpConnection::heartbeat(Clock::time_point now) {
   // Spread, as those who were last sent something together would all be due in one second.
   const auto early = kSweep * static_cast<int>(1 + number_ % 4);
   if (now - sent_ < server_.options().heartbeat - early) return;
-  if (!still_known()) return close();
   // An id without data moves the place from which the client would resume.
   send(std::make_shared<const std::string>(
       fmt::format(":\nid: {}\n\n", server_.feed().id_of(position_))));
 }
 
 void HttpConnection::look_at_time(Clock::time_point now) {
+  // Here and not when something is sent, which may be often or never.
+  const bool streams = phase_ == Phase::watching || phase_ == Phase::log;
+  if (streams && !still_known()) return close();
   if (phase_ == Phase::watching && !sending_) return heartbeat(now);
   if (phase_ == Phase::log && log_->waiting) return;
   if (now < deadline_) return;
@@ -754,6 +786,8 @@ void HttpConnection::look_at_time(Clock::time_point now) {
 // ----------------------------------------------------------------------------
 
 void HttpConnection::begin_log(const ReadLog& task) {
+  place_ = server_.place_for_log(caller_.user);
+  if (!place_) return refuse_stream(server_.options().logs_of_caller, "readers of logs");
   ask(FindLog{task.job}, [this, task](const Answer& found) { log_found(task, found); });
 }
 
@@ -849,8 +883,8 @@ HttpThread::HttpThread(const HttpServerOptions& options, Loop& loop, const Calle
 
 void HttpThread::listen(const wire::Fd& listener, bool on_unix) {
   const int fd = ::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
-  listeners_.push_back(
-      std::make_shared<Listener>(Listener{asio::posix::stream_descriptor(context_, fd), on_unix}));
+  listeners_.push_back(std::make_shared<Listener>(Listener{
+      asio::posix::stream_descriptor(context_, fd), asio::steady_timer(context_), on_unix}));
   wait_to_accept(listeners_.back());
 }
 
@@ -880,9 +914,10 @@ void HttpThread::wait_to_accept(const std::shared_ptr<Listener>& listener) {
         if (error) return;
         if (accept_all(*listener)) return wait_to_accept(listener);
         // Otherwise the descriptor would be ready again at once, and again.
-        accept_timer_.expires_after(kAcceptPause);
-        accept_timer_.async_wait(
-            [this, listener](error_code /*cancelled*/) { wait_to_accept(listener); });
+        listener->pause.expires_after(kAcceptPause);
+        listener->pause.async_wait([this, listener](error_code cancelled) {
+          if (!cancelled) wait_to_accept(listener);
+        });
       });
 }
 
@@ -913,17 +948,17 @@ void HttpThread::take_connection(int fd, bool on_unix) {
     ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
   }
-  std::optional<Caller> peer;
+  std::optional<uid_t> peer;
   const int on = 1;
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (!on_unix) {
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   } else if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0) {
-    peer = callers_.by_peer(credentials.uid);
+    peer = credentials.uid;
   }
-  auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), std::move(peer),
-                                                     ++metrics_.accepted);
+  auto connection =
+      std::make_shared<HttpConnection>(*this, std::move(socket), peer, ++metrics_.accepted);
   open_.emplace(connection.get(), connection);
   connections_ = open_.size();
   connection->begin();
@@ -937,9 +972,30 @@ void HttpThread::remove(HttpConnection* connection) {
   connections_ = open_.size();
 }
 
-double HttpThread::take_rate(const std::string& user, double rate, double burst) {
+double HttpThread::take_rate(const std::string& bucket, double rate, double burst) {
   const auto now = Clock::now();
-  return buckets_.try_emplace(user, rate, burst, now).first->second.take(now);
+  return buckets_.try_emplace(bucket, rate, burst, now).first->second.take(now);
+}
+
+HttpThread::StreamPlace HttpThread::take_place(Crowds& crowds, const std::string& user,
+                                               std::size_t most) {
+  auto& crowd = crowds[user];
+  if (static_cast<std::size_t>(crowd.use_count()) >= most) {
+    ++metrics_.refused_streams;
+    return nullptr;
+  }
+  auto place = crowd.lock();
+  if (!place) place = std::make_shared<const Crowd>();
+  crowd = place;
+  return place;
+}
+
+HttpThread::StreamPlace HttpThread::place_for_watcher(const std::string& user) {
+  return take_place(watching_users_, user, options_.watchers_of_caller);
+}
+
+HttpThread::StreamPlace HttpThread::place_for_log(const std::string& user) {
+  return take_place(reading_users_, user, options_.logs_of_caller);
 }
 
 bool HttpThread::ask(Request request, std::function<void(Answer)> then) {

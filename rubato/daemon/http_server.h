@@ -2,11 +2,12 @@
 // loopback interface and on a unix socket. It knows who asks (callers.h), what is asked (api.h),
 // whom to pass it to (Loop) and what has changed (change_feed.h); it schedules nothing.
 //
-// What people may do to it is bounded: connections, requests a second of each caller, requests that
-// the loop has not answered yet, bytes and seconds of each request. Beyond a bound the answer is
-// 429 (503 for connections) and nothing is queued. One timer each second looks after the time
-// limits of all connections, another delivers changes to all watchers at most four times a second,
-// so a thousand idle watchers cost a thousand small writes every 15 seconds and nothing else.
+// What people may do to it is bounded: connections, requests a second and streams of each caller,
+// requests that the loop has not answered yet, bytes and seconds of each request. Beyond a bound
+// the answer is 429 (503 for connections) and nothing is queued. One timer each second looks after
+// the time limits of all connections, another delivers changes to all watchers at most four times a
+// second, so a thousand idle watchers cost a thousand small writes every 15 seconds and nothing
+// else.
 //
 // Nothing here has a Boost type: including Boost.Beast costs a compiler a quarter of a minute.
 #pragma once
@@ -39,6 +40,11 @@ struct HttpServerOptions {
   std::size_t in_flight = 1024;       // asked of the loop and not answered yet
   double requests_per_second = 5000;  // of each caller
   double burst = 10000;
+  double unidentified_per_second = 50;  // of all who show no identity; as many of /healthz
+  // Streams of each caller, so that one cannot have all connections. Readers of logs are fewer, as
+  // each is looked after several times a second.
+  std::size_t watchers_of_caller = 2048;
+  std::size_t logs_of_caller = 64;
 
   std::chrono::milliseconds idle_time{75'000};  // of a kept connection
   std::chrono::milliseconds head_time{10'000};  // from the first byte of a request to its body

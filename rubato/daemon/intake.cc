@@ -99,6 +99,16 @@ GpuLimits limits_on(const Cluster& cluster, GpuLimits limits) {
   return limits;
 }
 
+GpuLimits limits_now(const JobRecord& job, const Ledger& ledger) {
+  const JobView* view = job.gone() ? nullptr : ledger.view(job.id);
+  return view != nullptr ? view->spec->limits : limits_on(ledger.now().cluster, job.file.gpus);
+}
+
+bool speed_known(const JobRecord& job, const GpuLimits& limits) {
+  return std::any_of(job.rates.by_gpus.begin(), job.rates.by_gpus.end(),
+                     [&](const auto& rate) { return limits.legal(rate.first); });
+}
+
 Work work_of(const JobFile& file) { return file.work ? file.work->amount : kGuessedSeconds; }
 
 std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const Ledger& ledger,
@@ -114,6 +124,8 @@ std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const Ledger& ledge
   spec->adaptive_batch = job.file.batch.mode == BatchMode::adaptive;
   if (job.deadline) spec->deadline = ledger.loop_time(*job.deadline);
   spec->restart_cost = job.rates.pause > 0 ? from_seconds(job.rates.pause) : restart_cost;
+  spec->cooldown = job.file.cooldown;
+  spec->goes_first = job.measures_for.has_value();
   return spec;
 }
 

@@ -35,6 +35,13 @@ inline constexpr double kGuessedSeconds = 3600;
 // The counts a job may have on this cluster: "as many as there are" made a number.
 [[nodiscard]] GpuLimits limits_on(const Cluster& cluster, GpuLimits limits);
 
+// The same of a job, by what its owner has last said of it.
+[[nodiscard]] GpuLimits limits_now(const JobRecord& job, const Ledger& ledger);
+
+// Whether its speed was measured, of it or of its like, at a count that it may have: all else would
+// be a guess.
+[[nodiscard]] bool speed_known(const JobRecord& job, const GpuLimits& limits);
+
 // The work the loop is told, known or guessed.
 [[nodiscard]] Work work_of(const JobFile& file);
 

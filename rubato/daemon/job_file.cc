@@ -375,6 +375,8 @@ void read_spans(Fields& fields, JobFile& job) {
   fields.span("notice", notice);
   fields.span("cooldown", cooldown);
   fields.span("stop_after", job.stop_after);
+  if (notice == Duration())
+    fields.fail("notice must be above 0s: a worker needs a moment to end in peace");
   job.notice = notice.value_or(Duration());
   job.cooldown = cooldown.value_or(Duration());
 }

@@ -171,6 +171,8 @@ TEST(JobFile, NumbersAreInRange) {
             "job: gpus.allowed must be a list of counts from 1 to 1048576");
   EXPECT_EQ(problem(R"({"command":["a"],"max_failures":18446744073709551615})"),
             "job: max_failures must be a whole number from 0 to 1000000");
+  EXPECT_EQ(problem_with("notice: 0s"),
+            "job: notice must be above 0s: a worker needs a moment to end in peace");
   EXPECT_EQ(problem_with("batch: {mode: elastic}"), "job: batch.mode must be fixed or adaptive");
   EXPECT_EQ(problem_with("batch: {min: 8, max: 4}"), "job: batch.max is below batch.min");
   EXPECT_EQ(problem_with("learning_rate: 0.1"),

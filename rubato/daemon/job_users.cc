@@ -12,7 +12,7 @@
 
 namespace rubato {
 
-std::string system_name(uid_t user) {
+std::optional<std::string> known_name(uid_t user) {
   std::vector<char> space(1024);
   passwd entry{};
   passwd* found = nullptr;
@@ -20,8 +20,11 @@ std::string system_name(uid_t user) {
   while ((problem = ::getpwuid_r(user, &entry, space.data(), space.size(), &found)) == ERANGE) {
     space.resize(space.size() * 2);
   }
-  return problem == 0 && found != nullptr ? std::string(entry.pw_name) : std::to_string(user);
+  if (problem != 0 || found == nullptr) return std::nullopt;
+  return entry.pw_name;
 }
+
+std::string system_name(uid_t user) { return known_name(user).value_or(std::to_string(user)); }
 
 JobUsers::JobUsers(uid_t own, std::string own_name, LookUp look_up)
     : own_(own), own_name_(std::move(own_name)), look_up_(std::move(look_up)) {}

@@ -20,7 +20,9 @@
 
 namespace rubato {
 
-// The name that the system knows for a user id, or the id itself as text.
+// The name that the system knows for a user id.
+[[nodiscard]] std::optional<std::string> known_name(uid_t user);
+// The same, or the id itself as text.
 [[nodiscard]] std::string system_name(uid_t user);
 
 class JobUsers {

@@ -159,14 +159,15 @@ Result<ChainEnd> walk_file(JournalFile& file, RowNumber after,
 
 Result<void> read_rows(const fs::path& directory, RowNumber after, const std::string& vfs,
                        const JournalFile::Each& each) {
-  const auto segments = list_segments(directory);
-  if (!segments) return segments.error();
   const auto open = [&](const fs::path& path) {
     std::string damage;
     return JournalFile::open(path.string(), Database::Mode::read, vfs, nullptr, damage);
   };
+  // Before the segments: rows that are no longer in it are in a segment that is there already.
   auto live = open(directory / "journal.sqlite");
   if (!live) return live.error();
+  const auto segments = list_segments(directory);
+  if (!segments) return segments.error();
   std::optional<ChainEnd> end;
   const auto go_over = [&](JournalFile& file) -> Result<void> {
     const RowNumber begins_after = file.about().before.number;

@@ -104,6 +104,10 @@ Result<JournalFile> JournalFile::open(const std::string& path, Database::Mode mo
   auto database = Database::open(path, mode, vfs);
   if (!database) return database.error();
   JournalFile file(std::move(*database), before);
+  // Who only reads sees the file as it is now until they close it, whatever a daemon archives.
+  if (mode == Database::Mode::read) {
+    if (auto ok = file.database_->run("BEGIN"); !ok) return ok.error();
+  }
   if (auto ok = file.read_about(damage); !ok) {
     if (damage.empty() && file.database_->damaged()) damage = ok.error().message;
     return ok.error();

@@ -174,6 +174,24 @@ TEST(Journal, IsReadFromOutsideWhileItIsWritten) {
   EXPECT_EQ(stopped.error().message, "enough");
 }
 
+TEST(Journal, IsReadWholeWhileItsRowsAreArchived) {
+  const Directory directory;
+  auto opened = must_open(directory.options());
+  append(opened.journal, 1, 9);
+  for (const std::uint64_t archived : {3U, 7U}) {
+    std::vector<JournalRow> found;
+    const auto each = [&](RowNumber number, const JournalRow& one) -> Result<void> {
+      found.push_back(one);
+      if (number != RowNumber(1)) return {};
+      if (auto ok = opened.journal.write_snapshot({RowNumber(archived), 1, "{}"}); !ok) return ok;
+      return opened.journal.compact();
+    };
+    const auto read = read_journal(directory.path(), RowNumber(), each);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(found, rows(1, 9));
+  }
+}
+
 TEST(Journal, HasOneDaemon) {
   const Directory directory;
   const auto opened = must_open(directory.options());

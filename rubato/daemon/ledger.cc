@@ -1,5 +1,9 @@
 #include "rubato/daemon/ledger.h"
 
+#ifdef __FAST_MATH__
+#error "decisions must come out the same, to the bit, when the journal is replayed"
+#endif
+
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -66,6 +70,55 @@ const Allocation* told_gpus(const JobRecord& job) {
   if (const auto* start = std::get_if<Start>(&*job.told)) return &start->gpus;
   if (const auto* resize = std::get_if<Resize>(&*job.told)) return &resize->gpus;
   return nullptr;
+}
+
+JobId job_of(const Command& command) {
+  return std::visit([](const auto& c) { return c.job; }, command);
+}
+
+Result<std::vector<Command>> commands_in(const Json& body) {
+  const auto list = body.find("commands");
+  if (list == body.end() || !list->is_array()) return Error{"has no list of commands"};
+  std::vector<Command> commands;
+  for (const Json& one : *list) {
+    if (auto ok = read_record(one, commands.emplace_back()); !ok) return ok.error();
+  }
+  return commands;
+}
+
+// The loop after it has told a job this, whatever it would tell it now.
+void set_told(State& state, JobView& job, const Start& start) {
+  job.generation = start.generation;
+  job.phase = Phase::starting;
+  job.release_due = 0;
+  job.batch_told = start.batch;
+  set_held(state, job, start.gpus);
+}
+void set_told(State& state, JobView& job, const Resize& resize) {
+  job.generation = resize.generation;
+  job.phase = Phase::resizing;
+  job.batch_told = resize.batch;
+  Allocation held = job.held;
+  held.add(minus(resize.gpus, held));
+  job.release_due = held.gpus() - resize.gpus.gpus();
+  set_held(state, job, std::move(held));
+}
+void set_told(State& /*state*/, JobView& job, const Stop& stop) {
+  job.generation = stop.generation;
+  job.phase = Phase::stopping;
+  job.release_due = job.held.gpus();
+}
+
+// The loop as if it had told the job nothing since `last`. What it should have is what it has until
+// the policy is asked again.
+void set_untold(State& state, JobView& job, const std::optional<Command>& last,
+                const Allocation* gpus) {
+  job.generation =
+      last ? std::visit([](const auto& c) { return c.generation; }, *last) : Generation();
+  set_held(state, job, gpus != nullptr ? *gpus : Allocation());
+  job.target = job.held;
+  job.release_due = 0;
+  job.phase = job.held.empty() ? Phase::pending : Phase::resizing;
 }
 
 // The job that may leave the loop by this event.
@@ -317,16 +370,15 @@ Result<std::optional<JournalRow>> Ledger::row_of_commands(Time now) const {
   return std::optional(JournalRow{now, "commands", 1, std::move(*body)});
 }
 
-Result<void> Ledger::fold_commands(RowNumber /*number*/, const JournalRow& row,
-                                   const Json& /*body*/) {
+// What was told counts and not what today's code would tell: only replay compares.
+Result<void> Ledger::fold_commands(RowNumber /*number*/, const JournalRow& row, const Json& body) {
+  const auto told = commands_in(body);
+  if (!told) return told.error();
   const auto expected = row_of_commands(row.time);
   if (!expected) return expected.error();
-  if (!*expected || (*expected)->body != row.body) {
-    return Error{fmt::format("says {}, but what stands before it means {}", row.body,
-                             *expected ? (*expected)->body : "no commands at all")};
-  }
-  for (const Command& command : issued_) {
-    JobRecord* job = find(std::visit([](const auto& c) { return c.job; }, command));
+  if (!*expected || (*expected)->body != row.body) follow(*told);
+  for (const Command& command : *told) {
+    JobRecord* job = find(job_of(command));
     if (job == nullptr) continue;
     const bool resizes = moves(command, *job);
     job->told = command;
@@ -338,6 +390,27 @@ Result<void> Ledger::fold_commands(RowNumber /*number*/, const JournalRow& row,
   }
   issued_.clear();
   return {};
+}
+
+void Ledger::follow(const std::vector<Command>& told) {
+  State state = scheduler_->state();
+  std::set<JobId> untold;
+  for (const Command& command : issued_) untold.insert(job_of(command));
+  for (const Command& command : told) untold.erase(job_of(command));
+  for (const JobId id : untold) {
+    JobView* view = state.snapshot.jobs.find(id);
+    const JobRecord* job = find(id);
+    if (view == nullptr || job == nullptr) continue;
+    set_untold(state, *view, job->told, told_gpus(*job));
+    state.snapshot.changed.push_back(id);
+  }
+  for (const Command& command : told) {
+    if (JobView* view = state.snapshot.jobs.find(job_of(command)))
+      std::visit([&](const auto& c) { set_told(state, *view, c); }, command);
+  }
+  recount_free(state);
+  state.decision_due = true;
+  scheduler_ = std::make_unique<Scheduler>(std::move(state), placement_);
 }
 
 // --- the daemon's own facts ---
@@ -385,8 +458,8 @@ Result<void> Ledger::fold_clock(RowNumber number, const JournalRow& row, const J
     for (WallTime& since : node_since_)
       since = WallTime(row.time.time_since_epoch() + Duration(*offset));
   }
+  if (offsets_.empty() || offset_ != Duration(*offset)) offsets_[number] = Duration(*offset);
   offset_ = Duration(*offset);
-  offsets_[number] = offset_;
   return {};
 }
 
@@ -444,6 +517,12 @@ Result<void> Ledger::fold_job(RowNumber /*number*/, const JournalRow& row, const
   if (job.id < next_job_) return Error{"its number was used before"};
   job.submitted = wall(row.time);
   next_job_ = job.id.next();
+  if (JobRecord* waiting = job.measures_for ? find(*job.measures_for) : nullptr;
+      waiting != nullptr && !waiting->gone() && job.verdict_by) {
+    waiting->measured_by = job.id;
+    waiting->verdict_by = job.verdict_by;
+    to_be_measured_.insert(waiting->id);
+  }
   enter(std::move(job));
   return {};
 }
@@ -480,13 +559,23 @@ void Ledger::gone(JobRecord& job, JobEnding ending, WallTime at) {
   job.measured_by.reset();
   job.verdict_by.reset();
   to_be_measured_.erase(job.id);
-  gone_.push_back(job.id);
-  while (gone_.size() > options_.ended_kept) {
-    const auto oldest = jobs_.find(gone_.front());
-    by_key_.erase({oldest->second.user, oldest->second.key});
-    jobs_.erase(oldest);
-    gone_.pop_front();
-  }
+  gone_[job.user].push_back(job.id);
+  for (++ended_; ended_ > options_.ended_kept;) forget_one();
+}
+
+void Ledger::forget_one() {
+  const auto most = std::max_element(gone_.begin(), gone_.end(), [](const auto& a, const auto& b) {
+    return a.second.size() < b.second.size();
+  });
+  const auto oldest = jobs_.find(most->second.front());
+  const JobRecord& job = oldest->second;
+  if (!job.measures_for && job.attained > GpuTime()) used_by_forgotten_[job.user] += job.attained;
+  by_key_.erase({job.user, job.key});
+  forgotten_.push_back(job.id);
+  jobs_.erase(oldest);
+  most->second.pop_front();
+  if (most->second.empty()) gone_.erase(most);
+  --ended_;
 }
 
 Result<void> Ledger::fold_measured(RowNumber /*number*/, const JournalRow& row, const Json& body) {
@@ -503,6 +592,11 @@ Result<void> Ledger::fold_measured(RowNumber /*number*/, const JournalRow& row, 
     auto scale = member<double>(body, "scale");
     if (!scale) return scale.error();
     job->scale = *scale;
+  }
+  if (body.contains("failures")) {
+    auto failures = member<int>(body, "failures");
+    if (!failures) return failures.error();
+    job->worker_failures = std::max(job->worker_failures, *failures);
   }
   if (!body.contains("rates")) return {};
   Rates rates;
@@ -587,8 +681,14 @@ Result<std::string> Ledger::snapshot() const {
   }
   json["jobs"] = std::move(jobs);
   Json gone = Json::array();
-  for (const JobId id : gone_) gone.push_back(id.value());
+  for (const auto& [user, ended] : gone_) {
+    for (const JobId id : ended) gone.push_back(id.value());
+  }
   json["gone"] = std::move(gone);
+  Json used = Json::array();
+  for (const auto& [user, time] : used_by_forgotten_)
+    used.push_back(Json::array({user, time.gpu_micros()}));
+  json["used_by_forgotten"] = std::move(used);
   Json users = Json::array();
   for (const auto& [name, user] : users_) users.push_back(write_record(user).value());
   json["users"] = std::move(users);
@@ -650,7 +750,18 @@ Result<void> Ledger::load(const JournalSnapshot& snapshot) {
       if (auto ok = read_record(one, job); !ok) return ok;
       enter(std::move(job));
     }
-    for (const Json& one : j.at("gone")) gone_.emplace_back(one.get<JobId::rep>());
+    for (const Json& one : j.at("gone")) {
+      const JobId id(one.get<JobId::rep>());
+      const JobRecord* job = find(id);
+      if (job == nullptr) return Error{"a job that is gone has no record"};
+      gone_[job->user].push_back(id);
+      ++ended_;
+    }
+    if (j.contains("used_by_forgotten")) {  // older ones have none
+      for (const Json& one : j.at("used_by_forgotten"))
+        used_by_forgotten_[one.at(0).get<std::string>()] =
+            GpuTime::micros(one.at(1).get<std::int64_t>());
+    }
     for (const Json& one : j.at("users")) {
       UserRecord user;
       if (auto ok = read_record(one, user); !ok) return ok;

@@ -34,7 +34,9 @@ namespace rubato {
 
 struct LedgerOptions {
   PolicyInputs inputs;
-  std::size_t ended_kept = 10'000;  // jobs that are gone, with their keys
+  // Jobs that are gone, with their keys. Beyond it, who has the most loses their oldest, so that
+  // nobody pushes out what others did.
+  std::size_t ended_kept = 10'000;
   std::size_t lines_kept = 10'000;  // of history
 };
 
@@ -110,7 +112,13 @@ class Ledger {
   [[nodiscard]] std::optional<JobId> by_key(const std::string& user, const std::string& key) const;
   [[nodiscard]] JobId next_job() const { return next_job_; }
   // How many are not gone.
-  [[nodiscard]] std::size_t alive() const { return jobs_.size() - gone_.size(); }
+  [[nodiscard]] std::size_t alive() const { return jobs_.size() - ended_; }
+  // GPU time that jobs have had which are no longer known, by user.
+  [[nodiscard]] const std::map<std::string, GpuTime>& used_by_forgotten() const {
+    return used_by_forgotten_;
+  }
+  // Those that were forgotten since this was asked last; after a recovery, since the snapshot.
+  [[nodiscard]] std::vector<JobId> take_forgotten() { return std::exchange(forgotten_, {}); }
   // Jobs that wait for what another measures for them.
   [[nodiscard]] const std::set<JobId>& to_be_measured() const { return to_be_measured_; }
   [[nodiscard]] const std::map<std::string, UserRecord>& users() const { return users_; }
@@ -151,6 +159,8 @@ class Ledger {
   void note_decision(RowNumber number, Time now, Decision decision, const Reaction& reaction);
   void left(Time now, const JobView& view, JobEnding ending);
   void gone(JobRecord& job, JobEnding ending, WallTime at);
+  void forget_one();
+  void follow(const std::vector<Command>& told);
   void enter(JobRecord job);
   void keep_lines(std::vector<HistoryLine> lines);
   JobRecord* find(JobId id);
@@ -170,7 +180,10 @@ class Ledger {
 
   std::map<JobId, JobRecord> jobs_;
   std::map<std::pair<std::string, std::string>, JobId> by_key_;
-  std::deque<JobId> gone_;  // in the order in which they went
+  std::map<std::string, std::deque<JobId>> gone_;  // by user, in the order in which they went
+  std::size_t ended_ = 0;                          // how many these are
+  std::map<std::string, GpuTime> used_by_forgotten_;
+  std::vector<JobId> forgotten_;
   std::set<JobId> to_be_measured_;
   JobId next_job_{1};
   std::map<std::string, UserRecord> users_;

@@ -2,8 +2,9 @@
 // moments where the writer drops its oldest half and goes on in a new file.
 //
 // The directory may belong to the job's user while the daemon is root, so nothing in it is trusted:
-// links are not followed, and only a plain file with one name is opened. Otherwise a job could put
-// a link to any file of the system where its log should be and read it through the daemon.
+// links are not followed, and only a plain file with one name is opened, whose owner is that of the
+// directory. Otherwise a job could put a link to any file of the system where its log should be and
+// read it through the daemon.
 //
 // Does not wait; reads from the disk, which is local.
 #pragma once
@@ -38,7 +39,8 @@ class LogFile {
   [[nodiscard]] Result<wire::Fd> open_file() const;
   // Whether the name stands for another file by now, or the file has become shorter.
   [[nodiscard]] bool replaced() const;
-  // Goes on in the new file behind what the old one ended with.
+  // Goes on in the new file behind what the old one ended with; from the beginning if that is not
+  // in its last MiB.
   [[nodiscard]] Result<void> change_over();
 
   std::filesystem::path path_;  // of the directory

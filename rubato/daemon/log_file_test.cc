@@ -86,6 +86,28 @@ TEST_F(LogFileTest, BeginsAnewInALogThatHasNothingOfTheOld) {
   EXPECT_EQ(log.read(100).value(), "new\n");
 }
 
+// Whoever owns the directory may put a file of any size there: not all of it is searched.
+TEST_F(LogFileTest, BeginsAnewInALogThatGrewTooMuch) {
+  append("the end of the old\n");
+  LogFile log = open();
+  EXPECT_EQ(log.read(100).value(), "the end of the old\n");
+  append("the end of the old\n", "new");
+  constexpr std::uintmax_t kTerabyte = std::uintmax_t{1} << 40U;
+  std::filesystem::resize_file(directory_ / "new", kTerabyte);
+  std::filesystem::rename(directory_ / "new", directory_ / "log");
+  EXPECT_EQ(log.read(19).value(), "the end of the old\n") << "rather twice than lost";
+  EXPECT_EQ(log.position(), 19);
+}
+
+TEST_F(LogFileTest, GoesOnBehindTheLastOfPlacesThatLookAlike) {
+  append(std::string(100'000, 'x'));
+  LogFile log = open();
+  EXPECT_EQ(log.read(100'000).value().size(), 100'000U);
+  append("y" + std::string(3 << 20U, 'x') + "z", "new");
+  std::filesystem::rename(directory_ / "new", directory_ / "log");
+  EXPECT_EQ(log.read(100).value(), "z");
+}
+
 // A job whose user owns the directory must not read other files through the daemon.
 TEST_F(LogFileTest, FollowsNoLinks) {
   append("secret", "elsewhere");
@@ -100,6 +122,16 @@ TEST_F(LogFileTest, FollowsNoLinks) {
   std::filesystem::remove(directory_ / "log");
   std::filesystem::create_directory_symlink(directory_, directory_ / "link");
   EXPECT_FALSE(LogFile::open(directory_ / "link").ok());
+}
+
+TEST_F(LogFileTest, OpensNoFileOfAnotherOwner) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  append("theirs");
+  constexpr uid_t kAnother = 12345;
+  ASSERT_EQ(::chown((directory_ / "log").c_str(), kAnother, kAnother), 0);
+  EXPECT_FALSE(LogFile::open(directory_).ok());
+  ASSERT_EQ(::chown(directory_.c_str(), kAnother, kAnother), 0);
+  EXPECT_TRUE(LogFile::open(directory_).ok());
 }
 
 TEST_F(LogFileTest, FollowsNoLinkThatComesLater) {

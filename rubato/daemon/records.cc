@@ -60,7 +60,8 @@ void describe(auto& f, Is<Promise> auto& value) {
 void describe(auto& f, Is<JobRecord> auto& value) {
   auto& [id, user, key, file, name, submitted, started, ended, deadline, ending, work, scale, rates,
          promise, honoured, measured_by, measures_for, verdict_by, told, home, running_since,
-         failures, resizes, leaves_as, progress, measured_at, attained, restarts] = value;
+         failures, worker_failures, resizes, leaves_as, progress, measured_at, attained, restarts] =
+      value;
   f("attained", attained);
   f("deadline", deadline);
   f("ended", ended);
@@ -89,6 +90,7 @@ void describe(auto& f, Is<JobRecord> auto& value) {
   f("user", user);
   f("verdict_by", verdict_by);
   f("work", work);
+  f("worker_failures", worker_failures);
 }
 
 void describe(auto& f, Is<UserRecord> auto& value) {

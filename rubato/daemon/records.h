@@ -88,7 +88,8 @@ struct JobRecord {
   std::optional<Command> told;  // the last, as stored
   std::optional<NodeId> home;
   Time running_since = kStart;  // on the present GPUs
-  int failures = 0;
+  int failures = 0;             // of the job as a whole
+  int worker_failures = 0;      // that one of its runs has had, as it tells
   int resizes = 0;
   std::optional<JobEnding> leaves_as;  // decided already; it still has to let go of its GPUs
   JobProgress progress;

@@ -80,6 +80,8 @@ class TestDaemon {
   LinkFaults faults;
   std::function<int(std::string_view)> judge;  // of every change of a file
   std::function<void(const Command&)> before_command;
+  // Once a turn is stored and jobs were told what to do, before anybody else is told anything.
+  std::function<void(const Turn&)> before_told;
   // Of jobs by name; else 10 samples a second on each GPU.
   std::map<std::string, std::function<WorkRate(int)>> speeds;
   std::map<std::string, int> crashes;
@@ -115,6 +117,7 @@ class TestDaemon {
     seam_ = std::move(seam);
     loop_start_ = core->time();
     up_at_ = now;
+    for (const NodeMark& mark : core->operators_words()) link->mark(mark);
     return "";
   }
   void start() { ASSERT_EQ(up(), ""); }
@@ -133,6 +136,8 @@ class TestDaemon {
     link->pass();
     for (Input& report : link->take_reports()) inputs.push_back(std::move(report));
     Turn turn = core->turn(loop_now(), wall(), std::move(inputs));
+    if (before_told) before_told(turn);
+    for (const NodeMark& mark : turn.marks) link->mark(mark);
     for (const JobId id : turn.gone) link->forget(id);
     for (auto& [id, answer] : turn.answers) answers[id] = answer;
     return turn;

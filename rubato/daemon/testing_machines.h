@@ -115,6 +115,13 @@ class Machines {
     }
   }
   void mend_node(NodeId node) { alive_[node.index()] = true; }
+  // For good: what was told up to this generation, and may still be on its way, starts nothing.
+  void kill(Time now, JobId id, Generation told) {
+    Run& run = runs_[id];
+    run.generation = std::max(run.generation, told);
+    if (run.alive) settle(now, run);
+    if (run.alive) fail(now, run, "killed");
+  }
   [[nodiscard]] bool alive(NodeId node) const { return alive_[node.index()]; }
 
   // --- time ---
@@ -313,8 +320,9 @@ class MachineLink final : public Engine {
               const std::vector<KnownJob>& told, const Ledger& ledger)
       : machines_(machines), clock_(clock), random_(seed) {
     for (std::size_t n = 0; n < machines.cluster().nodes().size(); ++n) {
-      const bool silent =
-          ledger.reported(NodeId(static_cast<NodeId::rep>(n))) == NodeState::unknown;
+      const NodeState reported = ledger.reported(NodeId(static_cast<NodeId::rep>(n)));
+      const bool silent = reported == NodeState::unknown || reported == NodeState::down;
+      down_.push_back(reported == NodeState::down);
       silent_.push_back(silent);
       heard_.push_back(silent ? clock - 2 * lease : clock);
     }
@@ -357,6 +365,22 @@ class MachineLink final : public Engine {
   }
 
   void forget(JobId id) { jobs_.erase(id); }
+
+  // The operator's word: what is left of the jobs there is killed, then they have failed.
+  void mark(const NodeMark& mark) {
+    const std::size_t n = mark.node.index();
+    if (down_[n] != mark.down) {
+      down_[n] = mark.down;
+      const NodeState back = silent_[n] ? NodeState::unknown : NodeState::up;
+      facts_.emplace_back(NodeChanged{mark.node, mark.down ? NodeState::down : back});
+    }
+    if (!mark.down) return;
+    for (auto& [id, job] : jobs_) {
+      if (job.over || (job.home != mark.node && job.held.mask_on(mark.node) == 0)) continue;
+      machines_.kill(clock_, id, generation_of(job.last));
+      end(id, job);
+    }
+  }
 
   // Everything is told again, statuses and beats are sent.
   void pass() {
@@ -528,14 +552,21 @@ class MachineLink final : public Engine {
 
   void hear_end(JobId id, Job& job, const JobStatus& status, Generation told) {
     const bool failed = status.ended->how == JobEnd::How::failed;
+    const bool stopped = std::holds_alternative<Stop>(job.last);
+    // Else it was stopped by an older word: cannot be, as that one was obeyed.
+    if (stopped || failed || status.generation == told) end(id, job);
+  }
+
+  void end(JobId id, Job& job) {
     job.held = Allocation();
     job.over = true;
-    if (std::holds_alternative<Stop>(job.last)) {
+    const Generation told = generation_of(job.last);
+    if (machines_.finished(id)) {
+      facts_.emplace_back(Finished{id, told});
+    } else if (std::holds_alternative<Stop>(job.last)) {
       facts_.emplace_back(Released{id, told, {}, {}, true});
-    } else if (failed || status.generation == told) {
-      facts_.emplace_back(Failed{id, told, {}});
     } else {
-      job.over = false;  // stopped by an older word: cannot be, as that one was obeyed
+      facts_.emplace_back(Failed{id, told, {}});
     }
   }
 
@@ -550,6 +581,7 @@ class MachineLink final : public Engine {
       const bool silent = clock_ - heard_[n] > lease;
       if (silent == silent_[n]) continue;
       silent_[n] = silent;
+      if (down_[n]) continue;  // until the operator says otherwise
       facts_.emplace_back(NodeChanged{NodeId(static_cast<NodeId::rep>(n)),
                                       silent ? NodeState::unknown : NodeState::up});
     }
@@ -561,6 +593,7 @@ class MachineLink final : public Engine {
   std::map<JobId, Job> jobs_;
   std::vector<Time> heard_;
   std::vector<bool> silent_;
+  std::vector<bool> down_;
   std::vector<OnTheWay> wires_;
   std::uint64_t next_ = 0;
   std::set<JobId> reported_;
