@@ -2,7 +2,19 @@
 # their own, on loopback. Sourced; needs the packages slurmctld slurmd slurm-client munge and root.
 # shellcheck shell=bash
 
-slurm_up() { # DIR: leaves SLURM_CONF set and the pids in slurm_pids
+slurm_up() { # DIR: leaves SLURM_CONF set, the pids in slurm_pids, and the logs of each try in DIR/N
+  local try
+  mkdir -p "$1"
+  chmod 755 "$1"
+  # Somebody may sit on the ports that were drawn.
+  for try in 1 2 3; do
+    if slurm_try "$1/$try"; then return 0; fi
+    slurm_down
+  done
+  return 1
+}
+
+slurm_try() { # DIR: once, on ports that are drawn anew
   local dir=$1 host
   host=$(hostname -s)
   slurm_pids=()
@@ -66,7 +78,9 @@ slurm_controller() { # FLAGS...: leaves its pid in slurm_controller_pid
 }
 
 slurm_down() {
-  scancel --user=root 2>/dev/null || true
+  # Where no controller answers it would ask for a long time.
+  timeout 10 scancel --user=root 2>/dev/null || true
   kill "${slurm_pids[@]}" 2>/dev/null || true
   wait "${slurm_pids[@]}" 2>/dev/null || true
+  slurm_pids=()
 }

@@ -5,7 +5,8 @@
 # judges; and the same few hundred submissions through rubato's command line, through one HTTP
 # connection and through a real sbatch of this machine.
 #   SUBMISSIONS=10000 CONNECTIONS=64 WATCHERS=1000 JUDGED=1000 COMPARED=500 bench/submissions.sh
-# Exits 1 if something acknowledged was lost or a bound did not hold; rates are printed and not judged.
+# Exits 1 if something acknowledged was lost or a bound did not hold. Whether the goals of speed are met
+# is said and nothing more: that depends on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=$(realpath "${BUILD:-build}")
@@ -104,10 +105,15 @@ down() {
 nobody_lives() { [[ -z $(ours_that_live) ]]; }
 
 load() { # arguments of bench_http...
-  "$LOAD" "$(<"$RUBATO_STATE/api.address")" --token "$(<"$RUBATO_STATE/admin.token")" --json "$@"
+  "$LOAD" "$(<"$RUBATO_STATE/api.address")" --token-file "$RUBATO_STATE/admin.token" --json "$@"
 }
 
 stored() { "$RUBATO" ls --all --parsable | sort; }
+
+# By its metrics, because a list of all jobs would take it as long as many submissions.
+taken() { "$RUBATO" metrics | awk '$1 == "rubato_jobs_submitted_total" { n = $2 } END { printf "%d\n", n }'; }
+# shellcheck disable=SC2317 # for await
+has_taken() { (($(taken) >= $1)); } # COUNT
 
 peak() { awk '/^VmHWM/ { printf "%.0f MiB", $2 / 1024 }' "/proc/$daemon/status"; }
 
@@ -129,6 +135,13 @@ if r["watchers"]:
           "%(watcher_resyncs_each).1f of them resync" % r)'
 }
 status() { python3 -c 'import json, sys; print(json.load(sys.stdin)["statuses"].get(sys.argv[1], 0))' "$1"; }
+figure() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
+
+goal() { # SENTENCE MEASURED least|most LIMIT
+  awk -v sentence="$1" -v got="$2" -v kind="$3" -v limit="$4" 'BEGIN {
+    met = kind == "least" ? got >= limit : got < limit
+    printf "  goal %s: %s (%.1f)\n", met ? "MET" : "MISSED", sentence, got }'
+}
 
 echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc --all) cores"
 
@@ -143,6 +156,8 @@ load --requests "$submissions" --connections "$connections" --watchers "$watcher
 echo "  peak memory of the daemon: $(peak)"
 kill_daemon
 show <"$directory/out"
+goal "at least 2000 acknowledged a second" "$(figure per_second <"$directory/out")" least 2000
+goal "p99 under 100 ms" "$(figure p99_ms <"$directory/out")" most 100
 up --cluster 1x1
 sort "$directory/ids" >"$directory/acknowledged"
 stored >"$directory/stored"
@@ -152,16 +167,20 @@ expect "killed at once and started again, the daemon has each of them, and the o
 expect "by their numbers" test -z "$(comm -23 "$directory/acknowledged" "$directory/stored")"
 
 echo "-- $submissions submissions, and the daemon killed among them"
+before=$(taken)
 load --requests "$submissions" --connections "$connections" --watchers 0 --ids "$directory/ids" \
   >"$directory/out" 2>&1 &
 client=$!
-sleep 1.5
+# In the middle by what it has stored, not by the time: machines differ.
+await 120 has_taken $((before + submissions / 3)) || echo "submissions: a third takes it over two minutes" >&2
 kill_daemon
 wait "$client" || true
 up --cluster 1x1
 sort "$directory/ids" >"$directory/acknowledged"
 stored >"$directory/stored_now"
 echo "  $(wc -l <"$directory/ids") acknowledged, $(($(wc -l <"$directory/stored_now") - submissions - 1)) stored"
+expect "it was killed among them: some were acknowledged, and not all" \
+  test "$(wc -l <"$directory/ids")" -gt 0 -a "$(wc -l <"$directory/ids")" -lt "$submissions"
 expect "each that was acknowledged is there" test -z "$(comm -23 "$directory/acknowledged" "$directory/stored_now")"
 have=$(wc -l <"$directory/stored_now")
 kill_daemon
@@ -174,12 +193,16 @@ load --requests 2000 --connections "$connections" --watchers 0 >"$directory/out"
 show <"$directory/out"
 expect "500 were taken, the others answered 429" \
   test "$(status 201 <"$directory/out") $(status 429 <"$directory/out")" = "500 1500"
+expect "each of those with Retry-After" test "$(figure retry_after <"$directory/out")" = 1500
 expect "the daemon has as many as it said" test "$(stored | wc -l)" = $((have + 500))
 echo "-- 2000 connections at once, where 1024 requests may be in flight"
 load --requests 20000 --connections 2000 --watchers 0 --method GET --target /v1/jobs/1 >"$directory/out"
 show <"$directory/out"
-expect "every request had an answer: 200, or 429 with Retry-After" \
-  test $(($(status 200 <"$directory/out") + $(status 429 <"$directory/out"))) = 20000
+refused=$(status 429 <"$directory/out")
+expect "every request had an answer: 200 or 429" \
+  test $(($(status 200 <"$directory/out") + refused)) = 20000
+expect "some were answered 429" test "$refused" -gt 0
+expect "each of those with Retry-After" test "$(figure retry_after <"$directory/out")" = "$refused"
 expect "the daemon answers" test -n "$("$RUBATO" policy --json)"
 echo "  peak memory of the daemon: $(peak)"
 down
@@ -247,7 +270,7 @@ if ((EUID == 0)) && ! has_slurm; then ./dev setup slurm || true; fi
 if ((EUID != 0)) || ! has_slurm; then
   echo "  sbatch: skipped, it needs root and the packages of ./dev setup slurm"
 elif ! slurm_up "$directory/slurm"; then
-  echo "  sbatch: skipped, Slurm does not come up here: $(tail -n 3 "$directory"/slurm/*.err "$directory"/slurm/*.log 2>/dev/null)"
+  echo "  sbatch: skipped, Slurm does not come up here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
 else
   scontrol update nodename="$(hostname -s)" state=drain reason=measuring
   rate "sbatch" 1 sbatch --parsable --output=/dev/null --wrap=true

@@ -190,7 +190,7 @@ check 'explain: who it waits for' answers "d['waits_for'] == [1, 2] and d['decis
 
 started() { [[ $("$RUBATO" logs "$1" | grep -c "^.*rank 0 of $2 ") -ge 1 ]]; }
 check 'it runs' await started full 1
-check 'secrets are files' says 0 'a secret in a file of mode 600: 7 bytes' logs full
+check 'secrets are files' await says 0 'a secret in a file of mode 600: 7 bytes' logs full
 check 'secrets are nowhere else' test "$(grep -rsl hunter2 state "/proc/$daemon/environ" | wc -l)" -eq 0
 check 'the environment' says 0 'A=b c$' logs full
 check 'top: who sits where' says 0 '\[1\.[0-9]+ ' top --once
@@ -203,7 +203,7 @@ check 'it completes' await completed json
 check 'cancel two' says 0 'CANCELLED|STOPPING' cancel flags 4
 check 'resize' says 0 '^job 1 \(full\): GPUs [12] now, exactly 2 from here on$' resize full 2
 check 'it was started again' await started full 2
-check 'both ranks' says 0 'rank 1 of 2 ' logs full
+check 'both ranks' await says 0 'rank 1 of 2 ' logs full
 check 'a count that nobody has' says 1 'the cluster has 8 GPUs' resize full 99
 check 'hold' says 0 'STOPPING|HELD' hold full
 held() { answers "d['state'] == 'HELD'" status full; }

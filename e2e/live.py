@@ -3,24 +3,30 @@
 
     e2e/live.py BUILD [SCENARIO...]     all scenarios by default; exit 1 if anything does not hold
 
-Each scenario has a state directory of its own and leaves no process behind. Nothing depends on how
-fast this machine is: what should happen is waited for, within a limit.
+Each scenario has a state directory of its own and leaves no process behind; where one fails, its
+logs are kept. Nothing depends on how fast this machine is: what should happen is waited for, within
+a limit, and jobs get as much work as the machine does in so many seconds.
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 
 PATIENCE = float(os.environ.get("PATIENCE", "240"))  # seconds for anything to happen
+LIMIT = float(os.environ.get("LIMIT", "300"))  # seconds for a scenario, about six times what it needs
 DONE = {"COMPLETED", "FAILED", "CANCELLED", "REFUSED"}
 
 
@@ -53,6 +59,33 @@ def start_time(pid):
     return None if fields[0] == "Z" else int(fields[19])
 
 
+QUIET_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}  # many workers, few cores
+
+
+def processor_seconds(*command):
+    """What a program needs of the processor, whoever else is busy on this machine."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env={**os.environ, **QUIET_THREADS})
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    require(process.returncode == 0, f"{' '.join(command)}: exit {process.returncode}")
+    return used.ru_utime
+
+
+@functools.cache
+def seconds_of_step(build):
+    """Of one core, for a step of the example with the batch it has by default."""
+    program = str(build / "examples" / "mlp")
+    start = processor_seconds(program, "--steps", "1")
+    return max(1e-4, (processor_seconds(program, "--steps", "61") - start) / 60)
+
+
+def larger_batch(build, batch):
+    """On a fast machine so much larger that a step takes a while: each step is a line of events, of
+    which a job keeps no more than its limit."""
+    return batch * max(1, round(0.02 / seconds_of_step(build)))
+
+
 class Cluster:
     """A daemon with its state directory, and the jobs in it."""
 
@@ -61,22 +94,31 @@ class Cluster:
         self.rubato = str(self.build / "rubato")
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="rubato-live-"))
         self.state = self.directory / "state"
-        self.env = dict(os.environ, RUBATO_STATE=str(self.state), OMP_NUM_THREADS="1",
-                        OMP_WAIT_POLICY="passive", NO_COLOR="1")
+        self.env = dict(os.environ, **QUIET_THREADS, RUBATO_STATE=str(self.state), NO_COLOR="1")
         self.flags = ["--cluster", "2x4", "--measuring", "2", *flags]
         self.policy = policy
         self.prefix = []  # what the daemon is started through
         self.daemon = None
         self.log = open(self.directory / "daemon.log", "ab")
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failure, *_):
+        self.clean_up(keep=failure is not None)
+
     # --- the daemon ---
 
-    def up(self, first=True):
+    def begin(self, first=True):
+        """Starts the daemon, and does not wait until it answers."""
         command = [*self.prefix, self.rubato, "up", *self.flags]
         if first:
             command += ["--policy", self.policy]
         self.daemon = subprocess.Popen(command, env=self.env, stdout=self.log, stderr=self.log,
                                        cwd=self.directory)
+
+    def up(self, first=True):
+        self.begin(first)
         await_true(self.answers, "the daemon to answer")
 
     def answers(self):
@@ -96,8 +138,9 @@ class Cluster:
             raise Failure("the daemon did not end after SIGTERM")
         require(code == 0, f"the daemon ended with {code}")
 
-    def clean_up(self):
+    def clean_up(self, keep):
         """Ends what is left of ours: processes with this directory in environment or arguments."""
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the scenario's limit must not cut this short
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.kill()
             self.daemon.wait()
@@ -109,8 +152,8 @@ class Cluster:
                         os.kill(int(entry.name), signal.SIGKILL)
             time.sleep(0.1)
         self.log.close()
-        if os.environ.get("KEEP"):
-            print(f"kept {self.directory}")
+        if keep or os.environ.get("KEEP"):
+            print(f"kept {self.directory}: daemon.log, state/jobs/JOB/log and events.jsonl", flush=True)
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -126,9 +169,20 @@ class Cluster:
     def ask(self, *args):
         return json.loads(self.run(args[0], "--json", *args[1:]).stdout)
 
-    def submit(self, name, *flags, steps=60, program="mlp", options=()):
-        command = [str(self.build / "examples" / program), "--steps", str(steps), *options]
-        return self.ask("submit", "--name", name, "--work", f"steps={steps}", *flags, "--", *command)
+    def steps(self, seconds):
+        """How many steps all cores that eight workers can use make in so many seconds."""
+        cores = min(len(os.sched_getaffinity(0)), 8)
+        step = seconds_of_step(self.build) * larger_batch(self.build, 1)
+        return max(20, int(seconds * cores / step))
+
+    def submission(self, name, *flags, steps, options=()):
+        program = str(self.build / "examples" / "mlp")
+        options = options or ("--batch", str(larger_batch(self.build, 64)))
+        return ["submit", "--name", name, "--work", f"steps={steps}", *flags, "--json", "--", program,
+                "--steps", str(steps), *options]
+
+    def submit(self, name, *flags, steps, options=()):
+        return json.loads(self.run(*self.submission(name, *flags, steps=steps, options=options)).stdout)
 
     def job(self, job):
         return self.ask("status", job)
@@ -149,15 +203,31 @@ class Cluster:
     def job_directory(self, job):
         return self.state / "jobs" / str(job)
 
-    def reports(self, job):
+    def events(self, job):
+        """What its master has written down so far; the last line may not be whole."""
         found = []
         with contextlib.suppress(FileNotFoundError):
             for line in (self.job_directory(job) / "events.jsonl").read_text().splitlines():
                 with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    if event.get("event") == "report":
-                        found.append(event["content"])
+                    found.append(json.loads(line))
         return found
+
+    def reports(self, job):
+        return [event["content"] for event in self.events(job) if event["event"] == "report"]
+
+    def await_training(self, job, workers=lambda count: count > 0):
+        """Until its newest step was made by such a number of workers."""
+        def look():
+            now = self.job(job)
+            require(now["state"] not in DONE, f"job {job} is {now['state']}: {now.get('reason')}")
+            reports = self.reports(job)
+            return reports and workers(reports[-1]["workers"])
+        await_true(look, f"job {job} to train on so many workers")
+
+    def await_progress(self, jobs):
+        """Until each of them has trained on from where it is."""
+        before = {job: self.step(job) for job in jobs}
+        await_true(lambda: all(self.step(job) > before[job] for job in jobs), "all jobs to train on")
 
     def step(self, job):
         return max((report["step"] for report in self.reports(job)), default=0)
@@ -189,49 +259,133 @@ class Cluster:
 # --- scenarios ---------------------------------------------------------------------------------------
 
 
-def six_jobs(build, policy, *deadline, steps=(150, 60), flags=(), options=(),
+def resize_while_it_trains(cluster, job):
+    """One worker less and one more by order: what a policy would do may depend on the machine."""
+    cluster.await_training(job, lambda count: count >= 2)
+    cluster.run("resize", job, "1")
+    cluster.await_training(job, lambda count: count == 1)
+    cluster.run("resize", job, "2:4")
+    cluster.await_training(job, lambda count: count >= 2)
+
+
+def lived_through_changes(events):
+    """Workers that told of steps with different numbers of workers, and never started again."""
+    found, counts = set(), {}
+    for event in events:
+        if event["event"] == "end":
+            counts = {}
+        elif event["event"] == "report":
+            seen = counts.setdefault(event["worker"], set())
+            seen.add(event["content"]["workers"])
+            if len(seen) > 1:
+                found.add(event["worker"])
+    return found
+
+
+def live_resizes(cluster, job, ended):
+    """How often it was resized; that nothing failed on its way, nor began again for a resize."""
+    require(ended["failures"] == 0, f"job {job} failed on its way: {ended}")
+    ends = [event for event in cluster.events(job) if event["event"] == "end"]
+    # One for each time that its policy paused it, and one at last; resizes are in between.
+    require(ends, f"job {job} has told no end")
+    for end in ends:
+        require(end["failures"] == 0 and end["fresh_starts"] == 0, f"job {job}: {end}")
+    return sum(end["resizes"] for end in ends)
+
+
+def ended_well(cluster, job):
+    """The status of a job that has completed, in time and with a smaller loss than it began with."""
+    ended = cluster.await_state(job, "COMPLETED")
+    require(not ended["deadline"] or ended["ended"] <= ended["deadline"],
+            f"job {job} ended after its deadline")
+    losses = [report["loss"] for report in cluster.reports(job) if "loss" in report]
+    require(len(losses) > 1 and losses[-1] < losses[0],
+            f"the loss of job {job} did not fall: {losses[:1]} to {losses[-1:]}")
+    return ended
+
+
+def six_jobs(build, policy, dated, seconds=(10, 2), flags=(), options=(),
              look=lambda cluster, ids: ""):
-    """Six jobs on eight slots: they grow and shrink while they train."""
-    cluster = Cluster(build, policy)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    """Six jobs on eight slots: they grow and shrink while they train.
+
+    The last three are what `dated` submits, and it returns their numbers.
+    """
+    with Cluster(build, policy) as cluster:
         cluster.up()
-        ids = []
-        for i in range(6):
-            due = deadline if i % 2 == 0 else ()
-            job = cluster.submit(f"job{i}", "--gpus", "1:4", *due, *flags, steps=steps[i >= 2],
-                                 options=options)
-            require(job["state"] != "REFUSED", f"job {i} was refused: {job.get('verdict')}")
-            ids.append(job["id"])
-        resizes = live = 0
-        for job in ids:
-            ended = cluster.await_state(job, "COMPLETED")
-            require(ended["failures"] == 0, f"job {job} failed on its way: {ended}")
-            if ended["resizes"] and not ended["restarts"]:  # else its policy has paused it
-                live += 1
-            if ended["deadline"]:
-                require(ended["ended"] <= ended["deadline"], f"job {job} ended after its deadline")
-            resizes += ended["resizes"]
-            losses = [report["loss"] for report in cluster.reports(job) if "loss" in report]
-            require(len(losses) > 1 and losses[-1] < losses[0],
-                    f"the loss of job {job} did not fall: {losses[:1]} to {losses[-1:]}")
-        require(resizes > 0, "no job was resized while it trained")
+        work = {"options": options, "steps": cluster.steps(seconds[0])}
+        first = cluster.submit("job0", "--gpus", "2:4", *flags, **work)["id"]
+        resize_while_it_trains(cluster, first)
+        work["steps"] = cluster.steps(seconds[1])
+        ids = [first, *(cluster.submit(f"job{i}", "--gpus", "1:4", *flags, **work)["id"]
+                        for i in (1, 2))]
+        ids += dated(cluster, *flags, **work)
+        ends = {job: ended_well(cluster, job) for job in ids}
+        resizes = {job: live_resizes(cluster, job, ends[job]) for job in ids}
+        require(resizes[first] >= 2, f"job {first} was resized {resizes[first]} times")
+        require(lived_through_changes(cluster.events(first)),
+                f"no worker of job {first} trained before and after a resize")
         seen = look(cluster, ids)
         cluster.stop()
         cluster.replays()
-        return f"{resizes} resizes, {live} of 6 jobs resized and never restarted{seen}"
+        paused = sum(end["restarts"] for end in ends.values())
+        return f"{sum(resizes.values())} live resizes, {paused} pauses{seen}"
+
+
+def without_deadlines(cluster, *flags, **work):
+    return [cluster.submit(f"job{i}", "--gpus", "1:4", *flags, **work)["id"] for i in (3, 4, 5)]
+
+
+def with_deadlines(cluster, *flags, **work):
+    """The first of them is measured; the others are of its profile, and answered at once."""
+    flags = ("--gpus", "1:2", "--profile", "dated", "--deadline", "+30m", *flags)
+    measured = cluster.submit("job3", *flags, **work)
+    require(measured["state"] == "PROFILING" and
+            measured["verdict"]["text"].startswith("profiling, verdict by "), f"{measured}")
+    cluster.await_state(measured["id"], "PENDING", "RUNNING", "RESIZING", "STOPPING", "COMPLETED")
+    ids = [measured["id"]]
+    for i in (4, 5):
+        known = cluster.submit(f"job{i}", *flags, **work)
+        require(known["verdict"]["text"].startswith("admitted, "), f"{known}")
+        ids.append(known["id"])
+    return ids
+
+
+def refused_at_once(cluster, *flags):
+    """A deadline that cannot be kept, of a profile that is known."""
+    hopeless = cluster.submission("hopeless", "--profile", "dated", "--gpus", "1:8", "--deadline",
+                                  "+1m", *flags, steps=cluster.steps(36000))
+    done = cluster.run(*hopeless, check=False)
+    require(done.returncode == 1, f"exit {done.returncode}: {done.stdout}{done.stderr}")
+    answer = json.loads(done.stdout)
+    require(answer["state"] == "REFUSED" and
+            answer["verdict"]["text"].startswith("refused, earliest feasible "), f"{answer}")
+
+
+def with_promises(cluster, *flags, **work):
+    ids = with_deadlines(cluster, *flags, **work)
+    refused_at_once(cluster)
+    return ids
+
+
+def promises_kept(cluster, ids):
+    for job in ids[3:]:
+        require(cluster.job(job)["promised"], f"job {job} was promised nothing")
+    return "; promised and kept"
 
 
 def afs(build):
-    return six_jobs(build, "afs-l")
+    return six_jobs(build, "afs-l", without_deadlines)
 
 
 def edf_admission(build):
-    return six_jobs(build, "edf-admission", "--deadline", "+30m")
+    return six_jobs(build, "edf-admission", with_deadlines)
 
 
 def elasticflow(build):
-    return six_jobs(build, "elasticflow", "--deadline", "+30m")
+    return six_jobs(build, "elasticflow", with_promises, look=promises_kept)
+
+
+BATCHES = (32, 512)  # the least and the largest, where batches are adaptive
 
 
 def batches(cluster, job):
@@ -249,7 +403,8 @@ def batches_followed(cluster, ids):
     live = []
     for job in ids:
         trained = batches(cluster, job)
-        require(min(trained) >= 32 and max(trained) <= 512, f"job {job}: batches {trained}")
+        least, most = (larger_batch(cluster.build, batch) for batch in BATCHES)
+        require(min(trained) >= least and max(trained) <= most, f"job {job}: batches {trained}")
         ended = cluster.job(job)
         if len(trained) > 1 and ended["restarts"] == 0 and ended["failures"] == 0:
             live.append(trained)
@@ -265,55 +420,127 @@ def batches_followed(cluster, ids):
 
 
 def pollux(build):
+    least, most = (larger_batch(build, batch) for batch in BATCHES)
     # Long enough for changes to be worth their restart in pollux's eyes.
-    return six_jobs(build, "pollux:interval=5", steps=(1500, 300),
-                    flags=("--batch", "adaptive:32:512"),
-                    options=("--largest-per-worker", "128"), look=batches_followed)
+    return six_jobs(build, "pollux:interval=5", without_deadlines, seconds=(20, 4),
+                    flags=("--batch", f"adaptive:{least}:{most}"),
+                    options=("--largest-per-worker", str(most // 4)), look=batches_followed)
+
+
+class Submitting(threading.Thread):
+    """Submits one job after the other, whether or not a daemon is there.
+
+    They need all slots, so they wait for as long as others train.
+    """
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster = cluster
+        self.over = threading.Event()  # the one that is under way is the last
+        self.abandoned = threading.Event()
+        self.acknowledged = {}  # numbers, by name
+        self.failure = None
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                self.submit(f"waits{len(self.acknowledged)}")
+        except Exception as failure:  # told by finish(), in the scenario's own thread
+            self.failure = failure
+
+    def submit(self, name):
+        """Until it is acknowledged: the key makes it one job however often that takes."""
+        command = self.cluster.submission(name, "--key", name, "--gpus", "8", steps=1)
+        while not self.abandoned.is_set():
+            done = self.cluster.run(*command, check=False)
+            if done.returncode == 0:
+                self.acknowledged[name] = json.loads(done.stdout)["id"]
+                return
+            require(done.returncode == 4, f"submit: exit {done.returncode} {done.stderr}")
+            self.over.wait(0.1)
+
+    def close(self):
+        """However the scenario ends, nothing more is submitted."""
+        self.over.set()
+        self.abandoned.set()
+
+    def finish(self):
+        """All that was acknowledged. The daemon must be up, or the last one never will be."""
+        self.over.set()
+        self.join(PATIENCE)
+        require(self.failure is None, f"{self.failure}")
+        require(not self.is_alive(), "the last submission was not answered")
+        return self.acknowledged
+
+
+def each_once(cluster, acknowledged):
+    """Every acknowledged job is there, by its number, and once; a key that comes again is no other."""
+    jobs = cluster.jobs()
+    names = [job["name"] for job in jobs]
+    require(len(set(names)) == len(names), f"twice: {sorted(n for n in names if names.count(n) > 1)}")
+    there = {job["name"]: job["id"] for job in jobs}
+    for name, job in acknowledged.items():
+        require(there.get(name) == job, f"{name} is job {there.get(name)} and not {job}")
+    name = next(iter(acknowledged))
+    again = cluster.submit(name, "--key", name, "--gpus", "8", steps=1)["id"]
+    require(again == acknowledged[name], f"the key of job {acknowledged[name]} made job {again}")
+
+
+def one_outage(cluster, chance, masters):
+    """Kills the daemon and some of its starts; whether a job trained meanwhile, if one was left."""
+    cluster.kill()
+    before = {job: cluster.step(job) for job in masters}
+    alive = [job for job in masters if start_time(masters[job])]
+    if alive:
+        await_true(lambda: any(cluster.step(job) > before[job] or not start_time(masters[job])
+                               for job in alive), "training to go on without the daemon")
+    trained = any(cluster.step(job) > before[job] for job in alive)
+    for _ in range(chance.randrange(3)):
+        cluster.begin(first=False)
+        time.sleep(chance.uniform(0, 0.3))  # anywhere in its start, or shortly after
+        cluster.kill()
+    cluster.up(first=False)
+    time.sleep(chance.uniform(0, 1))  # to be killed in the middle of something
+    return trained
 
 
 def killed_daemon(build):
     """kill -9 of the daemon, again and again: training goes on, and each job's work is done once."""
-    cluster = Cluster(build, "afs-l")
     chance = random.Random(int(os.environ.get("SEED", "1")))
     outages = int(os.environ.get("OUTAGES", "4"))
-    steps = 100 * outages
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Cluster(build, "afs-l") as cluster:
         cluster.up()
+        steps = cluster.steps(2 * outages)
         ids = [cluster.submit(f"job{i}", "--gpus", "1:4", steps=steps)["id"] for i in range(3)]
         await_true(lambda: all(cluster.step(job) > 0 for job in ids), "all jobs to train")
         masters = {job: cluster.master(job) for job in ids}
-        during = 0
-        for _ in range(outages):
-            cluster.kill()
-            before = {job: cluster.step(job) for job in ids}
-            alive = [job for job in ids if start_time(masters[job])]
-            if alive:
-                await_true(lambda: any(cluster.step(job) > before[job] or
-                                       not start_time(masters[job]) for job in alive),
-                           "training to go on without the daemon")
-                during += 1
-            cluster.up(first=False)
-            time.sleep(chance.uniform(0, 1))  # to be killed in the middle of something
+        with contextlib.closing(Submitting(cluster)) as submitting:
+            submitting.start()
+            during = sum(one_outage(cluster, chance, masters) for _ in range(outages))
+            acknowledged = submitting.finish()
+        each_once(cluster, acknowledged)
+        # Where training is over already, some have begun or ended.
+        cluster.run("cancel", *acknowledged.values(), check=False)
         for job in ids:
             ended = cluster.await_state(job, "COMPLETED")
             require(ended["restarts"] == 0, f"job {job} was started again")
             require(cluster.step(job) == steps, f"job {job} ended at step {cluster.step(job)}")
-        require(len(cluster.jobs()) == 3, "jobs were lost or doubled")
+        await_true(lambda: not cluster.ask("ls")["jobs"], "the cancelled jobs to end")
+        require(len(cluster.jobs()) == 3 + len(acknowledged), "jobs were lost or doubled")
         cluster.stop()
         cluster.replays()
         require(during > 0, "no job trained while the daemon was dead")
-        return f"trained during {during} of {outages} outages"
+        return (f"trained during {during} of {outages} outages, in which {len(acknowledged)} more were "
+                "acknowledged and kept")
 
 
 def killed_agent_and_worker(build):
     """An agent that is killed is started again and adopts its jobs; a worker is replaced."""
-    cluster = Cluster(build, "afs-l")
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Cluster(build, "afs-l") as cluster:
         cluster.up()
-        job = cluster.submit("one", "--gpus", "2:4", steps=500)["id"]
-        await_true(lambda: cluster.step(job) > 0, "the job to train")
+        steps = cluster.steps(12)
+        job = cluster.submit("one", "--gpus", "2:4", steps=steps)["id"]
+        cluster.await_training(job)
         master, agents = cluster.master(job), [cluster.agent(0), cluster.agent(1)]
         for agent in agents:
             os.kill(agent, signal.SIGKILL)
@@ -321,10 +548,10 @@ def killed_agent_and_worker(build):
                    cluster.agent(0) not in agents and cluster.agent(1) not in agents,
                    "new agents")
         require(cluster.master(job) == master and start_time(master), "the job was not adopted")
-        victim = cluster.workers(job)[0]["pid"]
+        victim = await_true(lambda: cluster.workers(job), "workers")[0]["pid"]
         os.kill(victim, signal.SIGKILL)
         ended = cluster.await_state(job, "COMPLETED")
-        require(ended["failures"] <= 1 and cluster.step(job) == 500, f"{ended}")
+        require(ended["failures"] <= 1 and cluster.step(job) == steps, f"{ended}")
         cluster.stop()
         cluster.replays()
         return "same master throughout"
@@ -332,20 +559,18 @@ def killed_agent_and_worker(build):
 
 def silent_agent(build):
     """An agent that is stopped for longer than its lease: nothing of its node is granted."""
-    cluster = Cluster(build, "afs-l", "--lease", "2")
     with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+        cluster = stack.enter_context(Cluster(build, "afs-l", "--lease", "2"))
         cluster.up()
-        first = cluster.submit("first", "--gpus", "8", steps=400)["id"]
-        await_true(lambda: cluster.step(first) > 0, "the job to train")
+        first = cluster.submit("first", "--gpus", "8", steps=cluster.steps(10))["id"]
+        cluster.await_training(first)
         agent = cluster.agent(0)
         os.kill(agent, signal.SIGSTOP)
         stack.callback(lambda: start_time(agent) and os.kill(agent, signal.SIGCONT))
         await_true(lambda: cluster.ask("nodes")["nodes"][0]["state"] == "unknown",
                    "the node to be unknown")
         second = cluster.submit("second", "--gpus", "1", steps=20)["id"]
-        step = cluster.step(first)
-        await_true(lambda: cluster.step(first) > step, "the job to train on")
+        cluster.await_progress([first])
         require(cluster.job(second)["state"] == "PENDING", "a GPU was granted twice")
         require(cluster.job(first)["gpus"] == 8, "the job lost GPUs to silence")
         os.kill(agent, signal.SIGCONT)
@@ -359,14 +584,13 @@ def silent_agent(build):
 
 def damaged_tail(build):
     """A journal whose end is garbage: the daemon starts, says what it dropped, and goes on."""
-    cluster = Cluster(build, "fifo-backfill")
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Cluster(build, "fifo-backfill") as cluster:
         cluster.up()
         job = cluster.submit("one", "--gpus", "1", steps=20)["id"]
         cluster.await_state(job, "COMPLETED")
-        trains = cluster.submit("two", "--gpus", "1:4", steps=300)["id"]
-        await_true(lambda: cluster.step(trains) > 0, "the job to train")
+        steps = cluster.steps(5)
+        trains = cluster.submit("two", "--gpus", "1:4", steps=steps)["id"]
+        cluster.await_training(trains)
         cluster.kill()
         wal = cluster.state / "journal.sqlite-wal"
         with open(wal, "r+b") as file:
@@ -377,7 +601,7 @@ def damaged_tail(build):
         require(later > trains + 100, "a number was given that another job may have had")
         for job in (trains, later):
             cluster.await_state(job, "COMPLETED")
-        require(cluster.step(trains) == 300, f"ended at step {cluster.step(trains)}")
+        require(cluster.step(trains) == steps, f"ended at step {cluster.step(trains)}")
         cluster.stop()
         cluster.up(first=False)
         cluster.stop()
@@ -391,17 +615,16 @@ def full_disk(build):
     """A disk that is full, then read-only: work is refused clearly and training goes on."""
     if os.geteuid() != 0:
         return "skipped: only root can mount a small disk"
-    cluster = Cluster(build, "afs-l")
     with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+        cluster = stack.enter_context(Cluster(build, "afs-l"))
         cluster.state.mkdir(mode=0o700)
         mount = ["mount", "-t", "tmpfs", "-o", "size=48m,mode=700", "none", str(cluster.state)]
         if subprocess.run(mount, capture_output=True).returncode != 0:
             return "skipped: this machine mounts nothing"
         stack.callback(lambda: subprocess.run(["umount", "-l", str(cluster.state)]))
         cluster.up()
-        job = cluster.submit("one", "--gpus", "1:2", steps=600)["id"]
-        await_true(lambda: cluster.step(job) > 0, "the job to train")
+        job = cluster.submit("one", "--gpus", "1:2", steps=cluster.steps(10))["id"]
+        cluster.await_training(job)
         filler = cluster.state / "filler"
         with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
             while True:
@@ -435,8 +658,154 @@ def refuses(cluster):
     return done.stderr if done.returncode != 0 else None
 
 
+def switched_policy(build):
+    """Another policy and back while jobs train: nothing stops."""
+    with Cluster(build, "afs-l") as cluster:
+        cluster.up()
+        steps = cluster.steps(8)
+        # No more than there is room for at their largest, so that no policy has to pause one.
+        ids = [cluster.submit(f"job{i}", "--gpus", "1:4", steps=steps)["id"] for i in range(2)]
+        for job in ids:
+            cluster.await_training(job)
+        masters = {job: cluster.master(job) for job in ids}
+        for policy in ("elasticflow", "afs-l"):
+            cluster.run("policy", policy)
+            require(cluster.ask("policy")["policy"] == policy, f"the policy is not {policy}")
+            cluster.await_progress(ids)
+            for job in ids:
+                require(cluster.master(job) == masters[job] and start_time(masters[job]),
+                        f"job {job} was stopped by the switch to {policy}")
+        for job in ids:
+            ended = cluster.await_state(job, "COMPLETED")
+            require(ended["restarts"] == 0 and ended["failures"] == 0, f"{ended}")
+            require(cluster.step(job) == steps, f"job {job} ended at step {cluster.step(job)}")
+        cluster.stop()
+        cluster.replays()
+        return "same masters under afs-l, elasticflow and afs-l again"
+
+
+# The wall clock of whatever is started with it, an hour later as soon as a file is there. Other
+# clocks are as they are, as when somebody sets the time of a machine.
+CLOCK_JUMP = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static time_t moved(void) {
+  static volatile int jumped;
+  const int saved = errno;
+  const char* file = getenv("CLOCK_JUMPS_WITH");
+  if (!jumped && file != NULL && access(file, F_OK) == 0) jumped = 1;
+  errno = saved;
+  return jumped ? 3600 : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec* now) {
+  const int result = (int)syscall(SYS_clock_gettime, clock, now);
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+    now->tv_sec += moved();
+  return result;
+}
+
+int gettimeofday(struct timeval* restrict now, void* restrict zone) {
+  struct timespec precise;
+  (void)zone;
+  if (clock_gettime(CLOCK_REALTIME, &precise) != 0) return -1;
+  now->tv_sec = precise.tv_sec;
+  now->tv_usec = precise.tv_nsec / 1000;
+  return 0;
+}
+
+time_t time(time_t* where) {
+  struct timespec precise;
+  if (clock_gettime(CLOCK_REALTIME, &precise) != 0) return (time_t)-1;
+  if (where != NULL) *where = precise.tv_sec;
+  return precise.tv_sec;
+}
+"""
+
+
+def jumping_clock(cluster):
+    """Gives the daemon such a clock. The file that makes it jump; None without a compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    library, source = cluster.directory / "clock.so", cluster.directory / "clock.c"
+    source.write_text(CLOCK_JUMP)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
+    file = cluster.directory / "jump"
+    cluster.prefix = ["env", f"LD_PRELOAD={library}", f"CLOCK_JUMPS_WITH={file}"]
+    return file
+
+
+def await_slack(cluster, job, hours):
+    """Until there are so many hours, or up to half of one less, between expected end and deadline."""
+    def look():
+        slack = cluster.job(job)["slack_seconds"]
+        return slack is not None and hours - 0.5 < slack / 3600 <= hours
+    await_true(look, f"job {job} to have a slack of {hours} hours")
+
+
+def clock_jump(build):
+    """The wall clock is set an hour on: no lease is lost, jobs train on, deadlines are closer."""
+    with Cluster(build, "afs-l", "--lease", "20") as cluster:
+        jump = jumping_clock(cluster)
+        if jump is None:
+            return "skipped: there is no C compiler to make a clock that jumps"
+        cluster.up()
+        steps = cluster.steps(15)
+        job = cluster.submit("one", "--gpus", "1:4", "--deadline", "+3h", steps=steps)["id"]
+        cluster.await_training(job)
+        await_slack(cluster, job, 3)  # as soon as its speed is known
+        master, agents = cluster.master(job), [cluster.agent(0), cluster.agent(1)]
+        jump.touch()
+        told = await_true(lambda: clock_moves(cluster), "the history to say that the clock was set")
+        require(len(told) == 1 and abs(told[0] - 3600) < 5, f"the clock moved by {told} s")
+        await_slack(cluster, job, 2)
+        cluster.await_progress([job])
+        require([cluster.agent(0), cluster.agent(1)] == agents, "an agent was started again")
+        require(cluster.master(job) == master, "the job was started again")
+        ended = cluster.await_state(job, "COMPLETED")
+        require(ended["restarts"] == 0 and ended["failures"] == 0, f"{ended}")
+        require(ended["ended"] <= ended["deadline"], f"{ended}")
+        nodes = [node["state"] for node in cluster.ask("nodes")["nodes"]]
+        lost = [text for text in history(cluster) if re.search(r"node \d+ is (unknown|down)", text)]
+        require(nodes == ["up", "up"] and not lost, f"a lease was lost: {nodes}, {lost}")
+        cluster.stop()
+        cluster.replays()
+        return f"moved by {told[0]:.1f} s, an hour less before the deadline"
+
+
+def history(cluster):
+    """The sentences of the cluster's short life."""
+    events = cluster.ask("history", "--after", "0", "-n", "1000")["events"]
+    return [event["text"] for event in events]
+
+
+def clock_moves(cluster):
+    """By how many seconds the wall clock was set, each time."""
+    found = [re.search(r"the wall clock moved by (-?[0-9.]+) s", text) for text in history(cluster)]
+    return [float(match[1]) for match in found if match]
+
+
 SCENARIOS = [afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
-             silent_agent, damaged_tail, full_disk]
+             silent_agent, damaged_tail, full_disk, switched_policy, clock_jump]
+
+
+def within_limit(scenario, build):
+    """What it says; a failure that names it if it hangs, so that the others still have their turn."""
+    def out_of_time(*_):
+        raise Failure(f"{scenario.__name__} was still running after {LIMIT:.0f} s")
+    signal.signal(signal.SIGALRM, out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    try:
+        return scenario(build)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def main(scenarios, title):
@@ -450,9 +819,10 @@ def main(scenarios, title):
     for scenario in chosen:
         began = time.monotonic()
         try:
-            said = scenario(build)
+            said = within_limit(scenario, build)
             word = "passed"
-        except (Failure, subprocess.TimeoutExpired, KeyError, json.JSONDecodeError) as failure:
+        except Exception as failure:  # whatever it is, it is this scenario's
+            traceback.print_exc(file=sys.stdout)
             said = f"{type(failure).__name__}: {failure}"
             word = "FAILED"
             failed += 1

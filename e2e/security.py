@@ -91,7 +91,10 @@ class Guarded(Cluster):
 
     def lines(self, job):
         """What its program has printed, without the number of the worker."""
-        text = (self.job_directory(job) / "log").read_text()
+        try:
+            text = (self.job_directory(job) / "log").read_text()
+        except FileNotFoundError:  # it has not begun
+            return []
         return [line.partition("] ")[2] for line in text.splitlines() if line.startswith("[")]
 
     def token_of(self, user):
@@ -160,9 +163,7 @@ def jobs_run_as_their_user(build):
     """The user, its groups, no way to more rights, no descriptor of ours, its own files."""
     if why := needs_root():
         return why
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         cluster.up()
         user = pwd.getpwnam(ONE)
         script = ("echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); "
@@ -210,9 +211,7 @@ def only_users_of_this_machine(build):
     """Nobody's job ever runs as somebody else: such jobs are refused when they are submitted."""
     if why := needs_root():
         return why
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         cluster.up()
         body = json.dumps({"command": ["true"], "gpus": 1})
         stranger = cluster.token_of("no-such-user")
@@ -242,9 +241,7 @@ def daemon_of_a_plain_user(build):
     """A daemon that is not root's runs jobs of its own user alone, and says so."""
     if why := needs_root():
         return why
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         cluster.state = cluster.home(ONE) / "state"
         cluster.env["RUBATO_STATE"] = str(cluster.state)
         cluster.prefix = as_user(ONE)
@@ -267,9 +264,7 @@ def users_do_not_see_each_other(build):
     """By id and by name, in lists, events, the history and metrics; and they can change nothing."""
     if why := needs_root():
         return why
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         cluster.up()
         tokens = {user: cluster.token_of(user) for user in (ONE, OTHER)}
         streams = {user: cluster.watch(tokens[user]) for user in tokens}
@@ -328,9 +323,7 @@ def users_do_not_see_each_other(build):
 
 def files_are_private(build):
     """Others pass through the daemon's directory to its socket and their own jobs, and see nothing."""
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         cluster.up()
         cluster.ask("submit", "--gpus", "1", "--name", "one", "--", "true")
         job = cluster.jobs()[0]["id"]
@@ -364,9 +357,7 @@ def files_are_private(build):
 
 def every_verb_needs_a_token(build):
     """Over the network: no token, a bad one, other names of the host, pages of others, too much."""
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         cluster.up()
         admin = cluster.admin_token()
         routes = 0
@@ -418,9 +409,7 @@ def every_verb_needs_a_token(build):
 
 def loopback_only(build):
     """Addresses that other machines can reach are refused unless they are asked for."""
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         for address in ("0.0.0.0:0", "[::]:0"):
             done = cluster.run("up", *cluster.flags, "--listen", address, check=False)
             require(done.returncode == 2 and "loopback" in done.stderr,
@@ -439,9 +428,7 @@ def loopback_only(build):
 
 def secrets_leave_no_trace(build):
     """A secret reaches the job, and nothing that anybody else could read; a killed master, too."""
-    cluster = Guarded(build)
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build) as cluster:
         cluster.up()
         user = pwd.getpwuid(os.geteuid()).pw_name if needs_root() else ONE
         submit = cluster.submit_as if not needs_root() else (
@@ -488,9 +475,7 @@ def secrets_leave_no_trace(build):
 def words_and_logs(build):
     """No shell reads a command, and a job that prints without end fills no disk."""
     limit = 64 << 10
-    cluster = Guarded(build, "--log-limit", "64K")
-    with contextlib.ExitStack() as stack:
-        stack.callback(cluster.clean_up)
+    with Guarded(build, "--log-limit", "64K") as cluster:
         cluster.up()
         words = ["a;b", "$(id)", "`id`", "$HOME", "x  y", "*", "|cat", "'\"", "&&", "> file", "\\"]
         verbatim = cluster.ask("submit", "--name", "words", "--gpus", "1", "--", "/usr/bin/printf",

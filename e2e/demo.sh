@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The demo as a user runs it, once built: it ends well and in time, jobs are resized while they train,
+# no deadline is missed, and its journal replays.
+#
+#   e2e/demo.sh [BUILD]
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+# shellcheck source=e2e/checks.bash
+source e2e/checks.bash
+limit=300 # seconds; it promises three minutes, to a machine that has nothing else to do
+shown=$(mktemp)
+trap 'rm -f "$shown"' EXIT
+
+timeout --kill-after=30 "$limit" tools/live_demo "${1:-build}" >"$shown" 2>&1
+status=$?
+seconds=$SECONDS
+
+# The line of figures: "3 resizes of running jobs, 0 restarts; deadlines met: 3, missed: 0".
+says() { grep -qE -- "$1" "$shown"; }
+check "it ends with status 0 within $limit seconds (status $status)" test "$status" -eq 0
+check 'jobs are resized' says '^[1-9][0-9]* resizes of running jobs, '
+check 'deadlines are met, and none is missed' says '; deadlines met: [1-9][0-9]*, missed: 0$'
+check 'a job is measured first' says ': profiling, verdict by '
+check 'one is admitted at once' says ': admitted, will finish by '
+check 'one is refused' says ': refused, earliest feasible '
+check 'its journal replays' says 'all reproduced byte for byte'
+((failed == 0)) || cat "$shown"
+echo "the demo took $seconds seconds: $passed passed, $failed failed"
+((failed == 0))
