@@ -168,7 +168,7 @@ double Edf::key_of(const JobView& job, const State& state) const {
   if (job.spec->deadline && counts)
     return static_cast<double>(job.spec->deadline->time_since_epoch().count());
   using Limits = std::numeric_limits<double>;
-  return job.spec->goes_first ? Limits::max() : Limits::infinity();
+  return job.spec->deadline || job.spec->goes_first ? Limits::max() : Limits::infinity();
 }
 
 Decision Edf::decide(const Snapshot& snapshot, State& state) const {

@@ -13,8 +13,8 @@
 // arrivals; a job is admitted only if it is in time and makes nobody late who is not (by a fault)
 // late anyway. A refusal names the earliest deadline from the wish on that would have been
 // admitted. A job without a deadline delays nobody, so it is admitted. Who was taken in before, by
-// another policy or until it was held, is never refused: if it does not fit, it runs with those
-// that have no deadline.
+// another policy or until it was held, is never refused: if it does not fit, it comes behind those
+// that are admitted and before those that have no deadline.
 //
 // Knows: deadlines; the curve where count is not `trace`; edf-admission also the work left.
 // Pure: decide() is const; what it remembers between calls is State.
