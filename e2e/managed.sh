@@ -195,6 +195,7 @@ def scenario(job):
     victim = job.workers()[0]
     manager.place(7, ["0.1", "0.2"])
     manager.until_running(7)
+    manager.until("a step of two", lambda s: s["progress"]["workers"] == 2)  # from then on either can go on
     os.kill(victim["pid"], signal.SIGKILL)
     replaced = manager.until("a replacement", lambda s: s["failures"] == 1 and s["running"])
     check("in its slot", replaced["in_use"] == ["0.1", "0.2"])
