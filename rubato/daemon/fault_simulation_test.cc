@@ -333,6 +333,14 @@ TEST(FaultSimulation, NothingIsLostNorDoneTwice) {
   }
 }
 
+// A promise was lost because a decision fell between the command to grow and the growth (5160).
+TEST(FaultSimulation, WhatWentWrongOnceDoesNotAgain) {
+  for (const std::uint64_t seed : {5160U}) {
+    World world(seed);
+    ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+  }
+}
+
 TEST(FaultSimulation, ASeedLivesTheSameLifeAgain) {
   for (const std::uint64_t seed : {2U, 3U, 5U}) {
     World first(seed);

@@ -113,6 +113,14 @@ class Round {
     return same;
   }
 
+  // To the GPUs it should have: on a real clock that takes a while, in which its progress is what
+  // it was before.
+  [[nodiscard]] static bool is_on_the_way(const JobView& job) {
+    if (job.target.empty()) return false;
+    const bool changes = job.phase == Phase::resizing || job.held.gpus() != job.target.gpus();
+    return changes || !(job.progress.rate > 0);
+  }
+
   Member member(const JobView& job, Record& record) const {
     Member member;
     member.view = &job;
@@ -124,11 +132,12 @@ class Round {
     traveller.moves = snapshot_.jobs_move;
     traveller.lateness = snapshot_.lateness;
     traveller.course = {job.target.gpus(), job.progress};
-    if (traveller.course.gpus > 0 && !(job.progress.rate > 0)) {  // its start is on the way
-      traveller.course.gpus = 0;
+    if (is_on_the_way(job)) {
+      if (!(job.progress.rate > 0)) traveller.course.gpus = 0;
       for (const Level& level : record.levels) {
-        if (level.gpus == job.target.gpus())
-          traveller.course.turn(now_, level.gpus, level.rate, traveller.restart);
+        if (level.gpus != job.target.gpus()) continue;
+        traveller.course.gpus = 0;
+        traveller.course.turn(now_, level.gpus, level.rate, traveller.restart);
       }
     }
     return member;
