@@ -1,9 +1,9 @@
 // A load of submissions on a daemon that runs: keep-alive connections that submit as fast as they
 // are answered, beside idle watchers of the event stream.
 //
-//   bench_http [ADDRESS] [--token-file FILE] [--connections 64] [--requests 10000] [--watchers
-//   1000]
-//              [--job FILE] [--ids FILE] [--method GET --target /v1/nodes] [--json]
+//   bench_http [ADDRESS] [--token-file FILE] [--connections 64] [--requests 10000]
+//              [--watchers 1000] [--job FILE] [--ids FILE] [--method GET --target /v1/nodes]
+//              [--json]
 //
 // ADDRESS as for the command line: 127.0.0.1:8080 or the path of a unix socket. Without one it
 // measures a server of its own whose loop answers at once: what HTTP costs without a daemon. Prints

@@ -355,7 +355,7 @@ def files_are_private(build):
         return "tokens are stored as hashes alone" + (f"; the rest {why}" if why else "")
 
 
-def told_off(answer):
+def unless_too_often(answer):
     return answer if answer[0] != 429 else None
 
 
@@ -378,7 +378,7 @@ def every_verb_needs_a_token(build):
             body = "{}" if verb in ("POST", "PUT") else None
             for token in (None, "rub_" + secrets.token_urlsafe(32), admin[:-1], ""):
                 # Strangers together may ask so often a second; beyond that they hear that first.
-                status, text = await_true(lambda: told_off(cluster.http(verb, path, token, body)),
+                status, text = await_true(lambda: unless_too_often(cluster.http(verb, path, token, body)),
                                           "an answer that is not 429")
                 require(status == 401 and "error" in text, f"{verb} {path}: {status} {text}")
             routes += 1

@@ -215,45 +215,31 @@ TEST_P(CoreCrash, AtEveryWriteAndEveryCommand) {
   Story quiet(GetParam());
   ASSERT_NO_FATAL_FAILURE(quiet.tell());
   const auto endings = quiet.endings();
+  const bool promises = std::string_view(GetParam()) == "elasticflow";
   EXPECT_EQ(endings.at("a"), "COMPLETED");
   EXPECT_EQ(endings.at("d"), "COMPLETED");
-  if (endings.contains("e")) {
+  if (!promises) {
     EXPECT_EQ(endings.at("e"), "CANCELLED");
   }
   EXPECT_GT(quiet.writes(), 100);
-  EXPECT_GT(quiet.commands(), 5);
+  EXPECT_GT(quiet.commands(), promises ? 5 : 8) << "the other story has two jobs";
   EXPECT_GT(quiet.quiet_turns(), 10);
   int deaths = 0;
-  // The longer story shares most of its kinds of writes with the others.
-  const long stride = std::string_view(GetParam()) == "elasticflow" ? 3 : 1;
-  for (long n = 0; n < quiet.writes(); n += stride) {
-    SCOPED_TRACE("write " + std::to_string(n));
-    Story story(GetParam());
-    story.die_at_write = n;
-    ASSERT_NO_FATAL_FAILURE(story.tell());
-    ASSERT_EQ(story.endings(), endings);
-    ASSERT_FALSE(HasFailure());
-    deaths += story.deaths();
-  }
-  for (long n = 0; n < quiet.commands(); ++n) {
-    SCOPED_TRACE("command " + std::to_string(n));
-    Story story(GetParam());
-    story.die_at_command = n;
-    ASSERT_NO_FATAL_FAILURE(story.tell());
-    ASSERT_EQ(story.endings(), endings);
-    ASSERT_FALSE(HasFailure());
-    deaths += story.deaths();
-  }
-  for (long n = 0; n < quiet.quiet_turns(); ++n) {
-    SCOPED_TRACE("quiet turn " + std::to_string(n));
-    Story story(GetParam());
-    story.die_after_quiet_turn = n;
-    ASSERT_NO_FATAL_FAILURE(story.tell());
-    ASSERT_EQ(story.endings(), endings);
-    ASSERT_FALSE(HasFailure());
-    deaths += story.deaths();
-  }
-  EXPECT_GT(deaths, quiet.writes() / stride * 9 / 10) << "it did die";
+  const auto dies_at_each = [&](const char* what, std::optional<long> Story::*when, long times) {
+    for (long n = 0; n < times; ++n) {
+      SCOPED_TRACE(what + std::to_string(n));
+      Story story(GetParam());
+      story.*when = n;
+      ASSERT_NO_FATAL_FAILURE(story.tell());
+      ASSERT_EQ(story.endings(), endings);
+      ASSERT_FALSE(HasFailure());
+      deaths += story.deaths();
+    }
+  };
+  dies_at_each("write ", &Story::die_at_write, quiet.writes());
+  dies_at_each("command ", &Story::die_at_command, quiet.commands());
+  dies_at_each("quiet turn ", &Story::die_after_quiet_turn, quiet.quiet_turns());
+  EXPECT_GT(deaths, quiet.writes() * 9 / 10) << "it did die";
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, CoreCrash,

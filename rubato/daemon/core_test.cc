@@ -1269,7 +1269,6 @@ TEST(Core, LoopTimeGoesOnAndDeadlinesAreWallTimes) {
   daemon.expect_replay();
 }
 
-// Leases, speeds and plans are on the loop's clock; only what people were told is on the wall's.
 TEST(Core, LoopTimeGoesOnWhereNothingIsSaid) {
   TestDaemon daemon;
   daemon.options.measure_every = std::chrono::hours(1);
@@ -1301,6 +1300,7 @@ TEST(Core, LoopTimeGoesOnWhereNothingIsSaid) {
   daemon.expect_replay();
 }
 
+// Leases, speeds and plans are on the loop's clock; only what people were told is on the wall's.
 TEST(Core, AJumpOfTheWallClockLosesNoLeaseAndNoPromise) {
   constexpr double kHour = 3600;
   TestDaemon daemon;

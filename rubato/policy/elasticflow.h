@@ -25,7 +25,8 @@
 // - Beside more than 500 promises, an arrival that fits between the plans changes none of them, and
 //   one that does not may change those that have most time to spare, not all.
 // - Where the placement moves jobs, each plan leaves time for one move, and says when that is used;
-//   on a real clock it also leaves Snapshot::lateness, because nothing there comes at the instant.
+//   on a real clock it also leaves Snapshot::lateness, because nothing there comes at the instant,
+//   and who is on the way to other GPUs is reckoned to be on them after a restart from now.
 // - The saving that ranks leftovers is what the plan needs less afterwards, per GPU-second added.
 // - Who loses a promise to a fault goes on as best effort, before the others, and is promised
 //   again what becomes possible again.
