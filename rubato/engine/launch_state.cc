@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <utility>
 
 #include "rubato/base/check.h"
 
@@ -87,23 +88,23 @@ std::string to_text(const Order& order) {
         return fmt::format("plan {} ({})", plan.number, fmt::join(plan.workers, " "));
       },
       [](const wire::Stop&) { return std::string("stop"); }};
-  return std::visit(
-      Overloaded{[](const StartWorker& start) {
-                   if (start.world > 0) {
-                     return fmt::format("start {} rank {}/{} round {}", start.uid, start.rank,
-                                        start.world, start.round);
-                   }
-                   return fmt::format("start {}{}{}{}", start.uid, start.founder ? " founder" : "",
-                                      start.slot.empty() ? "" : " at ", start.slot);
-                 },
-                 [](const SignalWorker& signal) {
-                   return fmt::format("signal {} {}", signal.uid, signal.signal);
-                 },
-                 [&](const SendToWorker& send) {
-                   return fmt::format("{} to {}", std::visit(message, send.message), send.uid);
-                 },
-                 [](const Tell& tell) { return "tell " + tell.text; }},
-      order);
+  return std::visit(Overloaded{[](const StartWorker& start) {
+                                 if (start.world > 0) {
+                                   return fmt::format("start {} rank {}/{} round {}", start.uid,
+                                                      start.rank, start.world, start.round);
+                                 }
+                                 return fmt::format("start {}{}{}", start.uid,
+                                                    start.slot.empty() ? "" : " at ", start.slot);
+                               },
+                               [](const SignalWorker& signal) {
+                                 return fmt::format("signal {} {}", signal.uid, signal.signal);
+                               },
+                               [&](const SendToWorker& send) {
+                                 return fmt::format("{} to {}", std::visit(message, send.message),
+                                                    send.uid);
+                               },
+                               [](const Tell& tell) { return "tell " + tell.text; }},
+                    order);
 }
 
 // --- what both kinds share -----------------------------------------------------------------------
@@ -131,7 +132,7 @@ void LaunchState::start_now(Time now, Uid uid, Worker& worker) {
   worker.started = true;
   worker.since = now;
   ++counts_.starts;
-  order(StartWorker{uid, worker.founder, worker.slot, worker.rank, world_, round_});
+  order(StartWorker{uid, worker.shaded, worker.slot, worker.rank, world_, round_});
 }
 
 void LaunchState::forget_unstarted() {
@@ -303,22 +304,21 @@ void LiveRun::begin(Time now) { begin_round(now); }
 
 void LiveRun::begin_round(Time now) {
   starting_over_ = false;
+  founded_ = false;
   members_.clear();
   working_.clear();
   members_age_.clear();
   plan_.workers.clear();
   ++plan_.number;
   if (++round_ > 1) ++counts_.fresh_starts;
-  for (int i = 0; i < wanted_; ++i) {
-    add_worker(now, i == 0, slot_for(i));
-  }
+  for (int i = 0; i < wanted_; ++i) add_worker(now, slot_for(i));
 }
 
-void LiveRun::add_worker(Time now, bool founder, const Slot& slot) {
+void LiveRun::add_worker(Time now, const Slot& slot) {
   const Uid uid = next_uid_++;
-  plan_.workers.push_back(uid);
   Worker worker;
-  worker.founder = founder;
+  worker.shaded = founded_ || !plan_.workers.empty();
+  plan_.workers.push_back(uid);
   worker.slot = slot;
   start(now, uid, std::move(worker), patience());
 }
@@ -346,10 +346,10 @@ void LiveRun::publish() {
 bool LiveRun::said_hello(Time now, const wire::Hello& hello) {
   const auto found = workers_.find(hello.uid);
   if (found == workers_.end() || !found->second.started || found->second.said_hello ||
-      starting_over_) {
+      !found->second.killed_because.empty() || starting_over_) {
     return false;
   }
-  wire::Welcome welcome{{}, plan_, found->second.founder};
+  wire::Welcome welcome{{}, plan_, !std::exchange(founded_, true)};
   for (const auto& [uid, worker] : workers_) {
     if (worker.said_hello) welcome.peers.push_back({uid, worker.address});
   }
@@ -407,7 +407,7 @@ void LiveRun::replace_straggler(Time now, Uid uid) {
   ++counts_.resizes;
   const Slot slot = slot_of(uid);
   drop(uid);
-  add_worker(now, false, slot);
+  add_worker(now, slot);
   tell(fmt::format("worker {} is slow; worker {} replaces it", uid, plan_.workers.back()));
   publish();
 }
@@ -415,7 +415,7 @@ void LiveRun::replace_straggler(Time now, Uid uid) {
 void LiveRun::on_resize(Time now) {
   if (starting_over_) return;  // the next round takes the new number
   while (static_cast<int>(plan_.workers.size()) > wanted_) drop(plan_.workers.back());
-  while (static_cast<int>(plan_.workers.size()) < wanted_) add_worker(now, false, Slot());
+  while (static_cast<int>(plan_.workers.size()) < wanted_) add_worker(now, Slot());
   publish();
 }
 
@@ -426,7 +426,7 @@ void LiveRun::on_place(Time now) {
     if (missing.erase(slot_of(uid)) == 0) drop(uid);
   }
   for (const Slot& slot : slots_) {
-    if (missing.contains(slot)) add_worker(now, false, slot);
+    if (missing.contains(slot)) add_worker(now, slot);
   }
   publish();
 }
@@ -515,7 +515,7 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
   } else if (!state_may_live()) {
     tell(what);  // give_up_if_lost starts everything again
   } else {
-    add_worker(now, false, worker.slot);
+    add_worker(now, worker.slot);
     tell(fmt::format("{}; worker {} replaces it", what, plan_.workers.back()));
     publish();
   }
@@ -529,9 +529,9 @@ std::string LiveRun::too_few() const {
 }
 
 bool LiveRun::state_may_live() const {
-  return std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
-    return !worker.stranded && (worker.said_hello || worker.founder);
+    return !worker.stranded && (worker.said_hello || !founded_);
   });
 }
 

@@ -37,8 +37,8 @@ struct LaunchLimits {
 
 struct StartWorker {
   Uid uid = 0;
-  bool founder = false;
-  Slot slot;  // of a managed run
+  bool shaded = false;  // others are before it, so it prepares itself in their shade
+  Slot slot;            // of a managed run
   // Of a RestartRun: its place in this round of starts.
   int rank = 0;
   int world = 0;
@@ -56,7 +56,7 @@ struct Tell {  // people
   std::string text;
 };
 using Order = std::variant<StartWorker, SignalWorker, SendToWorker, Tell>;
-// For tests and logs: "start 1 founder", "signal 2 9", "plan 3 (1 2) to 1".
+// For tests and logs: "start 1", "signal 2 9", "plan 3 (1 2) to 1".
 [[nodiscard]] std::string to_text(const Order& order);
 
 struct Outcome {
@@ -121,7 +121,7 @@ class LaunchState {
   struct Worker {
     bool started = false;  // false: its start is put off to `since`
     Time since;
-    bool founder = false;
+    bool shaded = false;
     Slot slot;
     int rank = 0;
     bool said_hello = false;
@@ -184,10 +184,10 @@ class LaunchState {
 
 // A run whose workers join and leave while the others train.
 //
-// Exactly one worker of a round founds the job; the others join. A second founder would be a second
-// job, so a new round begins only when every worker of the old one is dead, and the old one is
-// given up only when no living worker can have the state: each has said that it is stranded, or
-// never said Hello.
+// Exactly one worker of a round founds the job, the first that says Hello; the others join. A
+// second founder would be a second job, so a new round begins only when every worker of the old one
+// is dead, and the old one is given up only when no living worker can have the state: each has said
+// that it is stranded, or never said Hello although the job is founded.
 class LiveRun : public LaunchState {
  public:
   using LaunchState::LaunchState;
@@ -208,7 +208,7 @@ class LiveRun : public LaunchState {
 
   void heard_notice(Time now, Uid uid, const wire::Notice& notice);
   void begin_round(Time now);
-  void add_worker(Time now, bool founder, const Slot& slot);
+  void add_worker(Time now, const Slot& slot);
   [[nodiscard]] Slot slot_of(Uid uid) const;
   void drop(Uid uid);
   void publish();
@@ -227,6 +227,7 @@ class LiveRun : public LaunchState {
   std::set<Uid> members_;  // by the newest notice
   std::set<Uid> working_;  // those of them that neither join nor leave
   std::vector<std::int64_t> members_age_;
+  bool founded_ = false;    // in this round
   bool finishing_ = false;  // a worker has finished the job
   bool anybody_spoke_ = false;
   bool starting_over_ = false;  // a new round begins when all are dead

@@ -129,9 +129,9 @@ Story restart(LaunchLimits l) { return Story(std::make_unique<RestartRun>(l)); }
 
 TEST(LiveRun, StartsOneFounderAndFinishes) {
   Story story = live(limits(1, 4, 2));
-  EXPECT_EQ(story.first(), "start 1 founder; start 2");
-  story.expect({{"hello 2", "welcome (1 2) peers () to 2"},
-                {"hello 1", "welcome founder (1 2) peers (2) to 1"},
+  EXPECT_EQ(story.first(), "start 1; start 2");
+  story.expect({{"hello 2", "welcome founder (1 2) peers () to 2"},
+                {"hello 1", "welcome (1 2) peers (2) to 1"},
                 {"hello 1", "error: no"},
                 {"hello 7", "error: no"},
                 {"exit 1 0", "stop to 2"},
@@ -187,7 +187,7 @@ std::unique_ptr<LaunchState> placed(std::unique_ptr<LaunchState> state,
 
 TEST(LiveRun, AManagedRunHasItsWorkersWhereItIsTold) {
   Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0"}));
-  EXPECT_EQ(story.first(), "start 1 founder at 0.0");
+  EXPECT_EQ(story.first(), "start 1 at 0.0");
   story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
                 {"place 0.1 0.1", "error: a slot is named twice"},
                 {"place 0.1 0.2 1.0",
@@ -289,11 +289,11 @@ TEST(LiveRun, ReplacesTheDeadUpToTheLimit) {
 
 TEST(LiveRun, ProgramsThatDieYoungAreStartedEverMoreSlowly) {
   Story story = live(limits(1, 1, 1));
-  story.expect({{"exit 1 1", "start 2 founder"},
+  story.expect({{"exit 1 1", "start 2"},
                 {"exit 2 1", ""},
-                {"after 1", "start 3 founder"},
+                {"after 1", "start 3"},
                 {"exit 3 1", ""},
-                {"after 1", "start 4 founder"},
+                {"after 1", "start 4"},
                 {"exit 4 1", ""}});
   story.expect_outcome(1, "failure 4 of at most 3");
 }
@@ -360,25 +360,42 @@ TEST(LiveRun, StartsOverOnlyWhenNobodyCanHaveTheState) {
                 {"resize 2", ""},
                 {"killed 2 9", ""},
                 {"killed 4 9", ""},
-                {"killed 3 9", "start 5 founder; start 6"},
-                {"hello 6", "welcome (5 6) peers () to 6"},
-                {"hello 5", "welcome founder (5 6) peers (6) to 5"}});
+                {"killed 3 9", "start 5; start 6"},
+                {"hello 6", "welcome founder (5 6) peers () to 6"},
+                {"hello 5", "welcome (5 6) peers (6) to 5"}});
   story.expect_counts(2, 1);
   EXPECT_EQ(story.state().counts().fresh_starts, 1);
 }
 
-TEST(LiveRun, TheFounderMayDieBeforeAnybodySpoke) {
+TEST(LiveRun, WhoeverDiesBeforeAnybodySpokeIsReplaced) {
   Story story = live(limits(1, 2, 2));
-  story.expect({{"killed 1 9", "signal 2 9"},
+  story.expect({{"killed 1 9", "start 3"},
                 {"killed 2 9", ""},  // two died young, so a short rest
-                {"after 1", "start 3 founder; start 4"}});
-  story.expect_counts(1, 0);
+                {"after 1", "start 4"},
+                {"hello 4", "welcome founder (3 4) peers () to 4"},
+                {"hello 3", "welcome (3 4) peers (4) to 3"}});
+  story.expect_counts(2, 0);
+  EXPECT_EQ(story.state().counts().fresh_starts, 0);
+}
+
+// A job that is moved while its workers load goes on loading where it is to be.
+TEST(LiveRun, WorkersMayAllBeExchangedBeforeAnybodySpoke) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"1.3"}));
+  story.expect({{"place 1.3 1.0", "start 2 at 1.0"},
+                {"place 1.0", "signal 1 9"},
+                {"hello 1", "error: no"},
+                {"killed 1 9", ""},
+                {"place 0.1", "signal 2 9; start 3 at 0.1"},
+                {"killed 2 9", ""},
+                {"hello 3", "welcome founder (3) peers () to 3"}});
+  story.expect_counts(0, 3);
+  EXPECT_EQ(story.state().counts().fresh_starts, 0);
 }
 
 TEST(LiveRun, TheLastWorkersDeathCountsOnce) {
   Story story = live(limits(1, 1, 1, 1));
   story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
-                {"killed 1 9", "start 2 founder"},
+                {"killed 1 9", "start 2"},
                 {"hello 2", "welcome founder (2) peers () to 2"},
                 {"killed 2 9", ""}});
   story.expect_outcome(1, "failure 2 of at most 1");
@@ -484,8 +501,8 @@ TEST(LiveRun, AProgramThatCannotBeStartedEndsTheRun) {
   story.expect_outcome(2, "cannot start x");
 }
 
-// Whatever happens: a founder is named only when nobody else lives, numbers are never used again,
-// plans only grow in number, and the limits hold.
+// Whatever happens: a worker founds only when no other that was welcomed lives, numbers are never
+// used again, plans only grow in number, and the limits hold.
 RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
   LiveRun run(limits(1, 5, *rc::gen::inRange(1, 5), 30));
   Time now = time_at(5);
@@ -494,7 +511,6 @@ RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
   const auto check_orders = [&] {
     for (const Order& order : run.take_orders()) {
       if (const auto* start = std::get_if<StartWorker>(&order)) {
-        if (start->founder) RC_ASSERT(alive.empty());
         RC_ASSERT(ever.insert(start->uid).second);
         alive.insert(start->uid);
       } else if (const auto* send = std::get_if<SendToWorker>(&order)) {
@@ -503,6 +519,11 @@ RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
           RC_ASSERT(plan->number > seen[send->uid]);
           seen[send->uid] = plan->number;
           RC_ASSERT(static_cast<int>(plan->workers.size()) <= 5);
+        } else if (const auto* welcome = std::get_if<wire::Welcome>(&send->message)) {
+          const bool alone = std::none_of(alive.begin(), alive.end(), [&](Uid uid) {
+            return uid != send->uid && greeted.contains(uid);
+          });
+          RC_ASSERT(welcome->founder == alone);
         }
       }
     }

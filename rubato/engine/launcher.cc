@@ -258,8 +258,7 @@ void Launcher::carry_out(const StartWorker& start) {
     port_ = *port;
     port_of_round_ = start.round;
   }
-  // Whoever joins a running job prepares itself in the others' shade.
-  const bool niced = plan_.live && !start.founder && may_nice_;
+  const bool niced = start.shaded && may_nice_;
   auto process = spawn(plan_.command, environment_of(start, niced),
                        {niced, plan_.directory, plan_.close_others});
   if (!process) {
@@ -274,8 +273,6 @@ void Launcher::carry_out(const StartWorker& start) {
   if (start.world > 0) {
     fields["rank"] = start.rank;
     fields["world"] = start.world;
-  } else {
-    fields["founder"] = start.founder;
   }
   if (!start.slot.empty()) fields["slot"] = start.slot;
   face_.log("start", fields);
