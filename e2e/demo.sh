@@ -23,6 +23,7 @@ check 'deadlines are met, and none is missed' says '; deadlines met: [1-9][0-9]*
 check 'a job is measured first' says ': profiling, verdict by '
 check 'one is admitted at once' says ': admitted, will finish by '
 check 'one is refused' says ': refused, earliest feasible '
+check 'and no other' test "$(grep -cE '^ +[0-9]+ +[a-z]+ +[^ ]+ +RF ' "$shown")" -eq 1
 check 'its journal replays' says 'all reproduced byte for byte'
 ((failed == 0)) || cat "$shown"
 echo "the demo took $seconds seconds: $passed passed, $failed failed"

@@ -548,8 +548,6 @@ void Core::list_changes(Turn& turn, RowNumber before) {
   turn.changed.assign(touched_.begin(), touched_.end());
   for (const JobId id : turn.changed) {
     const JobRecord* job = ledger_->job(id);
-    if (job != nullptr && job->started && *job->started == ledger_->wall(time_))
-      metrics_.waiting.observe(seconds(Duration{*job->started - job->submitted}));
     if (job != nullptr && !job->gone()) continue;
     turn.gone.push_back(id);
     statuses_.erase(id);
@@ -559,7 +557,12 @@ void Core::list_changes(Turn& turn, RowNumber before) {
   for (const Command& command : issued_) {
     const auto* start = std::get_if<Start>(&command);
     const JobRecord* job = start != nullptr ? ledger_->job(start->job) : nullptr;
-    metrics_.restarts += job != nullptr && job->started ? 1 : 0;
+    if (job == nullptr || !job->started) continue;
+    if (*job->started < ledger_->wall(time_)) {
+      ++metrics_.restarts;
+    } else {
+      metrics_.waiting.observe(seconds(Duration{*job->started - job->submitted}));
+    }
   }
   turn.forgotten = ledger_->take_forgotten();
   turn.marks = marks_;

@@ -935,6 +935,21 @@ TEST(Core, AProfileThatWasMeasuredAtOtherCountsDoesNotDo) {
   }
 }
 
+TEST(Core, ARunThatIsOverBeforeItWasMeasuredHasShownItsSpeedAllTheSame) {
+  for (const bool hasty : {false, true}) {
+    TestDaemon daemon;
+    daemon.options.policy = "elasticflow";
+    if (hasty) daemon.hasty.insert("due");
+    daemon.start();
+    const JobId id = id_of(daemon.submit(kAda, due_job(80, 4, 6, 600)));
+    EXPECT_EQ(daemon.state(id), "PROFILING");
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 100))
+        << daemon.show(id)["reason"];
+    EXPECT_FALSE(daemon.show(id)["started"].is_null());
+    daemon.expect_replay();
+  }
+}
+
 TEST(Core, AStartWithAnotherPolicyIsASwitch) {
   TestDaemon daemon;
   daemon.options.policy = "fifo";

@@ -268,7 +268,6 @@ void Ledger::note_event(Time now, const Event& event) {
     JobRecord* job = find(running->job);
     if (seen == nullptr || job == nullptr || seen->generation != running->generation) return;
     if (seen->phase != Phase::running) job->running_since = now;
-    if (!job->started) job->started = wall(now);
   } else if (const auto* failed = std::get_if<Failed>(&event)) {
     const JobView* seen = view(failed->job);
     JobRecord* job = find(failed->job);
@@ -384,6 +383,7 @@ Result<void> Ledger::fold_commands(RowNumber /*number*/, const JournalRow& row, 
     job->told = command;
     if (const auto* start = std::get_if<Start>(&command)) {
       job->home = start->gpus.slices().front().node;
+      if (!job->started) job->started = wall(row.time);
     } else if (resizes) {
       ++job->resizes;
     }

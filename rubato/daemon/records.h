@@ -66,7 +66,7 @@ struct JobRecord {
   JobFile file;
   std::string name;
   WallTime submitted{};
-  std::optional<WallTime> started;
+  std::optional<WallTime> started;  // given GPUs; its workers may still load
   std::optional<WallTime> ended;
   std::optional<WallTime> deadline;
   std::optional<JobEnding> ending;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
+#include <set>
 #include <sqlite3.h>
 #include <string>
 #include <unistd.h>
@@ -85,6 +86,7 @@ class TestDaemon {
   // Of jobs by name; else 10 samples a second on each GPU.
   std::map<std::string, std::function<WorkRate(int)>> speeds;
   std::map<std::string, int> crashes;
+  std::set<std::string> hasty;
   // Of jobs by name that choose their batch by themselves.
   std::map<std::string, Goodput> goodputs;
   Duration clock_jump{};  // of the wall clock
@@ -213,6 +215,7 @@ class TestDaemon {
     }
     const auto crash = crashes.find(job->name);
     truth.crashes = crash == crashes.end() ? 0 : crash->second;
+    truth.hasty = hasty.contains(job->name);
     return truth;
   }
 

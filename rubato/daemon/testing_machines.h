@@ -36,6 +36,7 @@ struct TrueJob {
   Work work = 0;                            // in samples
   std::function<WorkRate(int gpus)> speed;  // samples a second
   int crashes = 0;                          // so often its program fails by itself
+  bool hasty = false;                       // it is done before the last of its workers has loaded
   std::optional<Goodput> goodput;           // of one that chooses its batch by itself
 };
 
@@ -235,7 +236,7 @@ class Machines {
 
   [[nodiscard]] bool trains(Time now, const Run& run) const {
     return run.alive && !run.stopping && run.use == run.target && !run.use.empty() &&
-           now >= run.ready_at;
+           !run.job.hasty && now >= run.ready_at;
   }
 
   // The work up to now; it may be all of it.
