@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rubato/base/testing.h"
 #include "rubato/base/text.h"
 #include "rubato/engine/job_files.h"
 #include "rubato/engine/node_agent.h"
@@ -237,7 +238,7 @@ class LiveCluster {
     proxy_.reset();
     LocalEngineOptions options;
     options.state_directory = root_;
-    options.program = RUBATO_PROGRAM;
+    options.program = rubato_program();
     options.cluster = cluster_of("2x4");
     options.lease = kLease;
     options.clock = [this] { return time(); };
@@ -828,7 +829,8 @@ TEST(LocalEngine, RunsProgramsThatKnowNothingOfUs) {
 TEST(LocalEngine, AsRootItRunsAJobAsItsUser) {
   const auto nobody = look_up_user("nobody");
   if (geteuid() != 0 || !nobody) GTEST_SKIP() << "needs root and the user nobody";
-  if (access_as(*nobody, RUBATO_PROGRAM) != 0) GTEST_SKIP() << "nobody may not execute the program";
+  if (access_as(*nobody, rubato_program()) != 0)
+    GTEST_SKIP() << "nobody may not execute the program";
   LiveCluster cluster;
   cluster.set_command({"sleep", "100"});
   cluster.set_user("nobody");
@@ -858,7 +860,8 @@ TEST(LocalEngine, AsRootItRunsAJobAsItsUser) {
 TEST(LocalEngine, AsRootItSaysNothingToASocketThatIsNotTheUsers) {
   const auto nobody = look_up_user("nobody");
   if (geteuid() != 0 || !nobody) GTEST_SKIP() << "needs root and the user nobody";
-  if (access_as(*nobody, RUBATO_PROGRAM) != 0) GTEST_SKIP() << "nobody may not execute the program";
+  if (access_as(*nobody, rubato_program()) != 0)
+    GTEST_SKIP() << "nobody may not execute the program";
   LiveCluster cluster;
   cluster.set_command({"sleep", "1000"});
   cluster.set_user("nobody");

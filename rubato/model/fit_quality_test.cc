@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing.h"
 #include "rubato/base/text.h"
 #include "rubato/model/fit.h"
 
@@ -69,7 +70,7 @@ class FitQuality : public ::testing::TestWithParam<Expectation> {};
 TEST_P(FitQuality, AThirdPredictsTheRest) {
   const auto& expected = GetParam();
   const std::string path =
-      fmt::format("{}/pollux/profiles/{}/placements.csv", RUBATO_SHARED_DATA, expected.application);
+      fmt::format("{}/pollux/profiles/{}/placements.csv", shared_data(), expected.application);
   std::ifstream file(path);
   if (!file) GTEST_SKIP() << "no " << path;
   const auto all = read_placements(file);

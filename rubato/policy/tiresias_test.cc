@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing.h"
 #include "rubato/policy/testing.h"
 
 namespace rubato {
@@ -215,8 +216,8 @@ TEST(GittinsTable, KnownValues) {
 }
 
 TEST(GittinsTable, PublishedSamples) {
-  std::ifstream file(std::string(RUBATO_SHARED_DATA) + "/tiresias/yarn-gput1000.csv");
-  if (!file) GTEST_SKIP() << "no " << RUBATO_SHARED_DATA << "/tiresias/yarn-gput1000.csv";
+  std::ifstream file(shared_data() + "/tiresias/yarn-gput1000.csv");
+  if (!file) GTEST_SKIP() << "no " << shared_data() << "/tiresias/yarn-gput1000.csv";
   std::string heading;
   std::getline(file, heading);
   std::vector<double> samples;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing.h"
 #include "rubato/policy/testing.h"
 #include "rubato/sim/generator.h"
 #include "rubato/sim/report.h"
@@ -214,11 +215,7 @@ TEST(Packing, RandomPairsNeverBreakTheLoop) {
 
 // ---- public traces ----
 
-#ifdef RUBATO_SHARED_DATA
-const std::string kData = RUBATO_SHARED_DATA;
-#else
-const std::string kData;
-#endif
+const std::string kData = shared_data();
 
 struct PublicCase {
   std::string trace, throughputs, cluster;
@@ -229,7 +226,7 @@ const PublicCase kGavel{"gavel/96jobs.trace", "gavel/throughputs.json",
 const PublicCase kShockwave{"shockwave/220jobs.trace", "shockwave/throughputs-tacc.json",
                             "8x4:v100"};
 
-bool public_data_is_here() { return !kData.empty() && std::filesystem::is_directory(kData); }
+bool public_data_is_here() { return std::filesystem::is_directory(kData); }
 
 Workload public_workload(const PublicCase& data, bool single_gpu_jobs = false) {
   WorkloadOptions options;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "rubato/base/testing.h"
 #include "rubato/policy/testing.h"
 #include "rubato/sim/generator.h"
 #include "rubato/sim/simulation.h"
@@ -97,7 +98,7 @@ TEST(Golden, ElasticJobsAgreeWithTheReference) {
 }
 
 TEST(Golden, SixtyJobsOfTiresias) {
-  const std::string path = std::string(RUBATO_SHARED_DATA) + "/tiresias/60_job.csv";
+  const std::string path = shared_data() + "/tiresias/60_job.csv";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
   const auto workload = make_workload(read_trace(path, std::nullopt).value(), {}).value();
   ASSERT_EQ(workload.jobs.size(), 60U);

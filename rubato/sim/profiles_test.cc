@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "rubato/base/testing.h"
 #include "rubato/core/testing.h"
 #include "rubato/model/goodput.h"
 #include "rubato/sim/testing_profiles.h"
@@ -115,9 +116,8 @@ TEST(Profiles, EveryErrorIsOneSentence) {
             std::string::npos);
 }
 
-#ifdef RUBATO_SHARED_DATA
 TEST(Profiles, ThePublishedOnes) {
-  const std::string folder = std::string(RUBATO_SHARED_DATA) + "/pollux/profiles";
+  const std::string folder = shared_data() + "/pollux/profiles";
   if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "not here: " << folder;
   const auto book = read_profiles(folder);
   ASSERT_TRUE(book.ok()) << book.error().message;
@@ -145,7 +145,6 @@ TEST(Profiles, ThePublishedOnes) {
     }
   }
 }
-#endif
 
 }  // namespace
 }  // namespace rubato

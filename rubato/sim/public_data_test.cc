@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rubato/base/testing.h"
 #include "rubato/policy/testing.h"
 #include "rubato/sim/simulation.h"
 #include "rubato/sim/workload.h"
@@ -14,16 +15,12 @@
 namespace rubato {
 namespace {
 
-#ifdef RUBATO_SHARED_DATA
-const std::string kData = RUBATO_SHARED_DATA;
-#else
-const std::string kData;
-#endif
+const std::string kData = shared_data();
 
 class PublicData : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (kData.empty() || !std::filesystem::is_directory(kData)) {
+    if (!std::filesystem::is_directory(kData)) {
       GTEST_SKIP() << "the public traces are not here: " << kData;
     }
   }
