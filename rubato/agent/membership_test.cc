@@ -397,10 +397,11 @@ class Simulation {
   }
 
   void run(int events) {
-    Process& founder = start(true);
-    for (int i = static_cast<int>(random_.below(4)); i > 0; --i) start(false);
+    // Whoever is there first founds, so it need not be the one with the lowest number.
+    for (int i = static_cast<int>(random_.below(3)); i > 0; --i) start(false);
+    start(true);
+    for (int i = static_cast<int>(random_.below(3)); i > 0; --i) start(false);
     send_plan();
-    (void)founder;
     for (int i = 0; i < events; ++i) {
       if (random_.uniform() < plan_chance_) change_plan();
       if (kills_ < max_kills_ && random_.uniform() < kill_chance_) {
