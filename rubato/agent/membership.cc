@@ -403,7 +403,16 @@ Commit Membership::decide(const Record& record) const {
   return result;
 }
 
+// Two may decide one recovery: a leaving member, and another that has heard of the newer record
+// without it. They go on without it, so it would wait for them for ever.
+bool Membership::left_out_by(const Commit& commit) const {
+  return record_ && !recovering_ && role() == Role::leaving && !commit.stranded &&
+         commit.record.recovery == record_->recovery &&
+         commit.record.generation > record_->generation && commit.record.find(self_) == nullptr;
+}
+
 void Membership::commit(Uid from, const Commit& commit) {
+  if (!dead_.contains(from) && left_out_by(commit)) return leave_record(true);
   if (dead_.contains(from) || !recovering_ || commit.record.recovery <= record_->recovery) return;
   // Said by a joining member that is behind: there are others.
   if (commit.stranded && commit.record.generation <= known_->generation) return;

@@ -118,6 +118,7 @@ class Membership {
   void answer_late(Uid to);
   void bury(Uid peer);
   void evaluate();
+  [[nodiscard]] bool left_out_by(const Commit& commit) const;
   [[nodiscard]] const Record& basis() const;
   [[nodiscard]] bool all_reported(const Record& record) const;
   [[nodiscard]] Commit decide(const Record& record) const;

@@ -315,6 +315,21 @@ TEST(Membership, LeavesAsPlannedAndDropsJoiners) {
   EXPECT_EQ(only<Membership::Dropped>(actions).size(), 1u);
 }
 
+// Found by RUBATO_SEED=27688 of the simulator below.
+TEST(Membership, ALeaverWithoutWhomAnotherDecidedTheSameRecoveryLeaves) {
+  Membership leaver = member_of(2, {leaving(2), working(7)});
+  const Record before = *leaver.record();
+  Commit other;
+  other.record = before;
+  other.record.members = {working(7)};
+  leaver.commit(7, other);
+  EXPECT_TRUE(leaver.record()) << "of the same generation: it is in the other's record, too";
+  ++other.record.generation.revision;
+  leaver.commit(7, other);
+  EXPECT_FALSE(leaver.record());
+  EXPECT_EQ(only<Membership::Leave>(leaver.take_actions()).size(), 1u);
+}
+
 TEST(Membership, LeaversTakeOverWhenAllOthersAreDead) {
   Membership m = member_of(2, {working(1), leaving(2)});
   m.dead(1);
