@@ -93,6 +93,8 @@ def larger_batch(build, batch):
 class Cluster:
     """A daemon with its state directory, and the jobs in it."""
 
+    length = 1  # of all jobs; more in a scenario that is repeated
+
     def __init__(self, build, policy, *flags):
         self.build = pathlib.Path(build)
         self.rubato = str(self.build / "rubato")
@@ -172,8 +174,6 @@ class Cluster:
 
     def ask(self, *args):
         return json.loads(self.run(args[0], "--json", *args[1:]).stdout)
-
-    length = 1  # of all jobs; more in a scenario that is repeated
 
     def steps(self, seconds):
         """How many steps all cores that eight workers can use make in so many seconds."""

@@ -412,8 +412,9 @@ bool Membership::left_out_by(const Commit& commit) const {
 }
 
 void Membership::commit(Uid from, const Commit& commit) {
-  if (!dead_.contains(from) && left_out_by(commit)) return leave_record(true);
-  if (dead_.contains(from) || !recovering_ || commit.record.recovery <= record_->recovery) return;
+  if (dead_.contains(from)) return;
+  if (left_out_by(commit)) return leave_record(true);
+  if (!recovering_ || commit.record.recovery <= record_->recovery) return;
   // Said by a joining member that is behind: there are others.
   if (commit.stranded && commit.record.generation <= known_->generation) return;
   std::map<Uid, Report> early;

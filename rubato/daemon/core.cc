@@ -558,10 +558,10 @@ void Core::list_changes(Turn& turn, RowNumber before) {
     const auto* start = std::get_if<Start>(&command);
     const JobRecord* job = start != nullptr ? ledger_->job(start->job) : nullptr;
     if (job == nullptr || !job->started) continue;
-    if (*job->started < ledger_->wall(time_)) {
-      ++metrics_.restarts;
-    } else {
+    if (*job->started == ledger_->wall(time_)) {
       metrics_.waiting.observe(seconds(Duration{*job->started - job->submitted}));
+    } else {
+      ++metrics_.restarts;
     }
   }
   turn.forgotten = ledger_->take_forgotten();

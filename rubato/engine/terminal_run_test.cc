@@ -40,7 +40,8 @@ class FakeWorker {
 
   void play() {
     print();
-    if (scene() == "plain") until(2);
+    // The one that joins ends it, so that both have been there.
+    while (scene() == "plain" && founder_ && !stopped_) turn();
     if (scene() == "grow") grow();
     if (scene() == "die") die();
     if (scene() == "silent" && uid_ == 1) pause();
