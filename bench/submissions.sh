@@ -206,6 +206,11 @@ expect "each of those with Retry-After" test "$(figure retry_after <"$directory/
 expect "the daemon answers" test -n "$("$RUBATO" policy --json)"
 echo "  peak memory of the daemon: $(peak)"
 down
+begun=$EPOCHREALTIME
+"$RUBATO" replay "$RUBATO_STATE" >"$directory/replay" || wrong=1
+echo "  replay: $(tr '\n' ';' <"$directory/replay")"
+goal "the journal of these is replayed in under 60 s" \
+  "$(awk -v from="$begun" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')" most 60
 
 # --- elasticflow ---
 

@@ -1,6 +1,5 @@
-#include <array>
 #include <memory>
-#include <unistd.h>
+#include <sys/prctl.h>
 
 #include "cmd/command_line.h"
 #include "rubato/engine/node_agent.h"
@@ -14,11 +13,8 @@ struct AgentFlags {
 };
 
 int run(const AgentFlags& flags) {
-  std::array<char, 4096> path{};
-  if (readlink("/proc/self/exe", path.data(), path.size() - 1) < 0) {
-    return bad_input({"cannot tell where this program is: /proc is not there"});
-  }
-  auto agent = NodeAgent::open({flags.state, NodeId(flags.node), flags.engine, path.data()});
+  prctl(PR_SET_NAME, "rubato");  // it was executed by another name
+  auto agent = NodeAgent::open({flags.state, NodeId(flags.node), flags.engine});
   if (!agent) return bad_input(agent.error());
   (*agent)->run();
   return 0;

@@ -46,7 +46,9 @@ void add_nodes(CLI::App& app, Action& chosen) {
     add_connection(command, flags->client);
   };
   auto* drain = app.add_subcommand(
-      "drain", "Start nothing more on nodes, as before a repair; what runs there goes on (admin).");
+      "drain",
+      "Use nodes no more, as before a repair: jobs there move to other nodes, or stop with a "
+      "checkpoint and wait (admin).");
   positional(*drain);
   drain->add_flag("--down", flags->down,
                   "your word that the node is dead with all that ran on it: its jobs start anew "
@@ -120,6 +122,33 @@ void add_metrics(CLI::App& app, Action& chosen) {
   command->callback([flags, &chosen] { chosen = [flags] { return show_metrics(*flags); }; });
 }
 
+// --- health --------------------------------------------------------------------------------------
+
+int show_health(const ClientFlags& flags) {
+  return with_client(flags, [&](const Client& client) {
+    Said said = client.get("/v1/health");
+    // A daemon that cannot store anything says so with a list, too.
+    const bool looked = said.body.is_object() && said.body.contains("problems");
+    if (!looked) return said.ok() ? print(flags, said, show::health) : fail(said);
+    const bool well = said.ok() && said.body["problems"].empty();
+    said.exit = Exit::ok;
+    print(flags, said, show::health);
+    return well ? 0 : 1;
+  });
+}
+
+void add_health(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand(
+      "health",
+      "Say what is wrong now and what to do about it: nodes that cannot be used, a disk that is "
+      "full, deadlines that will be missed, jobs that fail again and again. The exit code is 0 if "
+      "nothing is wrong and 1 if something is.");
+  auto flags = std::make_shared<ClientFlags>();
+  add_connection(*command, *flags);
+  command->footer(with_exit_codes("  rubato health\n  rubato health --json"));
+  command->callback([flags, &chosen] { chosen = [flags] { return show_health(*flags); }; });
+}
+
 // --- users ---------------------------------------------------------------------------------------
 
 struct UserFlags {
@@ -132,6 +161,8 @@ struct UserFlags {
 
 // A token is shown this once: the daemon keeps its hash alone.
 int print_token(const UserFlags& flags, const Said& said) {
+  if (const std::string warning = show::text(said.body, "warning"); !warning.empty())
+    fmt::print(stderr, "rubato: {}: {}\n", for_terminal(flags.name), warning);
   return print(flags.client, said, [&](const Json& body, const show::Look& /*look*/) {
     if (::isatty(STDOUT_FILENO) != 0) {
       fmt::print(stderr, "The token of {}; it is shown this once. Keep it in a file of mode 600.\n",
@@ -195,7 +226,7 @@ void add_users(CLI::App& app, Action& chosen) {
   add->add_flag("--admin", flags->admin, "sees and changes everything");
   add->add_option("--weight", flags->weight, "the largest weight that their jobs may have")
       ->type_name("NUMBER")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   add->callback([flags, &chosen] { chosen = [flags] { return add_one_user(*flags); }; });
 
@@ -225,6 +256,7 @@ void add_client_cluster(CLI::App& app, Action& chosen) {
   add_nodes(app, chosen);
   add_policy(app, chosen);
   add_metrics(app, chosen);
+  add_health(app, chosen);
   add_users(app, chosen);
 }
 

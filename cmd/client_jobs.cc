@@ -1,10 +1,15 @@
 // ls, status, logs, cancel, hold, release, explain and history: what one asks of jobs.
 #include <cctype>
+#include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "cmd/client.h"
+#include "rubato/base/text.h"
+#include "rubato/base/unicode.h"
+#include "rubato/daemon/job_file.h"
 #include "rubato/engine/console.h"
 
 namespace rubato {
@@ -23,6 +28,11 @@ void add_jobs(CLI::App& command, JobsFlags& flags) {
   add_connection(command, flags.client);
 }
 
+std::string upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
 // --- ls ------------------------------------------------------------------------------------------
 
 struct ListFlags {
@@ -36,8 +46,7 @@ struct ListFlags {
 
 int list_jobs(const ListFlags& flags) {
   constexpr const char* kLive = "PENDING,PROFILING,HELD,RUNNING,RESIZING,STOPPING";
-  std::string states = flags.states.empty() && !flags.all ? kLive : flags.states;
-  for (char& c : states) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const std::string states = upper(flags.states.empty() && !flags.all ? kLive : flags.states);
   return with_client(flags.client, [&](const Client& client) {
     const Said said = client.list({states, flags.user, flags.most});
     return print(flags.client, said, [&](const Json& body, const show::Look& look) {
@@ -57,18 +66,21 @@ void add_ls(CLI::App& app, Action& chosen) {
       "(cancelled) or RF (refused); SLACK is the time to spare before the deadline.");
   auto flags = std::make_shared<ListFlags>();
   command->add_flag("-a,--all", flags->all, "those that have ended, too");
-  command->add_option("-t,--states", flags->states, "only these states, with commas between")
+  command
+      ->add_option("-t,--states", flags->states,
+                   "only these states, long or short, with commas between")
       ->type_name("STATE,...");
   command->add_option("-u,--user", flags->user, "only this user's (others' are for admins to see)")
       ->type_name("NAME");
   command->add_option("-n,--limit", flags->most, "no more than so many")
       ->type_name("NUMBER")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_flag("--parsable", flags->parsable, "the numbers alone, one on a line");
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato ls\n"
                       "  rubato ls -t running,resizing\n"
+                      "  rubato ls -t CD,F\n"
                       "  rubato ls --all --json"));
   command->callback([flags, &chosen] { chosen = [flags] { return list_jobs(*flags); }; });
 }
@@ -152,6 +164,174 @@ void add_verb(CLI::App& app, Action& chosen, const Verb& verb) {
                            });
     };
   });
+}
+
+// --- cancel --------------------------------------------------------------------------------------
+
+struct CancelFlags {
+  ClientFlags client;
+  std::vector<std::string> jobs;
+  bool all = false;
+  std::string states;
+  std::string user;
+  std::string name;
+};
+
+constexpr Verb kCancel{"cancel", "", "DELETE", "", ""};
+
+// One request for all of them: else the first to let go of its GPUs would let the next one start.
+Json cancel_body(const CancelFlags& flags) {
+  Json body = Json::object();
+  if (flags.all) body["all"] = true;
+  if (!flags.jobs.empty()) body["jobs"] = flags.jobs;
+  if (!flags.user.empty()) body["user"] = flags.user;
+  if (!flags.name.empty()) body["name"] = flags.name;
+  if (!flags.states.empty()) {
+    const std::string states = upper(flags.states);
+    for (const auto state : split(states, ',')) body["states"].push_back(std::string(state));
+  }
+  return body;
+}
+
+// Jobs that were named have an entry each. The code is that of the first that failed.
+int print_each(const Json& body, bool quiet) {
+  int code = 0;
+  const Json jobs = body.is_object() ? body.value("jobs", Json::array()) : Json::array();
+  for (const Json& job : jobs) {
+    const std::string error = show::text(job, "error");
+    if (!error.empty() && code == 0)
+      code = static_cast<int>(exit_of_status(std::atoi(show::count(job, "status").c_str())));
+    if (quiet) continue;
+    if (!error.empty()) {
+      fmt::print(stderr, "rubato: {}\n", error);
+    } else {
+      fmt::print("job {} ({}): {}\n", show::count(job, "id"), show::text(job, "name"),
+                 show::text(job, "state"));
+    }
+  }
+  return code;
+}
+
+std::string cancelled_text(const CancelFlags& flags, const Json& body) {
+  const auto jobs = [&](const char* field) {
+    const std::string count = show::count(body, field);
+    return count + (count == "1" ? " job" : " jobs");
+  };
+  std::string text = "cancelled " + jobs("cancelled");
+  if (show::count(body, "leaving") != "0")
+    text += fmt::format("; {} stopping already", jobs("leaving"));
+  // Of all jobs, or all of a user, most have ended long ago.
+  if (!flags.name.empty() && show::count(body, "over") != "0")
+    text += fmt::format("; {} had ended already", jobs("over"));
+  return text + "\n";
+}
+
+int cancel_jobs(const CancelFlags& flags) {
+  const bool named = !flags.jobs.empty();
+  const bool filtered =
+      flags.all || !flags.user.empty() || !flags.states.empty() || !flags.name.empty();
+  if (!named && !filtered)
+    return bad_input({"say which jobs to cancel: numbers, names, --all, -u, -t or --name"});
+  return with_client(flags.client, [&](const Client& client) {
+    if (!filtered && flags.jobs.size() == 1)
+      return tell(flags.client, client, kCancel, flags.jobs.front());
+    const Said said = client.post("/v1/jobs/cancel", cancel_body(flags));
+    if (said.ok() && named && !flags.client.json) return print_each(said.body, false);
+    const int code = print(flags.client, said, [&](const Json& body, const show::Look& /*look*/) {
+      return cancelled_text(flags, body);
+    });
+    return said.ok() && named ? print_each(said.body, true) : code;
+  });
+}
+
+void add_cancel(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand(
+      "cancel",
+      "Cancel jobs: those that run write a checkpoint and stop. Jobs are named, or chosen by what "
+      "they are; of several conditions all must hold. Many jobs are cancelled at once, those that "
+      "wait first, so that none of them starts meanwhile.");
+  auto flags = std::make_shared<CancelFlags>();
+  command->add_option("job", flags->jobs, "number or name; a name is your newest job of that name")
+      ->type_name("JOB ...");
+  command->add_flag("--all", flags->all,
+                    "all that `rubato ls` shows you: an admin sees everybody's");
+  command->add_option("-u,--user", flags->user, "only this user's (others' are for admins)")
+      ->type_name("NAME");
+  command->add_option("-t,--states", flags->states, "only these states, with commas between")
+      ->type_name("STATE,...");
+  command->add_option("--name", flags->name, "only names like this: * is any text, ? a character")
+      ->type_name("GLOB");
+  add_connection(*command, flags->client);
+  command->footer(
+      with_exit_codes("  rubato cancel 7\n"
+                      "  rubato cancel -t pending\n"
+                      "  rubato cancel --name 'sweep-*' -t pending,held\n"
+                      "  rubato cancel --all -u ada"));
+  command->callback([flags, &chosen] { chosen = [flags] { return cancel_jobs(*flags); }; });
+}
+
+// --- wait ----------------------------------------------------------------------------------------
+
+struct WaitFlags {
+  JobsFlags jobs;
+  std::string timeout;
+};
+
+// By number from the first answer on: a name may be another job's later.
+Said wait_for_one(const Client& client, const std::string& job, bool quiet,
+                  const std::function<bool()>& late) {
+  constexpr std::chrono::minutes kPatience{5};
+  const Said first = client.get(job_target(job));
+  if (!first.ok()) return first;
+  const auto changed = [&](const Json& now) {
+    const std::string state = show::text(now, "state");
+    if (quiet || !show::has_ended(state)) return;
+    fmt::print("job {} ({}): {}\n", show::count(now, "id"), show::text(now, "name"), state);
+    std::fflush(stdout);
+  };
+  return client.wait_for(show::count(first.body, "id"), changed, kPatience, late);
+}
+
+int wait_for_jobs(const WaitFlags& flags) {
+  std::function<bool()> late;
+  if (!flags.timeout.empty()) {
+    const auto most = parse_span(flags.timeout);
+    if (!most) {
+      return bad_input({fmt::format("--timeout {}: write a time such as 90s, 15m or 2h",
+                                    for_terminal(flags.timeout))});
+    }
+    const auto end = std::chrono::steady_clock::now() + *most;
+    late = [end] { return std::chrono::steady_clock::now() >= end; };
+  }
+  return with_client(flags.jobs.client, [&](const Client& client) {
+    const bool json = flags.jobs.client.json;
+    Json ended = Json::array();
+    int code = 0;
+    for (const std::string& job : flags.jobs.jobs) {
+      const Said said = wait_for_one(client, job, json, late);
+      if (json && said.body.contains("id")) ended.push_back(said.body);
+      if (said.ok()) continue;
+      const int one = fail(said);
+      if (code == 0) code = one;
+    }
+    if (json) print_json({{"jobs", std::move(ended)}});
+    return code;
+  });
+}
+
+void add_wait(CLI::App& app, Action& chosen) {
+  auto* command = app.add_subcommand(
+      "wait",
+      "Wait until jobs are over. The exit code is 0 if all have completed, 1 if one has not, and 6 "
+      "if --timeout was over before.");
+  auto flags = std::make_shared<WaitFlags>();
+  add_jobs(*command, flags->jobs);
+  command->add_option("--timeout", flags->timeout, "for so long at most (default: for ever)")
+      ->type_name("SPAN");
+  command->footer(
+      with_exit_codes("  rubato wait 7 8\n"
+                      "  rubato wait --timeout 2h resnet && rubato submit next.yaml"));
+  command->callback([flags, &chosen] { chosen = [flags] { return wait_for_jobs(*flags); }; });
 }
 
 // --- logs ----------------------------------------------------------------------------------------
@@ -240,7 +420,7 @@ void add_logs(CLI::App& app, Action& chosen) {
   command->add_flag("-f,--follow", flags->follow, "go on until the job has ended");
   command->add_option("-n,--lines", flags->lines, "only the last so many")
       ->type_name("NUMBER")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_flag("--raw", flags->raw, "every byte as it is, also on a terminal");
   add_connection(*command, flags->client);
   command->footer(with_exit_codes("  rubato logs 7\n  rubato logs -n 20 -f resnet"));
@@ -281,7 +461,11 @@ Said read_history(const Client& client, const HistoryFlags& flags) {
 
 int show_history(const HistoryFlags& flags) {
   return with_client(flags.client, [&](const Client& client) {
-    return print(flags.client, read_history(client, flags), show::history);
+    const Said said = read_history(client, flags);
+    const std::int64_t first = said.ok() ? said.body.value("first", std::int64_t{1}) : 1;
+    if (flags.after >= 0 && flags.after + 1 < first)
+      fmt::print(stderr, "rubato: what came before event {} is no longer kept\n", first);
+    return print(flags.client, said, show::history);
   });
 }
 
@@ -292,7 +476,7 @@ void add_history(CLI::App& app, Action& chosen) {
   command->add_option("job", flags->job, "only what concerns this job")->type_name("[JOB]");
   command->add_option("--after", flags->after, "only what came after the event of this number")
       ->type_name("NUMBER")
-      ->check(CLI::NonNegativeNumber);
+      ->check(zero_or_more());
   command->add_option("-n,--limit", flags->most, "the newest so many, or with --after the first")
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 1000))
@@ -310,14 +494,13 @@ void add_client_jobs(CLI::App& app, Action& chosen) {
   add_ls(app, chosen);
   add_status(app, chosen);
   add_logs(app, chosen);
-  add_verb(app, chosen,
-           {"cancel", "Cancel jobs: those that run write a checkpoint and stop.", "DELETE", "",
-            "  rubato cancel 7\n  rubato cancel $(rubato ls --parsable)"});
+  add_cancel(app, chosen);
   add_verb(app, chosen,
            {"hold", "Hold jobs back: those that run write a checkpoint, stop and keep their place.",
             "POST", "/hold", "  rubato hold 7"});
   add_verb(app, chosen,
            {"release", "Let jobs go on that were held.", "POST", "/release", "  rubato release 7"});
+  add_wait(app, chosen);
   add_explain(app, chosen);
   add_history(app, chosen);
 }

@@ -252,7 +252,7 @@ void add_top(CLI::App& app, Action& chosen) {
   command->add_flag("--until-idle", flags->until_idle, "until no job waits, runs or is held");
   command->add_option("--for", flags->most, "for so many seconds at most")
       ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato top\n  rubato top --once > now.txt\n"

@@ -51,6 +51,10 @@ void add_replay(CLI::App& app, Action& chosen);
 [[nodiscard]] Result<std::pair<double, double>> parse_tightness(const char* flag,
                                                                 const std::string& text);
 
+// Checks of a number whose message a person can read.
+[[nodiscard]] CLI::Validator above_zero();
+[[nodiscard]] CLI::Validator zero_or_more();
+
 // Prints "rubato: ..." and gives the exit code for bad input.
 int bad_input(const Error& error);
 

@@ -65,7 +65,7 @@ std::string words_of(const Command& command) {
 }
 
 // Jobs are named wherever these ask for one.
-constexpr const char* kTakeJobs = "status|logs|cancel|hold|release|explain|history|resize";
+constexpr const char* kTakeJobs = "status|logs|wait|cancel|hold|release|explain|history|resize";
 
 // 'run' | 'users' | 'users add': patterns of a case.
 std::string patterns(const std::vector<const Command*>& all) {

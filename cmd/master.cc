@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cmd/command_line.h"
@@ -21,6 +22,7 @@ void lead_session() {
 
 int run(const std::string& directory) {
   lead_session();
+  prctl(PR_SET_NAME, "rubato");  // it was executed by another name
   auto master = Master::open(std::filesystem::absolute(directory).lexically_normal().string(),
                              own_environment(), gpus_of_this_machine());
   return master ? (*master)->run() : bad_input(master.error());

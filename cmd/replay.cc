@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 
 #include "cmd/command_line.h"
+#include "cmd/progress_bar.h"
 
 namespace rubato {
 namespace {
@@ -11,8 +13,18 @@ namespace {
 int run_replay(const std::string& directory) {
   LedgerOptions options;
   options.inputs.numbers = read_numbers;
-  const auto replayed = replay(directory, options);
+  const auto replayed = [&] {
+    std::optional<ProgressBar> bar;
+    return replay(directory, options, [&](RowNumber at, RowNumber last) {
+      if (!bar) bar.emplace("replaying", last.value());
+      bar->done() = at.value();
+    });
+  }();
   if (!replayed) return bad_input(replayed.error());
+  if (replayed->after != RowNumber()) {
+    fmt::print("rows up to {} are no longer kept; the rest begins with the snapshot there\n",
+               replayed->after.value());
+  }
   fmt::print("{} rows, {} jobs, {} decisions, {} states of the policy, {} rows of commands\n",
              replayed->rows, replayed->jobs, replayed->decisions, replayed->policy_states,
              replayed->commands);

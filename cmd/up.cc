@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +21,7 @@ namespace {
 
 struct UpFlags {
   std::string state;
-  std::string cluster;
+  std::string cluster;  // empty: the one of the last time, or this machine
   std::string policy;
   std::string placement = "pack";
   std::string listen = "127.0.0.1:0";
@@ -28,9 +29,13 @@ struct UpFlags {
   double lease = 5;
   double measuring = 10;
   double lateness = 5;
+  double hello = seconds(kHelloWithin);
   std::uint64_t log_limit = kLogLimit;
   std::vector<std::string> beyond_loopback;
+  std::string keep_journal;
   std::size_t most_jobs = CoreOptions().most_jobs;
+  std::size_t most_jobs_per_user = 0;  // 0: a quarter of them
+  bool restored = false;
   bool quiet = false;
 };
 
@@ -78,10 +83,10 @@ Result<DaemonOptions> options_of(const UpFlags& flags) {
   const auto state = state_directory(flags.state);
   if (!state) return state.error();
   options.state_directory = std::filesystem::absolute(*state).lexically_normal().string();
-  options.program = std::filesystem::read_symlink("/proc/self/exe").string();
-  auto cluster = parse_cluster(flags.cluster);
+  auto cluster = parse_cluster(flags.cluster.empty() ? this_machine() : flags.cluster);
   if (!cluster) return Error{"--cluster " + cluster.error().message};
   options.core.cluster = std::move(*cluster);
+  options.core.cluster_of_journal = flags.cluster.empty();
   auto placement = parse_placement(flags.placement);
   if (!placement) return Error{"--placement " + placement.error().message};
   options.core.placement = *placement;
@@ -99,14 +104,28 @@ Result<DaemonOptions> options_of(const UpFlags& flags) {
   const auto lease = span_of("--lease", flags.lease);
   const auto measuring = span_of("--measuring", flags.measuring);
   const auto lateness = span_of("--lateness", flags.lateness);
-  for (const auto* span : {&interval, &lease, &measuring, &lateness}) {
+  const auto hello = span_of("--hello-within", flags.hello);
+  for (const auto* span : {&interval, &lease, &measuring, &lateness, &hello}) {
     if (!*span) return span->error();
   }
   options.core.interval = *interval;
   options.core.measuring = *measuring;
   options.core.lateness = *lateness;
+  options.core.hello = *hello;
   options.core.most_jobs = flags.most_jobs;
+  options.core.most_jobs_of_user = flags.most_jobs_per_user > 0
+                                       ? flags.most_jobs_per_user
+                                       : std::max<std::size_t>(1, flags.most_jobs / 4);
+  if (!flags.keep_journal.empty()) {
+    const auto keep = parse_span(flags.keep_journal);
+    if (!keep || *keep == Duration(0)) {
+      return Error{
+          fmt::format("--keep-journal {}: write a time such as 90d or 12h", flags.keep_journal)};
+    }
+    options.core.keep_journal = *keep;
+  }
   options.lease = *lease;
+  options.restored = flags.restored;
   return options;
 }
 
@@ -120,6 +139,11 @@ int up(const UpFlags& flags) {
   if (!(*daemon)->dropped().empty())
     fmt::print(stderr, "rubato: the journal was repaired: {}\n", (*daemon)->dropped());
   if (!flags.quiet) {
+    const bool chosen = !flags.cluster.empty();
+    fmt::print(stderr, "rubato: cluster {}{}\n", machines_text((*daemon)->cluster()),
+               chosen                   ? ""
+               : (*daemon)->continues() ? ", as the journal says"
+                                        : ", this machine");
     fmt::print(stderr,
                "rubato: http://{} and {}/api.sock, admin token in {}/admin.token\n"
                "rubato: ctrl-C ends the daemon; jobs go on and the next `rubato up` takes them "
@@ -137,7 +161,6 @@ int up(const UpFlags& flags) {
 
 void add_up(CLI::App& app, Action& chosen) {
   auto flags = std::make_shared<UpFlags>();
-  flags->cluster = this_machine();
   auto* command = app.add_subcommand(
       "up",
       "Run the daemon of a cluster on this machine.\n"
@@ -152,11 +175,11 @@ void add_up(CLI::App& app, Action& chosen) {
   command->add_option("--state", flags->state,
                       "Directory of the journal, the jobs and the sockets;\n"
                       "by default $RUBATO_STATE or ~/.rubato");
-  command
-      ->add_option("--cluster", flags->cluster,
-                   "Nodes x slots, as in 2x4: virtual nodes of this machine. A slot is a GPU if\n"
-                   "there are any, else one worker on the CPU")
-      ->capture_default_str();
+  command->add_option("--cluster", flags->cluster,
+                      "Nodes x slots, as in 2x4: virtual nodes of this machine. A slot is a GPU\n"
+                      "if there are any, else one worker on the CPU. By default the one of the\n"
+                      "last time, else " +
+                          this_machine());
   command->add_option("--policy", flags->policy,
                       "As in `rubato policies`; by default the one of the last time, or afs-l");
   command->add_option("--placement", flags->placement, "Which GPUs a job gets")
@@ -175,6 +198,11 @@ void add_up(CLI::App& app, Action& chosen) {
                    "real machine things come later than planned")
       ->capture_default_str();
   command
+      ->add_option("--hello-within", flags->hello,
+                   "Seconds after which a program that has not spoken to Rubato is taken for a\n"
+                   "plain one, which runs as one process on one GPU")
+      ->capture_default_str();
+  command
       ->add_option("--log-limit", flags->log_limit,
                    "Size that a job's log never exceeds; its older half goes then")
       ->transform(CLI::AsSizeValue(false))
@@ -187,10 +215,25 @@ void add_up(CLI::App& app, Action& chosen) {
       ->transform([](std::string name) { return CLI::detail::to_lower(std::move(name)); })
       ->delimiter(',');
   command
+      ->add_option("--keep-journal", flags->keep_journal,
+                   "How long rows of the journal are kept once they are archived, as 90d; by\n"
+                   "default for ever. history and replay see no further back")
+      ->type_name("SPAN");
+  command
       ->add_option("--most-jobs", flags->most_jobs,
                    "Jobs that wait or run; beyond so many, submissions are answered 429")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
+  command
+      ->add_option(
+          "--most-jobs-per-user", flags->most_jobs_per_user,
+          "Jobs of one user that wait or run; by default a quarter of --most-jobs. Admins\n"
+          "may have as many as there may be")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--restored", flags->restored,
+                    "The state directory is a copy of another one, or a backup that you have\n"
+                    "restored: jobs that were running start again, and nothing of the original is\n"
+                    "touched. Needed once");
   command->add_flag("--quiet", flags->quiet, "Say nothing when all is well");
   command->callback([flags, &chosen] { chosen = [flags] { return up(*flags); }; });
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cmd/command_line.h"
+#include "rubato/base/text.h"
 
 namespace rubato {
 namespace {
@@ -38,6 +39,27 @@ Result<void> write_file(const std::string& path, const std::string& content) {
   const Error error = cannot_write(path);
   if (!special) std::remove(target.c_str());
   return error;
+}
+
+namespace {
+
+CLI::Validator number_that(const char* is, bool (*holds)(double)) {
+  return {[=](const std::string& text) {
+            const auto number = parse_double(text);
+            if (number && holds(*number)) return std::string();
+            return fmt::format("must be {}, not {}", is, rubato::quoted(text));
+          },
+          ""};
+}
+
+}  // namespace
+
+CLI::Validator above_zero() {
+  return number_that("a number above 0", [](double number) { return number > 0; });
+}
+
+CLI::Validator zero_or_more() {
+  return number_that("0 or a number above it", [](double number) { return number >= 0; });
 }
 
 int bad_input(const Error& error) {

@@ -38,13 +38,14 @@ ends() {
 }
 
 for command in ls 'status 1' 'logs 1' 'cancel 1' 'hold 1' 'release 1' 'explain 1' 'resize 1 2' nodes 'drain 0' \
-  'resume 0' policy metrics history top 'users list' 'submit good.yaml'; do
+  'resume 0' policy metrics history top 'users list' 'wait 1' health 'submit good.yaml'; do
   # shellcheck disable=SC2086 # words of a command
   check "no daemon: $command" ends 4 'no daemon listens at .*api.sock; start one' $command
   # shellcheck disable=SC2086
   check "help: $command" grep -q 'Examples' <("$RUBATO" $command --help)
 done
-check 'no daemon: several jobs' test "$("$RUBATO" cancel 1 2 2>&1 | wc -l)" -eq 2
+check 'no daemon: several jobs' test "$("$RUBATO" hold 1 2 2>&1 | wc -l)" -eq 2
+check 'no daemon: several jobs in one request' test "$("$RUBATO" cancel 1 2 2>&1 | wc -l)" -eq 1
 
 printf 'command: [true]\ngpu: 3\n' >unknown.yaml
 printf 'a: &a [x]\nb: *a\n' >alias.yaml
@@ -74,6 +75,14 @@ chmod 644 token
 check 'a token that others can read' ends 2 'chmod 600' ls --server 127.0.0.1:1 --token-file token
 chmod 600 token
 check 'nobody listens' ends 4 'no daemon listens' ls --server 127.0.0.1:1 --token-file token
+check 'a range that can be read' ends 2 'limit: must be a number above 0, not "0"' ls -n 0
+check 'a range that can be read, from 0' ends 2 'after: must be 0 or a number above it, not "-1"' history --after -1
+for year in 0001 9999; do
+  check "a deadline in the year $year" ends 2 'is out of range: it must be in the years 1970 to 8999' \
+    submit --work steps=1 --deadline "$year-01-01T00:00:00Z" good.yaml
+done
+check 'a timeout that is none' ends 2 'write a time such as' wait --timeout soon 1
+check 'a retention that is none' ends 2 'write a time such as 90d' up --keep-journal soon
 check 'unknown command' ends 2 'rubato --help' sbumit
 
 # completes EXPECTED WORDS...: the last word is what has been typed of the next one.
@@ -127,13 +136,18 @@ says() { # CODE PATTERN ARGS...: exit code, and text on either output
 }
 
 rmdir state # the daemon makes it, for its owner alone
-"$RUBATO" up --quiet --cluster 2x4 --policy fifo-backfill 2>daemon.log &
+"$RUBATO" up --cluster 2x4 --policy fifo-backfill 2>daemon.log &
 daemon=$!
 if ! await "$RUBATO" nodes; then
   cat daemon.log
   echo 'the daemon does not answer'
   exit 1
 fi
+
+check 'it says its cluster' grep -q '^rubato: cluster 2x4$' daemon.log
+check 'all is well' says 0 '^all is well$' health
+check 'health as JSON' answers "d == {'status': 'ok', 'problems': []}" health
+check 'somebody whom nobody knows' says 0 'surely-nobody: they can look, but not submit' users add surely-nobody
 
 # A program that trains until it is told that it is done, and says how often it was started.
 cat >train.sh <<'END'
@@ -183,6 +197,8 @@ check 'explain: refused' says 0 'It was refused: needs 9 GPUs' explain 5
 check 'explain: no decision of others' answers "d['decision'] is None" explain 5
 check 'ls' says 0 '^ *1  full .* R .* 1,2,4 ' ls
 check 'ls by state' test "$("$RUBATO" ls --parsable -t refused | wc -l)" -eq 3
+check 'ls by short state' test "$("$RUBATO" ls --parsable -t rf | wc -l)" -eq 3
+check 'ls by several short states' test "$("$RUBATO" ls --parsable -t R,PD | wc -l)" -eq 4
 check 'no such state' says 2 'is no state of a job' ls -t sleeping
 check 'explain: running' says 0 'fifo-backfill gave it 1 GPU .*it may have 1 to 4' explain full
 check 'explain: pending' says 0 'it needs at least 8 GPUs, 2 jobs run on 8 GPUs' explain flags
@@ -203,6 +219,8 @@ check 'it completes' await completed json
 check 'cancel two' says 0 'CANCELLED|STOPPING' cancel flags 4
 check 'resize' says 0 '^job 1 \(full\): GPUs [12] now, exactly 2 from here on$' resize full 2
 check 'it was started again' await started full 2
+check 'a resize that started it again is a restart' answers "d['resizes'] == 1 and d['restarts'] == 1" status full
+check 'the history of a count' says 0 'may have 2 GPUs from now on' history full
 check 'both ranks' await says 0 'rank 1 of 2 ' logs full
 check 'a count that nobody has' says 1 'the cluster has 8 GPUs' resize full 99
 check 'hold' says 0 'STOPPING|HELD' hold full
@@ -213,6 +231,8 @@ check 'release' says 0 '^job 1 \(full\): ' release full
 runs() { answers "d['state'] == 'RUNNING' and d['gpus'] > 0" status full; }
 check 'it runs again' await runs
 check 'drain' says 0 '^node 1: draining$' drain 1
+check 'a drained node is no good health' says 1 '^- node 1 is drained since .*' health
+check 'what to do about it' grep -q '^ *when it may be used again: rubato resume 1$' both.txt
 check 'a drained node' answers "d['nodes'][1]['state'] == 'draining'" nodes
 check 'resume' says 0 '^node 1: up$' resume 1
 check 'no such node' says 3 'there is no node 7' drain 7
@@ -252,17 +272,52 @@ touch done-full
 check 'the end' await completed full
 check 'logs -f ends with the job' wait "$follower"
 check 'what it followed' grep -q 'rank 0 of' followed.txt
+check 'ended jobs keep their limits' answers "d['limits']['min'] == d['limits']['max'] == 1" status full
+check 'wait for one that is over' says 0 '^job 1 \(full\): COMPLETED$' wait full
 check 'explain: done' says 0 'It is gone: completed' explain full
 check 'cannot be cancelled any more' says 1 'has ended' cancel full
-mapfile -t rest < <("$RUBATO" ls --parsable)
-check 'cancel all' "$RUBATO" cancel "${rest[@]}"
+# Named and chosen jobs; each is one request. Bigger than what is free, so that they wait.
+for i in 1 2 3; do check 'a queue' "$RUBATO" submit --name "queue-$i" --gpus 8 --no-elastic -- sleep 1000; done
+check 'cancel: what is not there is said' says 3 'there is no job 999' cancel queue-1 999
+check 'cancel: the others are cancelled all the same' says 0 'CANCELLED' status queue-1
+check 'cancel: which' says 2 'say which jobs' cancel
+check 'cancel: no such state' says 2 'no state of a job' cancel -t waiting
+check 'cancel: all conditions hold' says 0 '^cancelled 0 jobs$' cancel --name 'queue-*' -t running
+check 'cancel by name and state' says 0 '^cancelled 2 jobs$' cancel --name 'queue-*' -t pending,held
+check 'cancel by user' says 0 '^cancelled 0 jobs$' cancel -u nobody -t pending
+check 'cancel all, as JSON' answers "d['cancelled'] + d['leaving'] == len(d['jobs'])" cancel --all
+check 'cancel all' says 0 '^cancelled 0 jobs' cancel --all
 check 'top until idle' says 0 '^[0-9:]+  node 0: ' top --until-idle --for 60
+check 'wait for two' says 0 '^job [0-9]+ \(true\): COMPLETED$' wait \
+  "$("$RUBATO" submit --parsable --no-elastic --gpus 1 -- true)" "$("$RUBATO" submit --parsable --no-elastic --gpus 1 -- true)"
+check 'both are said' test "$(grep -c COMPLETED both.txt)" -eq 2
+check 'wait: one fails' says 1 'job [0-9]+: FAILED' wait \
+  "$("$RUBATO" submit --parsable --no-elastic --gpus 1 --max-failures 0 -- false)" full
+check 'wait as JSON' answers "[j['state'] for j in d['jobs']] == ['COMPLETED']" wait full
+check 'wait: nobody' says 3 'there is no job' wait nobody
+slow=$("$RUBATO" submit --parsable --no-elastic --gpus 1 -- sleep 1000)
+check 'wait: too late' says 6 'has not ended in time' wait --timeout 1s "$slow"
+check 'end it' "$RUBATO" cancel "$slow"
+check 'wait: cancelled' says 1 'CANCELLED' wait "$slow"
 check 'submit --wait' says 0 'COMPLETED' submit --wait --no-elastic --gpus 1 -- true
 check 'submit --wait: failed' says 1 'FAILED|failed' submit --wait --no-elastic --gpus 1 --max-failures 0 -- false
 kill "$daemon"
 check 'the daemon ends in peace' wait "$daemon"
 daemon=
 check 'the journal replays' says 0 'all reproduced byte for byte' replay state
+
+# The cluster is the journal's, unless another one is named.
+check 'another cluster' says 2 'the journal belongs to another cluster \(2x4\)' up --cluster 1x1
+sleep 1.2 # a shorter absence is not worth a word
+"$RUBATO" up 2>daemon.log &
+daemon=$!
+check 'it starts without naming its cluster' await "$RUBATO" nodes
+check 'it is the cluster of the last time' answers "len(d['nodes']) == 2 and d['nodes'][1]['gpus'] == 4" nodes
+check 'and says so' grep -q '^rubato: cluster 2x4, as the journal says$' daemon.log
+check 'it was down' says 0 'the daemon was down for [0-9.]+ s' history -n 100
+kill "$daemon"
+check 'it ends in peace again' wait "$daemon"
+daemon=
 
 echo "$passed passed, $failed failed"
 ((failed == 0))

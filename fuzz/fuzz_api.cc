@@ -69,7 +69,10 @@ void check(const HttpHead& head, std::string_view body, const Caller& caller) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
-  const HttpHead head = read_head(rest);
+  if (const auto refused = check_raw_head(rest)) check_refusal(*refused);
+  HttpHead head = read_head(rest);
+  if (const auto refused = check_framing(head, 11)) check_refusal(*refused);
+  if (const auto refused = take_absolute_form(head)) check_refusal(*refused);
   if (const auto refused = check_origin(head, {"localhost", "[::1]"})) check_refusal(*refused);
   const auto token = bearer_token(head);
   if (const auto* refused = std::get_if<HttpRefusal>(&token)) check_refusal(*refused);

@@ -9,6 +9,7 @@
 #include "rubato/base/check.h"
 #include "rubato/engine/agent_messages.h"
 #include "rubato/engine/managed.h"
+#include "rubato/engine/state_identity.h"
 
 namespace {
 
@@ -48,5 +49,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(*json, parse_to_master);
   check(*json, parse_from_agent);
   check(*json, parse_to_agent);
+  check(*json, parse_state_identity);
   return 0;
 }

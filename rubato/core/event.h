@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "rubato/base/wall_time.h"
 #include "rubato/core/change.h"
 #include "rubato/core/decision.h"
 #include "rubato/core/ids.h"
@@ -36,16 +37,21 @@ struct Released {
 struct Finished {
   JobId job;
   Generation generation;
+  std::optional<WallTime> at = std::nullopt;  // when it ended, where that is known
 };
-// The job was thrown off its GPUs by a fault; it can start again from `progress`.
+// The job's run ended by a fault; it can start again from `progress`.
 struct Failed {
   JobId job;
   Generation generation;
   Progress progress;
+  // The machines or Rubato itself are at fault: it is no failure of the job.
+  bool infrastructure = false;
+  std::string why = {};
 };
 struct NodeChanged {
   NodeId node;
   NodeState state = NodeState::up;
+  std::string why = {};
 };
 // What is known of a job's speed, and of its convergence if `losses` is given, is better known now.
 struct Estimated {
@@ -59,15 +65,19 @@ struct Wake {};
 struct Cancelled {
   JobId job;
 };
-// Its owner wants it to wait, or to wait no longer.
+// It is to wait, or to wait no longer. Without `until` its owner says so; with it, its last run
+// failed, and the daemon lets it start again at that time.
 struct Held {
   JobId job;
   bool on = true;
+  std::optional<Time> until = std::nullopt;
 };
-// Its owner has changed how many GPUs it may have.
+// How many GPUs it may have is another number: its owner has changed it, or its program cannot use
+// more. `keeps`: of those it was given it uses these alone, and should have no other.
 struct Limited {
   JobId job;
   GpuLimits limits;
+  std::optional<Allocation> keeps = std::nullopt;
 };
 // Its deadline is another moment on the loop's clock than it was: the wall clock was set.
 struct Due {

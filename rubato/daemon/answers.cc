@@ -55,6 +55,56 @@ Json limits_json(const GpuLimits& limits) {
   return {{"min", limits.min}, {"max", limits.max}, {"allowed", limits.allowed}};
 }
 
+// The first node that nothing is known of, or on which nothing can be started.
+std::optional<NodeId> node_in_trouble(const Ledger& ledger) {
+  const auto& nodes = ledger.now().cluster.nodes();
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].state == NodeState::unknown) return NodeId(static_cast<NodeId::rep>(i));
+  }
+  return std::nullopt;
+}
+
+std::string node_text(const Ledger& ledger, NodeId node) {
+  const std::string& why = ledger.node_why(node);
+  return fmt::format("node {} is {}{}{}", node.value(),
+                     to_text(ledger.now().cluster.node(node).state), why.empty() ? "" : ": ", why);
+}
+
+std::string setback_text(const JobRecord& job) {
+  const Setbacks& last = *job.setbacks;
+  const std::string what = last.infrastructure
+                               ? std::string("a start that failed by no fault of its own")
+                               : fmt::format("failure {}", job.failures);
+  return last.why.empty() ? what : fmt::format("{}: {}", what, last.why);
+}
+
+// "node 1 is unknown: its agent is not connected", of the nodes that a job has GPUs of; empty if
+// all can be used.
+std::string unknown_nodes(const Ledger& ledger, const Allocation& held) {
+  std::vector<std::string> unknown;
+  for (const Slice& slice : held.slices()) {
+    if (ledger.now().cluster.node(slice.node).state == NodeState::unknown)
+      unknown.push_back(node_text(ledger, slice.node));
+  }
+  return fmt::format("{}", fmt::join(unknown, "; "));
+}
+
+std::string capitalised(std::string sentence) {
+  if (sentence[0] >= 'a' && sentence[0] <= 'z') sentence[0] = static_cast<char>(sentence[0] - 32);
+  return sentence;
+}
+
+// The moment that it was promised to be done by, as every command shows it.
+std::optional<WallTime> promised_by(const Ledger& ledger, const JobRecord& job) {
+  if (!job.promise) return std::nullopt;
+  return job.deadline ? job.deadline : wall(ledger, job.promise->finish);
+}
+
+// Its program has counted as much as its owner declared, and goes on: nobody knows until when.
+bool beyond_its_work(const JobRecord& job, const JobProgress& progress) {
+  return job.file.work && done_by(job, progress) >= job.work;
+}
+
 // One phrase: why it is not running, or what it is doing.
 std::string reason_of(const Ledger& ledger, const JobRecord& job, const JobView* view,
                       JobState state) {
@@ -66,15 +116,21 @@ std::string reason_of(const Ledger& ledger, const JobRecord& job, const JobView*
     return job.leaves_as && job.leaves_as->how == Ending::failed
                ? "gave up; letting go of its GPUs"
                : "cancelled; letting go of its GPUs";
+  if (const auto until = job.paused_until())
+    return fmt::format("starts again at {} after {}", at(ledger, *until), setback_text(job));
+  if (std::string unknown = unknown_nodes(ledger, view->held); !unknown.empty()) return unknown;
   if (view->on_hold) return view->held.empty() ? "on hold" : "on hold; letting go of its GPUs";
   if (view->phase == Phase::starting) return "starting";
   if (view->phase == Phase::resizing) return "changing its GPUs";
   if (view->phase == Phase::stopping) return "paused by the policy; letting go of its GPUs";
-  if (state != JobState::pending) return "";
+  if (state != JobState::pending)
+    return job.plain ? "one process: its program does not speak to Rubato" : "";
   if (!view->target.empty()) return "waits for others to let go of its GPUs";
   const auto& last = ledger.last_decision();
   if (!last || last->at < view->submitted) return "waits for the next decision";
   if (!last->refused.empty()) return "the last decision could not be carried out";
+  if (const auto node = node_in_trouble(ledger))
+    return fmt::format("waits for GPUs; {}", node_text(ledger, *node));
   return view->has_run() ? "paused by the policy" : "waits for GPUs";
 }
 
@@ -143,6 +199,7 @@ JobState state_of(const Ledger& ledger, const JobRecord& job) {
   const JobView* view = ledger.view(job.id);
   if (view == nullptr) return JobState::pending;
   if (view->leaving || view->phase == Phase::stopping) return JobState::stopping;
+  if (job.paused_until()) return JobState::pending;
   if (view->on_hold) return view->held.empty() ? JobState::held : JobState::stopping;
   switch (view->phase) {
     case Phase::pending:
@@ -171,6 +228,8 @@ Json show_job(const Shown& shown, const JobRecord& job) {
                {"user", job.user},
                {"state", std::string(to_text(state))},
                {"reason", reason_of(ledger, job, view, state)},
+               {"note", job.plain ? Json(fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus))
+                                  : Json(nullptr)},
                {"gpus", held.gpus()},
                {"slots", slots_of(held)},
                {"limits", limits_json(limits_now(job, ledger))},
@@ -179,15 +238,17 @@ Json show_job(const Shown& shown, const JobRecord& job) {
                {"ended", iso(job.ended)},
                {"deadline", iso(job.deadline)}};
   std::optional<Time> eta;
-  if (view != nullptr) eta = expected_end(job, *view, now);
-  if (!eta && view != nullptr && job.promise && job.honoured) eta = job.promise->finish;
+  if (view != nullptr && !beyond_its_work(job, progress)) {
+    eta = expected_end(job, *view, now);
+    if (!eta && job.promise && job.honoured) eta = job.promise->finish;
+  }
   // A job that did not complete has not been in time, however early it ended.
   const bool in_vain = job.ending && job.ending->how != Ending::completed;
   const auto end = job.ended ? job.ended : wall(ledger, eta);
   json["slack_seconds"] = job.deadline && end && !in_vain
                               ? Json(seconds(Duration{*job.deadline - *end}))
                               : Json(nullptr);
-  json["promised"] = job.promise && job.deadline ? iso(job.deadline) : Json(nullptr);
+  json["promised"] = iso(promised_by(ledger, job));
   json["honoured"] = job.promise && !job.gone() ? Json(job.honoured) : Json(nullptr);
   json["plan"] = job.promise && job.honoured && !job.gone() ? plan_json(ledger, job.promise->plan)
                                                             : Json::array();
@@ -197,11 +258,15 @@ Json show_job(const Shown& shown, const JobRecord& job) {
   json["failures"] =
       std::max({job.failures, job.worker_failures, status != nullptr ? status->failures : 0});
   json["resizes"] = job.resizes;
-  json["restarts"] = view != nullptr ? view->restarts : job.restarts;
+  // A program that knows nothing of us is started again by every resize.
+  json["restarts"] =
+      (view != nullptr ? view->restarts : job.restarts) + (job.file.elastic ? 0 : job.resizes);
+  json["last_pause_seconds"] = job.last_pause ? Json(*job.last_pause) : Json(nullptr);
   json["batch"] = progress.batch > 0 ? Json(progress.batch) : Json(nullptr);
   json["profile"] = job.file.profile.empty() ? Json(nullptr) : Json(job.file.profile);
   json["exit_code"] = job.ending && job.ending->code ? Json(*job.ending->code) : Json(nullptr);
   json["command"] = job.file.command;
+  json["command_cut"] = job.text_bytes.has_value();
   const auto outlook = shown.outlooks.find(job.id);
   json["position"] =
       outlook != shown.outlooks.end() ? Json(outlook->second.position) : Json(nullptr);
@@ -324,11 +389,19 @@ class Explanation {
     }
     if (view_ == nullptr) return;
     if (view_->leaving) return say("It is leaving and has still to let go of its GPUs.");
+    if (const auto until = job_.paused_until()) {
+      say(fmt::format("It starts again at {}, after {}.", at(ledger_, *until), setback_text(job_)));
+      say(fmt::format("{} in a row; the pause doubles with each, up to 5 minutes.",
+                      plural(job_.setbacks->in_a_row, "failure")));
+      return change(fmt::format("rubato release {}: it starts again at once", job_.id.value()));
+    }
     if (view_->on_hold) {
       say("It is on hold: the policy does not see it.");
       return change(fmt::format("rubato release {}", job_.id.value()));
     }
     tell_promise();
+    tell_plain();
+    tell_nodes();
     const auto& last = ledger_.last_decision();
     if (!last || last->at < view_->submitted) {
       say("No decision has been taken since it was submitted.");
@@ -362,6 +435,13 @@ class Explanation {
     }
     say(fmt::format("It is gone: {}{}{}.", to_text(job_.ending->how),
                     job_.ending->why.empty() ? "" : ", ", job_.ending->why));
+    tell_plain();
+  }
+
+  void tell_plain() {
+    if (!job_.plain) return;
+    say("Its program does not speak to Rubato, so it has one process on one GPU.");
+    change(std::string(kToUseMoreGpus));
   }
 
   void tell_promise() {
@@ -377,6 +457,16 @@ class Explanation {
     }
   }
 
+  void tell_nodes() {
+    const std::string unknown = unknown_nodes(ledger_, view_->held);
+    if (unknown.empty()) return;
+    say(fmt::format("{}. The job keeps its GPUs there, and nothing else is started on them.",
+                    capitalised(unknown)));
+    change(
+        "what keeps the node from being used is over, or an admin says that the node is dead "
+        "(rubato drain --down NODE)");
+  }
+
   // Whether it was kept from growing as that decision wanted.
   [[nodiscard]] bool cools_down(const Grant& grant) const {
     const int has = view_->target.gpus();
@@ -388,9 +478,9 @@ class Explanation {
     const bool cools = cools_down(grant);
     const int granted =
         cools ? view_->target.gpus() : std::max(gpus_of(grant.want), view_->target.gpus());
-    say(fmt::format("{} gave it {} at {}; it may have {} to {}.", ledger_.last_decision()->policy,
+    say(fmt::format("{} gave it {} at {}; it may have {}.", ledger_.last_decision()->policy,
                     plural(granted, "GPU"), at(ledger_, ledger_.last_decision()->at),
-                    view_->spec->limits.min, view_->spec->limits.max));
+                    gpu_range(view_->spec->limits.min, view_->spec->limits.max)));
     if (cools) {
       say(fmt::format("It was resized at {} and asks not to be grown before {}.",
                       at(ledger_, *view_->resized), at(ledger_, view_->cooled())));
@@ -451,6 +541,8 @@ class Explanation {
               : std::string("When it will start is unknown, because nobody knows when the jobs "
                             "before it will end."));
     }
+    if (const auto node = node_in_trouble(ledger_))
+      say(fmt::format("Not every node can be used: {}.", node_text(ledger_, *node)));
     change("a job that ends or shrinks");
     if (view_->spec->limits.smallest() > 1)
       change("a smaller least number of GPUs (rubato resize)");
@@ -521,9 +613,137 @@ Json show_nodes(const Ledger& ledger, const std::function<bool(JobId)>& visible)
                      {"gpus", node.gpus},
                      {"type", cluster.type_name(node.type)},
                      {"used", std::move(used[i])},
-                     {"since", iso(ledger.node_since(id))}});
+                     {"since", iso(ledger.node_since(id))},
+                     {"reason", ledger.node_why(id)}});
   }
   return {{"nodes", std::move(nodes)}};
+}
+
+std::string machines_text(const Cluster& cluster) {
+  std::string text;
+  for (const NodeGroup& group : cluster.groups()) {
+    const std::string& type = cluster.type_name(group.type);
+    text += fmt::format("{}{}x{}", text.empty() ? "" : ",", group.nodes, group.gpus_per_node);
+    if (cluster.types() > 1 || type != "gpu") text += ":" + type;
+  }
+  return text;
+}
+
+// --- what is wrong ---
+
+namespace {
+
+// So many failures of a job that still tries are worth a word.
+constexpr int kOften = 3;
+// Of each kind; the others are counted.
+constexpr std::size_t kNamed = 20;
+
+class Health {
+ public:
+  Health(const Ledger& ledger, const std::function<bool(JobId)>& visible)
+      : ledger_(ledger), visible_(visible) {}
+
+  std::vector<Problem> problems() {
+    look_at_nodes();
+    if (const auto& last = ledger_.last_decision(); last && !last->refused.empty()) {
+      add("the last decision of the policy could not be carried out, so nothing changes",
+          "look at `rubato history`, or choose another policy (rubato policy)");
+    }
+    look_at_jobs();
+    return std::move(problems_);
+  }
+
+ private:
+  void add(std::string what, std::string remedy) {
+    problems_.push_back({std::move(what), std::move(remedy)});
+  }
+  [[nodiscard]] std::string clock(WallTime time) const {
+    return clock_text(time, ledger_.wall(ledger_.time()));
+  }
+
+  void look_at_nodes() {
+    const auto& nodes = ledger_.now().cluster.nodes();
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (nodes[i].state == NodeState::up) continue;
+      const NodeId id(static_cast<NodeId::rep>(i));
+      const std::string since = fmt::format("since {}", clock(ledger_.node_since(id)));
+      const std::string& why = ledger_.node_why(id);
+      switch (nodes[i].state) {
+        case NodeState::unknown:
+          add(fmt::format("node {} is unknown {}{}; its jobs keep their {}, and nothing is started "
+                          "there",
+                          i, since, why.empty() ? "" : ": " + why, plural(nodes[i].gpus, "GPU")),
+              fmt::format("look whether its machine and its agent (rubato agent) run, and mend "
+                          "what the reason names: it is then used again by itself; if it is dead "
+                          "for good, say so: rubato drain --down {}",
+                          i));
+          break;
+        case NodeState::draining:
+          add(fmt::format("node {} is drained {}; nothing is started there", i, since),
+              fmt::format("when it may be used again: rubato resume {}", i));
+          break;
+        default:
+          add(fmt::format("node {} is down {}", i, since),
+              fmt::format("when it is repaired: rubato resume {}", i));
+      }
+    }
+  }
+
+  void look_at_jobs() {
+    std::vector<Problem> late;
+    std::vector<Problem> failing;
+    for (const JobView& view : ledger_.now().jobs) {
+      const JobRecord* job = ledger_.job(view.id);
+      if (job == nullptr || job->measures_for || !visible_(view.id)) continue;
+      const std::string name = fmt::format("job {} ({})", view.id.value(), job->name);
+      if (std::string why = lateness_of(*job, view); !why.empty()) {
+        late.push_back({fmt::format("{} {}", name, why),
+                        fmt::format("rubato explain {} says what keeps it; it needs more GPUs or a "
+                                    "later deadline",
+                                    view.id.value())});
+      }
+      const int failures = std::max(job->failures, job->worker_failures);
+      if (failures >= kOften) {
+        failing.push_back({fmt::format("{} has failed {}", name, times(failures)),
+                           fmt::format("look at rubato logs {}", view.id.value())});
+      }
+    }
+    add_some(std::move(late), "will be late, too");
+    add_some(std::move(failing), "fail again and again, too");
+  }
+
+  [[nodiscard]] std::string lateness_of(const JobRecord& job, const JobView& view) const {
+    if (!job.deadline) return "";
+    const WallTime now = ledger_.wall(ledger_.time());
+    if (*job.deadline < now) return fmt::format("has missed its deadline {}", clock(*job.deadline));
+    const auto end = expected_end(job, view, ledger_.time());
+    if (end && ledger_.wall(*end) > *job.deadline) {
+      return fmt::format("will miss its deadline {}: it is expected to end at {}",
+                         clock(*job.deadline), clock(ledger_.wall(*end)));
+    }
+    if (job.promise && !job.honoured)
+      return fmt::format("was promised to be done by {}, which the policy does not honour now",
+                         clock(*job.deadline));
+    return "";
+  }
+
+  void add_some(std::vector<Problem> found, std::string_view what) {
+    const std::size_t more = found.size() - std::min(found.size(), kNamed);
+    found.resize(found.size() - more);
+    for (Problem& problem : found) problems_.push_back(std::move(problem));
+    if (more > 0)
+      add(fmt::format("{} {}", plural(static_cast<int>(more), "more job"), what), "rubato ls");
+  }
+
+  const Ledger& ledger_;
+  const std::function<bool(JobId)>& visible_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+std::vector<Problem> problems_of(const Ledger& ledger, const std::function<bool(JobId)>& visible) {
+  return Health(ledger, visible).problems();
 }
 
 Json show_policy(const Ledger& ledger, const std::function<bool(JobId)>& visible) {
@@ -532,6 +752,7 @@ Json show_policy(const Ledger& ledger, const std::function<bool(JobId)>& visible
     const JobRecord* job = ledger.job(view.id);
     if (job == nullptr || !job->promise || !visible(view.id)) continue;
     promises.push_back({{"job", view.id.value()},
+                        {"promised", iso(promised_by(ledger, *job))},
                         {"finish", iso_of(ledger, job->promise->finish)},
                         {"honoured", job->honoured}});
   }

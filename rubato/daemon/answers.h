@@ -46,11 +46,16 @@ struct Verdict {
 
 [[nodiscard]] Json explain(const Shown& shown, const JobRecord& job, bool sees_all);
 [[nodiscard]] Json show_nodes(const Ledger& ledger, const std::function<bool(JobId)>& visible);
+// What is wrong now, and what to do about it. Of jobs, those that are visible.
+[[nodiscard]] std::vector<Problem> problems_of(const Ledger& ledger,
+                                               const std::function<bool(JobId)>& visible);
 [[nodiscard]] Json show_policy(const Ledger& ledger, const std::function<bool(JobId)>& visible);
 [[nodiscard]] Json show_line(const HistoryLine& line);
 [[nodiscard]] Json show_user(const UserRecord& user);
 
 [[nodiscard]] std::string_view to_text(NodeState state);
+// As rubato up --cluster takes it: "2x4", "1x8:v100,2x4:k80".
+[[nodiscard]] std::string machines_text(const Cluster& cluster);
 [[nodiscard]] Json iso(const std::optional<WallTime>& time);
 // "17:40", with the date if it is another day than `now`'s.
 [[nodiscard]] std::string clock_text(WallTime time, WallTime now);

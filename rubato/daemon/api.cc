@@ -12,6 +12,9 @@ namespace rubato {
 
 namespace {
 
+// Of a user or a pattern of names in a body.
+constexpr std::size_t kLongestPattern = 400;
+
 enum class BodyKind : std::uint8_t { none, json, job_file };
 
 template <class T>
@@ -36,6 +39,8 @@ struct Parts {
     return std::nullopt;
   }
 };
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 HttpRefusal bad(std::string sentence) { return {400, std::move(sentence), {}}; }
 
@@ -65,8 +70,7 @@ bool printable(std::string_view text, std::size_t most) {
 
 // Numbers that are no id are no job either; the sentence is that of every job that is not there.
 Checked<JobRef> job_ref(const std::string& text) {
-  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(),
-                                                   [](char c) { return c >= '0' && c <= '9'; });
+  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
   if (!digits) return JobRef(text);
   const auto number = parse_integer(text);
   if (!number || *number > std::numeric_limits<JobId::rep>::max()) {
@@ -181,19 +185,28 @@ Task submit_job(const Parts& parts) {
   return task(SubmitJob{std::move(*file), parts.key, std::get<bool>(dry_run)});
 }
 
+Checked<std::vector<JobState>> states_of(const std::vector<std::string_view>& names) {
+  std::vector<JobState> states;
+  for (const auto name : names) {
+    const auto state = parse_job_state(name);
+    if (!state) {
+      return bad(
+          fmt::format("{} is no state of a job; they are PENDING (PD), PROFILING (PF), HELD (HD), "
+                      "RUNNING (R), RESIZING (RS), STOPPING (CG), COMPLETED (CD), FAILED (F), "
+                      "CANCELLED (CA) and REFUSED (RF)",
+                      rubato::quoted(name)));
+    }
+    states.push_back(*state);
+  }
+  return states;
+}
+
 Task list_jobs(const Parts& parts) {
   ListJobs list;
   if (const auto states = parts.query("state")) {
-    for (const auto name : split(*states, ',')) {
-      const auto state = parse_job_state(name);
-      if (!state) {
-        return bad(
-            fmt::format("{} is no state of a job; they are PENDING, PROFILING, HELD, RUNNING, "
-                        "RESIZING, STOPPING, COMPLETED, FAILED, CANCELLED and REFUSED",
-                        rubato::quoted(name)));
-      }
-      list.states.push_back(*state);
-    }
+    auto read = states_of(split(*states, ','));
+    if (auto* refused = std::get_if<HttpRefusal>(&read)) return std::move(*refused);
+    list.states = std::move(std::get<std::vector<JobState>>(read));
   }
   list.user = parts.query("user");
   if (parts.query("after")) {
@@ -220,6 +233,75 @@ Task history(const Parts& parts) {
     if (auto* refused = std::get_if<HttpRefusal>(&job)) return std::move(*refused);
     ask.job = std::move(std::get<JobRef>(job));
   }
+  return task(std::move(ask));
+}
+
+// A number or a name, as in the path of a job.
+Checked<std::vector<JobRef>> refs_of(const Json& list) {
+  const HttpRefusal wrong = bad("the field \"jobs\" must be a list of numbers and names of jobs");
+  if (!list.is_array() || list.empty()) return wrong;
+  std::vector<JobRef> refs;
+  refs.reserve(list.size());
+  for (const Json& one : list) {
+    if (!one.is_string() && !one.is_number_unsigned()) return wrong;
+    auto ref = job_ref(one.is_string() ? one.get<std::string>() : one.dump());
+    // A number that no job can have is looked for by its digits, which are nobody's name.
+    const bool too_large = std::holds_alternative<HttpRefusal>(ref);
+    refs.push_back(too_large ? JobRef(one.is_string() ? one.get<std::string>() : one.dump())
+                             : std::get<JobRef>(std::move(ref)));
+  }
+  return refs;
+}
+
+Checked<std::vector<JobState>> state_list(const Json& list) {
+  const HttpRefusal wrong =
+      bad("the field \"states\" must be a list of states, such as [\"PENDING\"]");
+  if (!list.is_array() || list.empty()) return wrong;
+  std::vector<std::string_view> names;
+  for (const Json& one : list) {
+    if (!one.is_string()) return wrong;
+    names.push_back(one.get_ref<const std::string&>());
+  }
+  return states_of(names);
+}
+
+Task cancel_jobs(const Parts& parts) {
+  auto object = body_object(parts, {"all", "jobs", "name", "states", "user"});
+  if (auto* refused = std::get_if<HttpRefusal>(&object)) return std::move(*refused);
+  const Json& json = std::get<Json>(object);
+  CancelJobs ask;
+  if (json.contains("all")) {
+    if (json["all"] != true) return bad("the field \"all\" can only be true");
+    ask.all = true;
+  }
+  if (json.contains("jobs")) {
+    auto refs = refs_of(json["jobs"]);
+    if (auto* refused = std::get_if<HttpRefusal>(&refs)) return std::move(*refused);
+    ask.jobs = std::move(std::get<std::vector<JobRef>>(refs));
+  }
+  if (json.contains("states")) {
+    auto states = state_list(json["states"]);
+    if (auto* refused = std::get_if<HttpRefusal>(&states)) return std::move(*refused);
+    ask.states = std::move(std::get<std::vector<JobState>>(states));
+  }
+  for (const char* field : {"name", "user"}) {
+    if (!json.contains(field)) continue;
+    auto text = text_field(json, field);
+    if (auto* refused = std::get_if<HttpRefusal>(&text)) return std::move(*refused);
+    auto& value = std::get<std::string>(text);
+    if (value.empty() || value.size() > kLongestPattern)
+      return bad(fmt::format("the field \"{}\" must have 1 to {} bytes", field, kLongestPattern));
+    if (field == std::string_view("name")) {
+      ask.name = std::move(value);
+    } else {
+      ask.user = std::move(value);
+    }
+  }
+  if (json.empty())
+    return bad(
+        "say which jobs: \"jobs\", \"user\", \"states\", \"name\", or \"all\": true for all that "
+        "you "
+        "may cancel");
   return task(std::move(ask));
 }
 
@@ -309,9 +391,10 @@ Task add_user(const Parts& parts) {
   return task(std::move(ask));
 }
 
-constexpr std::array<Route, 23> kRoutes{{
+constexpr std::array<Route, 24> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
+    {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
     {"GET", "/v1/jobs/{job}", "", BodyKind::none, false,
      [](const Parts& parts) {
        return with_job(parts, [](JobRef job) { return task(ShowJob{std::move(job)}); });
@@ -482,7 +565,6 @@ std::optional<HttpRefusal> check_length(const HttpHead& head, const Route& route
       length = true;
       some = some || *size > 0;
     } else if (name == "transfer-encoding") {
-      if (media_type(value) != "chunked") return bad("the only Transfer-Encoding known is chunked");
       length = true;
       some = true;
     }
@@ -524,8 +606,12 @@ Checked<Found> find_route(std::string_view verb, std::string_view path) {
   for (const Route& route : kRoutes) {
     auto parts = match(route.pattern, path);
     if (!parts) continue;
-    if (verb == route.verb) return Found{&route, std::move(*parts)};
-    allow += (allow.empty() ? "" : ", ") + std::string(route.verb);
+    // HEAD asks what GET would be answered, without the body of the answer.
+    const std::string_view route_verb = route.verb;
+    if (verb == route_verb || (verb == "HEAD" && route_verb == "GET"))
+      return Found{&route, std::move(*parts)};
+    allow += fmt::format("{}{}", allow.empty() ? "" : ", ", route_verb);
+    if (route_verb == "GET") allow += ", HEAD";
   }
   if (allow.empty()) {
     return HttpRefusal{404,
@@ -587,7 +673,57 @@ std::variant<RoutedRequest, HttpRefusal> route(const HttpHead& head, const Calle
   return routed;
 }
 
-bool is_health(const HttpHead& head) { return head.verb == "GET" && head.target == "/healthz"; }
+std::optional<HttpRefusal> check_raw_head(std::string_view head) {
+  for (auto end = head.find("\r\n"); end != std::string_view::npos; end = head.find("\r\n", end)) {
+    end += 2;
+    if (end < head.size() && (head[end] == ' ' || head[end] == '\t'))
+      return bad("a header goes on in the next line, which HTTP no longer allows");
+  }
+  return std::nullopt;
+}
+
+std::optional<HttpRefusal> check_framing(const HttpHead& head, unsigned version) {
+  std::size_t lengths = 0;
+  std::size_t encodings = 0;
+  bool chunked = false;
+  for (const auto& [name, value] : head.headers) {
+    if (name == "content-length") {
+      ++lengths;
+      // Beast would take a list of equal ones.
+      const bool digits = !value.empty() && std::all_of(value.begin(), value.end(), is_digit);
+      if (!digits) return bad("the Content-Length is no number");
+    }
+    if (name != "transfer-encoding") continue;
+    ++encodings;
+    // Without parameters, which some would read and some not.
+    chunked = media_type(value) == "chunked" && value.find(';') == std::string::npos;
+  }
+  if (lengths > 1) return bad("the header content-length stands twice");
+  if (encodings == 0) return std::nullopt;
+  if (lengths > 0) return bad("a request has a Content-Length or a Transfer-Encoding, not both");
+  if (encodings > 1 || !chunked) return bad("the only Transfer-Encoding known is chunked");
+  if (version < 11) return bad("a request of HTTP 1.0 has no Transfer-Encoding");
+  return std::nullopt;
+}
+
+std::optional<HttpRefusal> take_absolute_form(HttpHead& head) {
+  constexpr std::string_view kScheme = "http://";
+  const std::string_view target = head.target;
+  if (media_type(target.substr(0, kScheme.size())) != kScheme) return std::nullopt;
+  const auto rest = target.substr(kScheme.size());
+  const auto authority = rest.substr(0, rest.find_first_of("/?"));
+  const auto path = rest.substr(authority.size());
+  if (authority.empty()) return bad("the address has no host");
+  for (auto& [name, value] : head.headers) {
+    if (name == "host") value = authority;
+  }
+  head.target = path.starts_with('/') ? std::string(path) : fmt::format("/{}", path);
+  return std::nullopt;
+}
+
+bool is_health(const HttpHead& head) {
+  return (head.verb == "GET" || head.verb == "HEAD") && head.target == "/healthz";
+}
 
 std::optional<HttpRefusal> check_origin(const HttpHead& head,
                                         const std::vector<std::string>& hosts) {

@@ -76,6 +76,16 @@ class RoutedRequest {
 [[nodiscard]] std::variant<RoutedRequest, HttpRefusal> route(const HttpHead& head,
                                                              const Caller& caller);
 
+// --- how a request is framed: what is wrong here ends its connection, because two who read it
+// differently could take a part of it for another request ---
+
+// The bytes of a head, with the empty line at its end: no line may go on in the next one.
+[[nodiscard]] std::optional<HttpRefusal> check_raw_head(std::string_view head);
+// At most one header says how long the body is, and in a way that is known. `version`: 10 or 11.
+[[nodiscard]] std::optional<HttpRefusal> check_framing(const HttpHead& head, unsigned version);
+// "GET http://localhost/v1/jobs": the target becomes its path, and its host counts as the Host.
+[[nodiscard]] std::optional<HttpRefusal> take_absolute_form(HttpHead& head);
+
 // Open to everybody, whoever they are: it says nothing but that the daemon lives.
 [[nodiscard]] bool is_health(const HttpHead& head);
 

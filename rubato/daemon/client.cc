@@ -113,11 +113,17 @@ Said Client::list(const Filter& filter) const {
 }
 
 Said Client::wait_for(const std::string& job, const std::function<void(const Json&)>& changed,
-                      milliseconds patience) const {
+                      milliseconds patience, const std::function<bool()>& late) const {
   std::string state;
   milliseconds away{0};
   for (;;) {
     Said look = get(job_target(job));
+    const bool ended = look.ok() && show::has_ended(field_text(look.body, "state"));
+    if (!ended && late && late()) {
+      look.exit = Exit::timed_out;
+      look.error = fmt::format("job {}: has not ended in time", for_terminal(job));
+      return look;
+    }
     if (look.exit == Exit::no_daemon) {
       if (away >= patience) return look;
       away += kBetweenLooks;

@@ -23,6 +23,7 @@ enum class Exit : int {
   not_found = 3,
   no_daemon = 4,  // none there, or none that can answer now
   not_allowed = 5,
+  timed_out = 6,  // what was waited for has not happened in time
 };
 
 struct Said {
@@ -60,10 +61,11 @@ class Client {
   [[nodiscard]] Said list(const Filter& filter) const;
 
   // Waits until the job has ended; `changed` sees it whenever its state is another. A daemon that
-  // is away is waited for, up to `patience` in a row.
+  // is away is waited for, up to `patience` in a row. With `late`, until that says so.
   [[nodiscard]] Said wait_for(const std::string& job,
                               const std::function<void(const Json&)>& changed,
-                              std::chrono::milliseconds patience) const;
+                              std::chrono::milliseconds patience,
+                              const std::function<bool()>& late = nullptr) const;
 
   struct LogWish {
     std::int64_t from = 0;  // a byte; negative: so many before the end

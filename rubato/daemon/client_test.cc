@@ -293,6 +293,22 @@ TEST_F(ClientTest, WaitsForTheEnd) {
   EXPECT_EQ(client().wait_for("9", note, milliseconds(1000)).exit, Exit::not_found);
 }
 
+TEST_F(ClientTest, WaitsUntilItIsTooLate) {
+  start();
+  loop_.add(1);
+  loop_.looks_until_end = 1000;
+  int looks = 0;
+  const auto ignore = [](const Json&) {};
+  const Said late =
+      client().wait_for("1", ignore, milliseconds(1000), [&] { return ++looks == 3; });
+  EXPECT_EQ(late.exit, Exit::timed_out);
+  EXPECT_EQ(late.error, "job 1: has not ended in time");
+  EXPECT_EQ(looks, 3);
+  loop_.looks_until_end = 0;
+  EXPECT_TRUE(client().wait_for("1", ignore, milliseconds(1000), [] { return true; }).ok())
+      << "one that has ended is never late";
+}
+
 TEST_F(ClientTest, WaitsForADaemonThatIsAwayButNotForEver) {
   start();
   loop_.add(1);

@@ -23,7 +23,13 @@ constexpr double kMaterialProgress = 0.02;
 constexpr double kNewShare = 0.5;
 // More than a journal can have lost at its end while anybody still ran what it said.
 constexpr int kJobsSkipped = 1'000;
+constexpr std::int64_t kMostJobsSkipped = 100'000'000;
 constexpr int kGenerationsSkipped = 100'000;
+
+// Between a failure and the next start, from the second failure in a row on. The first is often the
+// only one, and a job that was promised something should not lose more time by it.
+constexpr Duration kFirstPause = std::chrono::seconds(1);
+constexpr Duration kLongestPause = std::chrono::minutes(5);
 
 // Counts at which a job is measured before it is promised anything.
 constexpr std::size_t kCountsMeasured = 4;
@@ -33,6 +39,26 @@ constexpr Duration kTimeUnsaid = std::chrono::seconds(30);
 // A speed that some machine may have. Programs report anything, and what is reckoned from the rest
 // would soon be no number any more.
 bool plausible(double rate) { return rate >= 1e-12 && rate <= 1e15; }
+
+Duration pause_after(int failures_in_a_row) {
+  if (failures_in_a_row < 2) return Duration(0);
+  constexpr int kDoublings = 10;  // more than it takes to the longest
+  return std::min(kLongestPause, kFirstPause * (1 << std::min(failures_in_a_row - 2, kDoublings)));
+}
+
+// What a machine or a program says of itself, as much of it as is stored.
+std::string short_why(const std::string& why) {
+  constexpr std::size_t kMost = 500;
+  if (why.size() <= kMost) return why;
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(why[end]) & 0xC0U) == 0x80U) --end;
+  return why.substr(0, end) + "...";
+}
+
+std::string failed_text(int failures, const std::string& why) {
+  const char* before = why.empty() ? "" : failures == 1 ? ": " : "; the last time: ";
+  return fmt::format("failed {}{}{}", times(failures), before, why);
+}
 
 // `run` ran for the job of which nothing is known.
 std::string why_unmeasured(const JobRecord* run) {
@@ -97,6 +123,7 @@ std::optional<Tuning> tuning_in(const JobProgress& progress, const Allocation& g
 struct ChangesSomething {
   bool operator()(const SubmitJob& submit) const { return !submit.dry_run; }
   bool operator()(const CancelJob& /*ask*/) const { return true; }
+  bool operator()(const CancelJobs& /*ask*/) const { return true; }
   bool operator()(const HoldJob& /*ask*/) const { return true; }
   bool operator()(const ResizeJob& /*ask*/) const { return true; }
   bool operator()(const SetNode& /*ask*/) const { return true; }
@@ -127,6 +154,11 @@ Result<std::unique_ptr<Core>> Core::recover(Journal::Opened opened, CoreOptions 
   core->rows_since_snapshot_ =
       core->journal_.last().value() - (core->base_ ? core->base_->number.value() : 0);
   if (auto ok = core->begin(wall, !opened.dropped.empty()); !ok) return ok.error();
+  if (core->options_.texts) {
+    std::set<Digest> needed;
+    for (const auto& [text, jobs] : core->ledger_->texts()) needed.insert(text);
+    core->options_.texts->remove_all_but(needed);
+  }
   return core;
 }
 
@@ -161,15 +193,18 @@ Result<void> Core::begin(WallTime wall, bool repaired) {
     began["cluster"] = parse_json(cluster->body, "the cluster").value();
     began["version"] = cluster->version;
     put("began", began);
-  } else if (!same_machines(ledger_->now().cluster, options_.cluster)) {
-    return Error{
-        "the journal belongs to another cluster: start with the nodes it was begun with, or in "
-        "another state directory"};
+  } else if (!options_.cluster_of_journal &&
+             !same_machines(ledger_->now().cluster, options_.cluster)) {
+    return Error{fmt::format(
+        "the journal belongs to another cluster ({}): start without naming one, with that one, or "
+        "in another state directory",
+        machines_text(ledger_->now().cluster))};
   } else if (ledger_->placement() != options_.placement ||
              ledger_->now().interval != options_.interval ||
              ledger_->now().lateness != options_.lateness) {
     put("settings", settings);
   }
+  if (wrong_.empty()) options_.cluster = ledger_->now().cluster;
   if (wrong_.empty() && !ledger_->clock_set()) set_clock(wall);  // later, in a turn
   if (wrong_.empty() && (options_.switch_policy || ledger_->policy().entry == nullptr)) {
     const auto chosen = choose(options_.policy);
@@ -180,21 +215,54 @@ Result<void> Core::begin(WallTime wall, bool repaired) {
       switch_policy(*chosen);
     }
   }
-  if (wrong_.empty()) finish_torn_turn(repaired);
+  if (wrong_.empty()) {
+    const auto skipped = jobs_to_skip(repaired);
+    if (!skipped) return skipped.error();
+    finish_torn_turn(*skipped);
+  }
   if (!wrong_.empty()) return Error{wrong_};
   return store();
 }
 
+// How many numbers of jobs are left out, because rows are lost that may have used them; 0 if none
+// are. A directory of a job that no row names shows it, too.
+Result<std::int64_t> Core::jobs_to_skip(bool repaired) {
+  const JobId next = ledger_->next_job();
+  const JobId newest = options_.newest_directory.value_or(JobId());
+  if (!options_.newest_directory || newest < next) return repaired ? kJobsSkipped : 0;
+  const std::int64_t known = ledger_->now().jobs.next_id().value();
+  const std::int64_t skipped = std::int64_t{newest.value()} + 1 - known + kJobsSkipped;
+  if (skipped > kMostJobsSkipped) {
+    return Error{
+        fmt::format("{}/{} has a number that no job can have had, because the journal has no job "
+                    "from {} on; move that directory away",
+                    options_.jobs_directory, newest.value(), next.value())};
+  }
+  made_up_for_ = fmt::format(
+      "There is a directory {}/{}, but the journal has no job from {} on: rows of it are lost. New "
+      "jobs are numbered from {} on.",
+      options_.jobs_directory, newest.value(), next.value(), known + skipped);
+  return skipped;
+}
+
+// Masters obey nothing that is older than what they have heard, and that may be lost to us.
+void Core::skip(std::int64_t jobs) {
+  for (int generations = kGenerationsSkipped; jobs > 0; generations = 0) {
+    const int some = static_cast<int>(std::min<std::int64_t>(jobs, kMostSkipped));
+    post(Skipped{some, generations});
+    jobs -= some;
+  }
+}
+
 // A repair of the journal may have dropped the last rows of a turn: what must follow from the rows
 // that are there is made up for. Elsewhere this finds nothing to do.
-void Core::finish_torn_turn(bool repaired) {
+void Core::finish_torn_turn(std::int64_t skipped) {
   std::vector<JobId> lost;
   for (const auto& [id, job] : ledger_->jobs()) {
     if (!job.gone() && ledger_->view(id) == nullptr) lost.push_back(id);
   }
   for (const JobId id : lost) Desk(*this, {ledger_->job(id)->user, false}).take_again(id);
-  // Masters obey nothing that is older than what they have heard, and that may be lost to us.
-  if (repaired) post(Skipped{kJobsSkipped, kGenerationsSkipped});
+  skip(skipped);
   std::vector<JobId> leaving;
   std::vector<JobId> aside;  // to be measured before the policy sees it
   std::vector<std::pair<JobId, Time>> due;
@@ -202,13 +270,14 @@ void Core::finish_torn_turn(bool repaired) {
     const JobRecord* job = ledger_->job(view.id);
     if (job == nullptr) continue;
     if (job->leaves_as && !view.leaving) leaving.push_back(view.id);
-    if (job->measured_by && !job->leaves_as && !view.on_hold) aside.push_back(view.id);
+    const bool waits = job->measured_by || job->paused_until();
+    if (waits && !job->leaves_as && !view.on_hold) aside.push_back(view.id);
     if (!job->deadline || !view.spec->deadline) continue;
     const Time deadline = ledger_->loop_time(*job->deadline);
     if (deadline != *view.spec->deadline) due.emplace_back(view.id, deadline);
   }
   for (const JobId id : leaving) post(Cancelled{id});
-  for (const JobId id : aside) post(Held{id, true});
+  for (const JobId id : aside) post(Held{id, true, ledger_->job(id)->paused_until()});
   for (const auto& [id, deadline] : due) post(Due{id, deadline});
   for (std::size_t n = 0; n < ledger_->now().cluster.nodes().size(); ++n)
     set_node(NodeId(static_cast<NodeId::rep>(n)));
@@ -326,6 +395,7 @@ void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
     return fail(ok.error().message);
   }
   trouble_.clear();
+  just_started_ = false;
   facts_ = std::move(load.later);
   list_changes(turn, before);
   for (std::size_t i = 0; i < told.size(); ++i)
@@ -393,7 +463,7 @@ void Core::take_back() {
   forget_turn();
   auto ledger = reload();
   ledger_ = ledger ? std::move(*ledger) : nullptr;
-  if (ledger) return;
+  if (ledger || ledger.error().message == trouble_) return;
   trouble_ += fmt::format("{}the journal cannot be read back: {}", trouble_.empty() ? "" : "; and ",
                           ledger.error().message);
 }
@@ -418,7 +488,10 @@ void Core::work(WallTime wall, const Load& load, std::vector<std::function<Answe
   set_clock(wall);
   if (ledger_->alive() > 0) keep_time(kTimeUnsaid);
   for (const JobId job : load.statuses) {
-    if (const auto status = statuses_.find(job); status != statuses_.end()) measure(status->second);
+    const auto status = statuses_.find(job);
+    if (status == statuses_.end()) continue;
+    look_if_plain(status->second);
+    measure(status->second);
   }
   if (!wrong_.empty()) return;
   for (const Event& fact : load.facts) {
@@ -433,6 +506,7 @@ void Core::work(WallTime wall, const Load& load, std::vector<std::function<Answe
     if (!wrong_.empty()) return;
   }
   culprit_ = std::monostate();
+  end_pauses();
   profile();
   const auto& again = ledger_->loop().state().again_at;
   if (again && *again <= time_ && may_decide()) post(Wake{});
@@ -565,6 +639,9 @@ void Core::list_changes(Turn& turn, RowNumber before) {
     }
   }
   turn.forgotten = ledger_->take_forgotten();
+  for (const Digest& text : ledger_->take_unused_texts()) {
+    if (options_.texts) options_.texts->remove(text);
+  }
   turn.marks = marks_;
   turn.users_changed = users_changed_;
 }
@@ -584,6 +661,9 @@ Result<std::optional<RowNumber>> Core::each_line(
     while (line != lines.end() && take(*line)) ++line;
     return left_at;
   }
+  const auto first = journal_.first();
+  if (!first) return first.error();
+  after = std::max(after, RowNumber(first->value() - 1));
   bool enough = false;
   auto read = journal_.read(after, [&](RowNumber number, const JournalRow& row) -> Result<void> {
     for (const HistoryLine& line : lines_of(number, row, ledger_->offset_at(number))) {
@@ -641,8 +721,12 @@ Answer Core::history(const Caller& caller, const History& ask, std::optional<Job
       if (events.size() == most || from == 0 || back == options_.history_rows) break;
     }
   }
-  if (!read) return refusal(500, read.error().message);
-  return {200, {{"events", events}, {"next", more ? Json(last.value()) : Json(nullptr)}}};
+  const auto first = journal_.first();
+  if (!read || !first) return refusal(500, (read ? first.error() : read.error()).message);
+  return {200,
+          {{"events", events},
+           {"first", first->value()},
+           {"next", more ? Json(last.value()) : Json(nullptr)}}};
 }
 
 void Core::count_end(const JobRecord& job) {
@@ -715,6 +799,8 @@ Time Core::again_at() const {
     if (const JobRecord* job = ledger_->job(id); job->verdict_by)
       at = std::min(at, *job->verdict_by);
   }
+  for (const JobId id : ledger_->pausing())
+    at = std::min(at, ledger_->job(id)->paused_until().value_or(kNever));
   return at;
 }
 
@@ -745,7 +831,18 @@ Result<void> Core::save() {
   if (auto ok = journal_.write_snapshot(snapshot); !ok) return ok;
   base_ = std::move(snapshot);
   rows_since_snapshot_ = 0;
-  return journal_.compact();
+  if (auto ok = journal_.compact(); !ok) return ok;
+  prune();
+  return {};
+}
+
+// What cannot be removed now is removed the next time.
+void Core::prune() {
+  if (options_.keep_journal == Duration(0)) return;
+  const WallTime oldest = ledger_->wall(time_) - options_.keep_journal;
+  static_cast<void>(journal_.prune([&](RowNumber number, Time at) {
+    return WallTime(at.time_since_epoch() + ledger_->offset_at(number)) < oldest;
+  }));
 }
 
 // --- the clock ---
@@ -763,6 +860,8 @@ void Core::set_clock(WallTime wall) {
   if (!first) {
     body["deadlines"] = dated.size();
     body["moved"] = moved.count();
+    // The loop's time stood still meanwhile.
+    if (just_started_ && moved > Duration(0)) body["down"] = true;
   }
   put("clock", body);
   for (const JobId id : dated) {
@@ -784,6 +883,7 @@ void Core::take_fact(Event fact) {
   const JobId id = job_of(fact);
   const JobView* view = ledger_->view(id);
   if (view == nullptr) return;
+  if (const auto* finished = std::get_if<Finished>(&fact)) return take_end(*finished);
   const auto current = [&](const auto& e) { return e.generation == view->generation; };
   if (auto* running = std::get_if<Running>(&fact)) {
     if (!current(*running)) return;
@@ -800,9 +900,20 @@ void Core::take_fact(Event fact) {
   } else if (auto* failed = std::get_if<Failed>(&fact)) {
     if (!current(*failed) || view->held.empty()) return;  // said before
     if (!options_.engine_knows_work) failed->progress = progress_of(id, 0);
+    failed->why = short_why(failed->why);
     return take_failure(*failed);
   }
   post(fact);
+}
+
+// A job may have ended while no daemon was there to see it. What the machine's clock said counts,
+// unless that cannot be.
+void Core::take_end(Finished finished) {
+  const JobRecord* job = ledger_->job(finished.job);
+  const WallTime now = ledger_->wall(time_);
+  const WallTime began = job != nullptr && job->started ? *job->started : WallTime();
+  if (finished.at && (*finished.at > now || *finished.at < began)) finished.at.reset();
+  post(finished);
 }
 
 Progress Core::progress_of(JobId id, WorkRate rate) const {
@@ -827,17 +938,30 @@ void Core::take_failure(const Failed& failed) {
                               status->second.ended->how == JobEnd::How::failed
                           ? &*status->second.ended
                           : nullptr;
-  const std::string why = end == nullptr ? "" : end->why;
   // Its launcher has tried as often as its owner wished.
   const bool by_itself = end != nullptr && status->second.failures > job->file.max_failures;
-  if (!by_itself && job->failures <= job->file.max_failures) return;
-  JobEnding ending{Ending::failed,
-                   by_itself ? (why.empty() ? "its program failed" : why)
-                             : fmt::format("failed {} times{}{}", job->failures,
-                                           why.empty() ? "" : "; the last time: ", why),
-                   std::nullopt, std::nullopt};
+  const bool in_vain = by_itself || job->failures > job->file.max_failures;
+  if (failed.infrastructure || !in_vain) return pause_restart(failed.job);
+  JobEnding ending{Ending::failed, failed.why, std::nullopt, std::nullopt};
+  if (!by_itself) ending.why = failed_text(job->failures, failed.why);
+  if (ending.why.empty()) ending.why = "its program failed";
   if (end != nullptr) ending.code = end->code;
   end_job(failed.job, ending);
+}
+
+// The policy does not see it until then; so others may have its GPUs, and no clock is needed there.
+void Core::pause_restart(JobId id) {
+  const JobView* view = ledger_->view(id);
+  if (!wrong_.empty() || view == nullptr || view->on_hold) return;
+  const Duration pause = pause_after(ledger_->job(id)->setbacks->in_a_row);
+  if (pause > Duration(0)) post(Held{id, true, time_ + pause});
+}
+
+void Core::end_pauses() {
+  const std::set<JobId> pausing = ledger_->pausing();
+  for (const JobId id : pausing) {
+    if (wrong_.empty() && *ledger_->job(id)->paused_until() <= time_) post(Held{id, false});
+  }
 }
 
 void Core::end_job(JobId id, const JobEnding& ending) {
@@ -856,8 +980,11 @@ void Core::end_job(JobId id, const JobEnding& ending) {
 
 void Core::take_node(const NodeChanged& fact) {
   if (fact.node.index() >= ledger_->now().cluster.nodes().size()) return;
-  if (ledger_->reported(fact.node) == fact.state) return;
-  put("node", {{"node", fact.node.value()}, {"reported", std::string(to_text(fact.state))}});
+  const std::string why = short_why(fact.why);
+  if (ledger_->reported(fact.node) == fact.state && ledger_->node_why(fact.node) == why) return;
+  Json row = {{"node", fact.node.value()}, {"reported", std::string(to_text(fact.state))}};
+  if (!why.empty()) row["why"] = why;
+  put("node", row);
   set_node(fact.node);
 }
 
@@ -870,6 +997,34 @@ void Core::set_node(NodeId node) {
                                                       : wish;
   if (wrong_.empty() && ledger_->now().cluster.node(node).state != state)
     post(NodeChanged{node, state});
+}
+
+// --- programs that know nothing of us ---
+
+// One that does not speak to its launcher has one process: it keeps the GPU of that process alone.
+// If it speaks after all, it may have again what it had. (What its agent says for a master that has
+// not been heard yet is neither silent nor running.)
+void Core::look_if_plain(const JobStatus& status) {
+  const JobRecord* job = ledger_->job(status.job);
+  const JobView* view = ledger_->view(status.job);
+  if (job == nullptr || view == nullptr || job->leaves_as || job->measures_for) return;
+  const GpuLimits limits = view->spec->limits;
+  if (status.silent && !job->plain && limits.max > 1) {
+    touched_.insert(status.job);
+    put("plain", {{"job", status.job.value()}, {"limits", write_record(limits).value()}});
+    if (status.ended) return;
+    Limited limited{status.job, {1, 1, {}}};
+    const auto in_use = allocation_of(status.in_use, ledger_->now().cluster);
+    if (in_use && common(view->target, *in_use).gpus() == 1)
+      limited.keeps = common(view->target, *in_use);
+    post(limited);
+    estimate(status.job);
+  } else if (job->plain && status.running && !status.silent) {
+    const GpuLimits before = *job->plain;
+    put("plain", {{"job", status.job.value()}});
+    post(Limited{status.job, before});
+    estimate(status.job);
+  }
 }
 
 // --- measuring ---
@@ -1060,8 +1215,7 @@ std::vector<NodeMark> Core::operators_words() const {
 }
 
 std::optional<Caller> Core::who(const Digest& token) const {
-  const std::string name =
-      hex({reinterpret_cast<const char*>(token.data()), token.size()});  // NOLINT
+  const std::string name = hex(token);
   for (const auto& [user, record] : ledger_->users()) {
     if (record.tokens.contains(name)) return Caller{user, record.admin};
   }
@@ -1075,20 +1229,34 @@ JobLaunch Core::launch_of(JobId id) const {
   JobLaunch launch;
   launch.job = id;
   launch.name = job->name;
-  launch.command = job->file.command;
-  launch.env = job->file.env;
+  if (auto file = whole_file(*job)) {
+    launch.command = std::move(file->command);
+    launch.env = std::move(file->env);
+    launch.secrets = std::move(file->secrets);
+  } else {
+    // Half a command must never run. The file that should have it is no program, so the job fails
+    // and its reason names what is missing.
+    launch.command = {options_.texts ? options_.texts->path_of(*job->digest) : hex(*job->digest)};
+  }
   launch.env.merge(batch_environment(job->file));
   launch.directory = job->file.directory;
   launch.user = job->user;
-  launch.secrets = job->file.secrets;
   launch.least = view->spec->limits.smallest();
   launch.most = view->spec->limits.max;
   launch.max_failures = job->file.max_failures;
   launch.stop_after = job->file.stop_after;
   launch.log_limit = options_.log_limit;
+  launch.hello = options_.hello;
+  launch.silent = job->plain.has_value();
   launch.live = job->file.elastic;
   if (job->file.notice > Duration(0)) launch.grace = job->file.notice;
   return launch;
+}
+
+Result<JobFile> Core::whole_file(const JobRecord& job) const {
+  if (!job.text_bytes || !job.digest) return job.file;
+  if (!options_.texts) return Error{"large job files are not kept here"};
+  return options_.texts->load(*job.digest);
 }
 
 Json Core::show(JobId id) {

@@ -1,6 +1,6 @@
 // The daemon's core: what people ask and what the machines report go in, rows of the journal, then
-// answers and commands come out. Knows no clock, no thread and no I/O but through its Journal and
-// its Engine.
+// answers and commands come out. Knows no clock, no thread and no I/O but through its Journal, its
+// JobTexts and its Engine.
 //
 // turn() folds all that has come, asks the policy once if that is due, stores everything in one
 // transaction, and only then answers and commands. So whatever anybody was told is stored, and a
@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "rubato/daemon/answers.h"
+#include "rubato/daemon/job_texts.h"
 #include "rubato/daemon/journal.h"
 #include "rubato/daemon/ledger.h"
 #include "rubato/daemon/metrics.h"
@@ -37,6 +38,8 @@ namespace rubato {
 
 struct CoreOptions {
   Cluster cluster;  // must be the one the journal began with
+  // In an old journal, whether its own cluster takes the place of `cluster`.
+  bool cluster_of_journal = false;
   Placement placement = Placement::pack;
   Duration interval{};                  // between decisions; 0: whenever something happens
   Duration lateness = from_seconds(5);  // that plans which are promised leave spare
@@ -53,16 +56,30 @@ struct CoreOptions {
 
   double most_weight = 1;           // of users without a record
   std::size_t most_jobs = 100'000;  // that are not gone; beyond it, submissions are answered 429
+  // Of one user who is no admin: jobs that are not gone, and bytes of their large files.
+  std::size_t most_jobs_of_user = 25'000;
+  std::int64_t most_text_of_user = std::int64_t{256} << 20U;
+  std::shared_ptr<JobTexts> texts;              // where large job files are kept; unset: in memory
   Duration measure_every = from_seconds(5);     // at most one row of measurements a job
   Duration settle = from_seconds(3);            // after a start or resize, before speed is measured
   Duration verdict_within = from_seconds(120);  // for measuring a job that is to be promised
   std::uint64_t snapshot_rows = 50'000;
   std::uint64_t history_rows = 20'000;  // that one question about the past reads
   Duration snapshot_every = std::chrono::hours(1);
-  std::string jobs_directory;          // of FindLog
+  Duration keep_journal{};     // how long archived rows are kept; 0: for ever
+  std::string jobs_directory;  // of FindLog
+  // Whether what lies in the directory of this job is the job's; unset: it is.
+  std::function<Result<void>(JobId)> check_directory;
+  // The largest number that a directory of a job has, if there are any.
+  std::optional<JobId> newest_directory;
   std::int64_t log_limit = kLogLimit;  // bytes, of each job
+  Duration hello = kHelloWithin;
   // Whether a job of this caller can run here, or why not; unset: everybody's can.
   std::function<Result<void>(const Caller&)> may_run;
+  // Whether there is room for more jobs, or why not; unset: there is.
+  std::function<Result<void>()> may_grow;
+  // What is wrong outside of the core, for those who ask for its health.
+  std::function<std::vector<Problem>()> problems;
   // Seconds of some clock, for metrics alone: how long decisions and the journal take.
   std::function<double()> stopwatch;
 };
@@ -108,8 +125,14 @@ class Core {
   // engine's facts itself.
   [[nodiscard]] Turn turn(Time now, WallTime wall, std::vector<Input> inputs);
 
+  // What recover() has made up for, in one sentence; or empty.
+  [[nodiscard]] const std::string& made_up_for() const { return made_up_for_; }
+
   // When turn() should be called at the latest if nothing happens; kNever if never.
   [[nodiscard]] Time again_at() const;
+
+  // Whether the journal's files are still where they were, or what is wrong (journal.h).
+  [[nodiscard]] Result<void> check_place() { return journal_.check_place(); }
 
   // A snapshot now, for a quick start.
   [[nodiscard]] Result<void> save();
@@ -147,7 +170,9 @@ class Core {
 
   [[nodiscard]] Result<void> begin(WallTime wall, bool repaired);
   [[nodiscard]] Result<PolicyInForce> choose(const std::string& text) const;
-  void finish_torn_turn(bool repaired);
+  [[nodiscard]] Result<std::int64_t> jobs_to_skip(bool repaired);
+  void finish_torn_turn(std::int64_t skipped);
+  void skip(std::int64_t jobs);
   void switch_policy(const PolicyInForce& policy);
   [[nodiscard]] Result<std::unique_ptr<Ledger>> reload() const;
 
@@ -156,6 +181,8 @@ class Core {
   void put(const char* type, const Json& body);
   void put_policy(const PolicyInForce& policy);
   void put_job(const JobRecord& job);
+  // As it was submitted, if it is large from disk.
+  [[nodiscard]] Result<JobFile> whole_file(const JobRecord& job) const;
   void put_user(const UserRecord& user);
   void put_commands();
   void post(const Event& event);
@@ -173,10 +200,14 @@ class Core {
   void set_clock(WallTime wall);
   void keep_time(Duration unsaid);
   void take_fact(Event fact);
+  void take_end(Finished finished);
   void take_failure(const Failed& failed);
+  void pause_restart(JobId id);
+  void end_pauses();
   void take_node(const NodeChanged& fact);
   void set_node(NodeId node);
   [[nodiscard]] Progress progress_of(JobId id, WorkRate rate) const;
+  void look_if_plain(const JobStatus& status);
   void measure(const JobStatus& status);
   void tell_goodput(JobId id);
   void tell_estimate(JobId id, std::shared_ptr<const SpeedModel> speed);
@@ -190,6 +221,7 @@ class Core {
   void decide();
   [[nodiscard]] bool may_decide() const;
   [[nodiscard]] Result<void> store();
+  void prune();
   void snapshot_if_due(bool quiet);
   void list_changes(Turn& turn, RowNumber before);
   [[nodiscard]] Shown shown();
@@ -226,9 +258,11 @@ class Core {
   std::map<JobId, JobStatus> statuses_;  // the newest of each job that is not gone
   std::set<JobId> unmeasured_;           // with a status that measure() has not seen
   std::string trouble_;
+  std::string made_up_for_;
   Time retry_at_ = kStart;
   std::uint64_t rows_since_snapshot_ = 0;
   Time snapshot_at_ = kStart;
+  bool just_started_ = true;  // no turn has been stored yet
 };
 
 }  // namespace rubato

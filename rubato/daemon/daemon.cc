@@ -1,18 +1,24 @@
 #include "rubato/daemon/daemon.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
+#include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <utility>
 
+#include "rubato/base/check.h"
 #include "rubato/daemon/http_listen.h"
 #include "rubato/engine/state_directory.h"
+#include "rubato/engine/state_identity.h"
 #include "rubato/wire/signals.h"
 
 namespace rubato {
@@ -23,7 +29,12 @@ using namespace std::chrono_literals;
 // The engine looks at its limits of time when its facts are collected.
 constexpr auto kTick = 100ms;
 constexpr Duration kPublishEvery = 250ms;
+constexpr Duration kLookEvery = 1s;
 constexpr std::uint64_t kOwnRequest = 0;
+// Enough for what is going on to be finished, and for a snapshot of many jobs.
+constexpr std::size_t kMemoryReserve = std::size_t{64} << 20U;
+// A disk with less than this part of it left is almost full.
+constexpr double kLittleDisk = 0.02;
 
 WallTime wall_clock() {
   return std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
@@ -31,6 +42,12 @@ WallTime wall_clock() {
 
 Error cannot(const char* what, const std::string& path) {
   return Error{fmt::format("cannot {} {}: {}", what, path, std::strerror(errno))};
+}
+
+// Also when standard error is a file on a disk that is full.
+void say(const std::string& sentence) {
+  std::fputs(fmt::format("rubato: {}\n", sentence).c_str(), stderr);
+  std::fflush(stderr);
 }
 
 // For its owner alone, and whole or not there.
@@ -56,10 +73,10 @@ Result<std::string> read_or_make_secret(const std::string& path) {
   return secret;
 }
 
-std::string token_of(const std::string& secret, JobId job) {
-  const Digest digest = Digester().add(secret).add(job.value()).finish();
-  return hex({reinterpret_cast<const char*>(digest.data()),  // NOLINT(*-reinterpret-cast)
-              digest.size()});
+std::string new_nonce() {
+  std::array<char, 16> bytes{};
+  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == std::ssize(bytes));
+  return hex({bytes.data(), bytes.size()});
 }
 
 }  // namespace
@@ -74,6 +91,7 @@ Result<std::unique_ptr<Daemon>> Daemon::open(DaemonOptions options) {
 
 Daemon::Daemon(DaemonOptions options)
     : options_(std::move(options)),
+      memory_(kMemoryReserve),
       feed_({.epoch = fmt::format("{:x}", wall_clock().time_since_epoch().count())}) {}
 
 Daemon::~Daemon() = default;
@@ -86,6 +104,7 @@ Result<void> Daemon::start() {
     auto listens = listen_tcp(http.host, http.port, http.beyond_loopback);
     if (!listens) return listens.error();
   }
+  if (auto own = check_identity(state, options_.restored); !own) return own;
   if (auto made = make_state_directory(state); !made) return made.error();
   JournalOptions journal;
   journal.directory = state;
@@ -94,9 +113,29 @@ Result<void> Daemon::start() {
   auto opened = Journal::open(journal);
   if (!opened) return opened.error();
   dropped_ = opened->dropped;
+  continues_ = opened->journal.last() > RowNumber();
+  if (auto claimed = claim_identity(state, options_.restored); !claimed) return claimed;
+  const bool had_secret = ::access((state + "/jobs.secret").c_str(), F_OK) == 0;
+  auto secret = read_or_make_secret(state + "/jobs.secret");
+  if (!secret) return secret.error();
+  secret_ = std::move(*secret);
+  const auto directories = jobs_with_directory(state);
+  if (!directories) return directories.error();
 
   options_.core.jobs_directory = state + "/jobs";
+  if (!directories->empty()) options_.core.newest_directory = directories->back();
+  options_.core.check_directory = [this](JobId job) {
+    return check_submission(options_.state_directory, job, token_of(job));
+  };
+  options_.core.texts = std::make_shared<JobTexts>(state + "/texts");
   options_.core.may_run = [this](const Caller& caller) { return job_users_.may_run(caller); };
+  options_.core.may_grow = [this]() -> Result<void> {
+    if (memory_.there()) return {};
+    return Error{
+        "the daemon is short of memory, so no new job is taken in; what is there goes on; try "
+        "again when jobs have ended, or start it again with more memory"};
+  };
+  options_.core.problems = [this] { return problems(); };
   options_.core.stopwatch = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
@@ -104,6 +143,13 @@ Result<void> Daemon::start() {
   auto core = Core::recover(std::move(*opened), options_.core, engine_, wall_clock());
   if (!core) return core.error();
   core_ = std::move(*core);
+  note(core_->made_up_for());
+  if (!had_secret && !options_.restored && !core_->ledger().jobs().empty()) {
+    note(
+        fmt::format("{}/jobs.secret was gone and was made anew: jobs that have run before cannot "
+                    "be started again in their directories, nor their logs be shown.",
+                    state));
+  }
   began_at_ = core_->time();
   if (auto seated = seat_engine(); !seated) return seated.error();
   publish_callers();
@@ -115,17 +161,18 @@ Result<void> Daemon::start() {
   return write_private(state + "/api.address", server_->address() + "\n");
 }
 
+void Daemon::note(const std::string& sentence) {
+  if (!sentence.empty()) dropped_ += (dropped_.empty() ? "" : " ") + sentence;
+}
+
 Result<void> Daemon::seat_engine() {
   const Ledger& ledger = core_->ledger();
   LocalEngineOptions options;
   options.state_directory = options_.state_directory;
-  options.program = options_.program;
   options.lease = options_.lease;
-  auto secret = read_or_make_secret(options_.state_directory + "/jobs.secret");
-  if (!secret) return secret.error();
-  options.launch_of = [this, secret = std::move(*secret)](JobId job) {
+  options.launch_of = [this](JobId job) {
     JobLaunch launch = core_->launch_of(job);
-    launch.token = token_of(secret, job);
+    launch.token = token_of(job);
     launch.user = job_users_.runs_as(launch.user);
     return launch;
   };
@@ -135,9 +182,32 @@ Result<void> Daemon::seat_engine() {
     options.cluster.set_state(node, ledger.reported(node));
   }
   engine_.seat(std::make_unique<LocalEngine>(poller_, std::move(options)));
-  if (auto opened = engine_->open(core_->told()); !opened) return opened;
+  if (auto opened = engine_->open(told()); !opened) return opened;
   say_operators_words();
   return {};
+}
+
+// In a copy nothing runs of what the original was told, so all of it is to be started.
+std::vector<KnownJob> Daemon::told() const {
+  std::vector<KnownJob> jobs = core_->told();
+  if (!options_.restored) return jobs;
+  for (KnownJob& job : jobs) {
+    if (const auto* resize = std::get_if<Resize>(&job.last))
+      job.last = Start{resize->job, resize->generation, resize->gpus, resize->batch};
+  }
+  return jobs;
+}
+
+// The same after a restart, and never that of another submission. Jobs of older versions have no
+// nonce.
+std::string Daemon::token_of(JobId job) const {
+  Digester digester;
+  digester.add(secret_).add(job.value());
+  const JobRecord* record = core_->ledger().job(job);
+  if (record != nullptr && record->nonce) digester.add(*record->nonce);
+  const Digest digest = digester.finish();
+  return hex({reinterpret_cast<const char*>(digest.data()),  // NOLINT(*-reinterpret-cast)
+              digest.size()});
 }
 
 // The last daemon may have died between storing them and telling its engine.
@@ -167,6 +237,44 @@ Result<void> Daemon::write_admin_token() {
   return write_private(path, token + "\n");
 }
 
+// --- what is wrong around the core ---------------------------------------------------------------
+
+std::vector<Problem> Daemon::problems() {
+  std::vector<Problem> found;
+  const std::string& state = options_.state_directory;
+  if (auto may = options_.core.may_grow(); !may) {
+    found.push_back({"the daemon is short of memory and takes no new jobs",
+                     "raise its limit of memory (ulimit -v), or cancel jobs that wait"});
+  }
+  struct statvfs disk {};
+  if (::statvfs(state.c_str(), &disk) == 0 && disk.f_blocks > 0) {
+    const double left = static_cast<double>(disk.f_bavail) / static_cast<double>(disk.f_blocks);
+    if (left < kLittleDisk) {
+      found.push_back(
+          {fmt::format("the disk of {} is almost full: {} MiB are left", state,
+                       (static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize) >> 20U),
+           "make room there; see --keep-journal and --log-limit of rubato up"});
+    }
+  }
+  if (!dropped_.empty()) {
+    found.push_back(
+        {fmt::format("the journal was repaired at the last start: {}", dropped_),
+         "look whether jobs are missing; start the daemon again when you have seen it"});
+  }
+  return found;
+}
+
+// Once when it begins, and once when it is over.
+void Daemon::say_trouble() {
+  const bool now = !core_->trouble().empty();
+  if (now == in_trouble_ || core_->lost()) return;
+  in_trouble_ = now;
+  say(now ? fmt::format("nothing can be stored, so nothing new is taken in; what runs goes on; the "
+                        "reason: {}",
+                        core_->trouble())
+          : std::string("the journal can be written again"));
+}
+
 Time Daemon::now() const {
   return began_at_ +
          std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - began_);
@@ -188,6 +296,7 @@ Result<void> Daemon::run() {
     poller_.wait(std::chrono::ceil<std::chrono::milliseconds>(wait));
     turn();
     if (core_->lost()) return Error{core_->trouble()};
+    if (auto found = look_after_files(); !found) return found;
   }
   server_.reset();
   turn();
@@ -198,9 +307,19 @@ Result<void> Daemon::run() {
   return core_->close();
 }
 
+// What others may have deleted or moved while we run.
+Result<void> Daemon::look_after_files() {
+  if (now() < look_at_) return {};
+  look_at_ = now() + kLookEvery;
+  if (auto found = core_->check_place(); !found) return found;
+  engine_->keep_listening();
+  return {};
+}
+
 // --- the loop ------------------------------------------------------------------------------------
 
 void Daemon::ask(Request request, std::function<void(Answer)> callback) {
+  if (auto* submit = std::get_if<SubmitJob>(&request.ask)) submit->nonce = new_nonce();
   poller_.post([this, request = std::move(request), callback = std::move(callback)]() mutable {
     const std::uint64_t id = next_request_++;
     waiting_.emplace(id, std::move(callback));
@@ -211,6 +330,7 @@ void Daemon::ask(Request request, std::function<void(Answer)> callback) {
 void Daemon::turn() {
   for (JobStatus& report : engine_->take_reports()) inputs_.emplace_back(std::move(report));
   pass_on(core_->turn(now(), wall_clock(), std::exchange(inputs_, {})));
+  say_trouble();
   remove_a_directory();
 }
 
@@ -219,6 +339,9 @@ void Daemon::pass_on(Turn turn) {
     mark.down ? engine_->mark_down(mark.node) : engine_->mark_up(mark.node);
   }
   for (const JobId job : turn.gone) engine_->forget(job);
+  for (const HistoryLine& line : turn.lines) {
+    if (line.type == "node") fmt::print(stderr, "rubato: {}\n", line.text);
+  }
   if (turn.users_changed) publish_callers();
   for (auto& [id, answer] : turn.answers) {
     const auto asker = waiting_.find(id);

@@ -24,6 +24,7 @@
 #include "rubato/daemon/core.h"
 #include "rubato/daemon/http_server.h"
 #include "rubato/daemon/job_users.h"
+#include "rubato/daemon/memory_reserve.h"
 #include "rubato/daemon/publisher.h"
 #include "rubato/engine/local_engine.h"
 #include "rubato/wire/poller.h"
@@ -32,8 +33,8 @@ namespace rubato {
 
 struct DaemonOptions {
   std::string state_directory;
-  std::string program;  // this one, to start agents with
   Duration lease = from_seconds(5);
+  bool restored = false;  // the directory is a copy of another (engine/state_identity.h)
   CoreOptions core;
   HttpServerOptions http;
 };
@@ -59,13 +60,17 @@ class Daemon : public Loop {
   [[nodiscard]] static Result<std::unique_ptr<Daemon>> open(DaemonOptions options);
   ~Daemon() override;
 
-  // What the journal could not read, and where that is kept; or empty.
+  // What the journal could not read, where that is kept, and what else was lost; or empty.
   [[nodiscard]] const std::string& dropped() const { return dropped_; }
+  // Whether its journal was there already.
+  [[nodiscard]] bool continues() const { return continues_; }
+  [[nodiscard]] const Cluster& cluster() const { return core_->ledger().now().cluster; }
   [[nodiscard]] const std::string& address() const { return server_->address(); }
 
   // Until SIGINT, SIGTERM or SIGHUP, which must be blocked in every thread; then takes leave of the
   // agents if nothing runs, and stores a snapshot. An error if what is known could not be read back
-  // from the journal: jobs go on, and the next start reads it again.
+  // from the journal, or if the directory or the journal is no longer where it was: jobs go on, and
+  // the next start reads it again.
   [[nodiscard]] Result<void> run();
 
   // From any thread.
@@ -75,18 +80,25 @@ class Daemon : public Loop {
   explicit Daemon(DaemonOptions options);
 
   [[nodiscard]] Result<void> start();
+  void note(const std::string& sentence);
   [[nodiscard]] Result<void> seat_engine();
+  [[nodiscard]] std::vector<KnownJob> told() const;
+  [[nodiscard]] std::string token_of(JobId job) const;
   void say_operators_words();
   [[nodiscard]] Result<void> write_admin_token();
   [[nodiscard]] Time now() const;
   void watch_signals();
+  [[nodiscard]] std::vector<Problem> problems();
+  void say_trouble();
   void turn();
+  [[nodiscard]] Result<void> look_after_files();
   void pass_on(Turn turn);
   void remove_a_directory();
   void publish_callers();
   void publish_changes();
 
   DaemonOptions options_;
+  MemoryReserve memory_;
   wire::Poller poller_;
   wire::Fd signals_;
   bool stopping_ = false;
@@ -98,6 +110,9 @@ class Daemon : public Loop {
   Publisher publisher_{feed_};
   std::unique_ptr<HttpServer> server_;  // last: it calls us while it lives
   std::string dropped_;
+  std::string secret_;  // what the tokens of jobs are made from
+  bool continues_ = false;
+  bool in_trouble_ = false;  // and that was said
 
   Time began_at_ = kStart;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
@@ -107,6 +122,7 @@ class Daemon : public Loop {
   std::set<JobId> changed_;    // since changes were published
   std::set<JobId> forgotten_;  // whose directories are to be removed
   Time publish_at_ = kStart;
+  Time look_at_ = kStart;
 };
 
 }  // namespace rubato

@@ -3,19 +3,12 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "rubato/base/glob.h"
 #include "rubato/base/text.h"
 #include "rubato/daemon/intake.h"
 #include "rubato/loop/admission.h"
 
 namespace rubato {
-namespace {
-
-std::string hex_of(const Digest& digest) {
-  return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});  // NOLINT
-}
-
-}  // namespace
-
 Core::Desk::Reply Core::Desk::take(const Ask& ask) {
   if (needs_admin(ask) && !caller_.admin) return say(403, "that is for admins only");
   return std::visit([this](const auto& one) { return (*this)(one); }, ask);
@@ -40,15 +33,31 @@ const JobRecord* Core::Desk::find(const JobRef& ref) const {
     const JobRecord* job = ledger().job(*id);
     return job != nullptr && sees(*job) ? job : nullptr;
   }
-  const auto& name = std::get<std::string>(ref);
-  const JobRecord* anyones = nullptr;
-  const JobRecord* own = nullptr;
-  for (const auto& [number, record] : ledger().jobs()) {  // the newest of each
-    if (record.name != name || record.measures_for || !sees(record)) continue;
-    anyones = &record;
-    if (record.user == caller_.user) own = &record;
+  return find_all({ref}).front();
+}
+
+std::vector<const JobRecord*> Core::Desk::find_all(const std::vector<JobRef>& refs) const {
+  std::map<std::string, const JobRecord*, std::less<>> newest;
+  for (const JobRef& ref : refs) {
+    if (const auto* name = std::get_if<std::string>(&ref)) newest.emplace(*name, nullptr);
   }
-  return own != nullptr ? own : anyones;
+  const auto own = [&](const JobRecord* job) {
+    return job != nullptr && job->user == caller_.user;
+  };
+  for (const auto& [number, record] : ledger().jobs()) {
+    if (newest.empty()) break;
+    if (record.measures_for || !sees(record)) continue;
+    const auto wanted = newest.find(record.name);
+    // One's own before anyone else's.
+    if (wanted != newest.end() && (own(&record) || !own(wanted->second))) wanted->second = &record;
+  }
+  std::vector<const JobRecord*> found;
+  found.reserve(refs.size());
+  for (const JobRef& ref : refs) {
+    const auto* name = std::get_if<std::string>(&ref);
+    found.push_back(name != nullptr ? newest.find(*name)->second : find(ref));
+  }
+  return found;
 }
 
 const JobRecord* Core::Desk::find_alive(const JobRef& ref, Reply& refusal) const {
@@ -73,7 +82,20 @@ Core::Desk::Reply Core::Desk::job_reply(JobId id, int status) const {
 
 Core::Desk::Reply Core::Desk::operator()(const ShowJob& ask) {
   const JobRecord* job = find(ask.job);
-  return job == nullptr ? no_job(ask.job) : job_reply(job->id, 200);
+  if (job == nullptr) return no_job(ask.job);
+  return [*this, id = job->id]() -> Answer {
+    const JobRecord* found = ledger().job(id);
+    if (found == nullptr) return no_such_job(id);
+    Json body = show_job(core_.shown(), *found);
+    // Here alone a long command is shown whole, as long as the job has not ended.
+    if (found->text_bytes && !found->gone()) {
+      if (const auto file = core_.whole_file(*found)) {
+        body["command"] = file->command;
+        body["command_cut"] = false;
+      }
+    }
+    return {200, std::move(body)};
+  };
 }
 
 Core::Desk::Reply Core::Desk::operator()(const ListJobs& ask) {
@@ -113,6 +135,82 @@ Core::Desk::Reply Core::Desk::operator()(const CancelJob& ask) {
   return job_reply(id, 200);
 }
 
+bool Core::Desk::chosen(const CancelJobs& ask, const JobRecord& job) const {
+  if (ask.user && *ask.user != job.user) return false;
+  if (!ask.name.empty() && !matches_glob(ask.name, job.name)) return false;
+  return ask.states.empty() || std::find(ask.states.begin(), ask.states.end(),
+                                         state_of(ledger(), job)) != ask.states.end();
+}
+
+// Those that wait before those that hold GPUs. How many were not leaving already.
+std::size_t Core::Desk::cancel_all(std::vector<JobId> jobs) {
+  std::stable_partition(jobs.begin(), jobs.end(), [this](JobId id) {
+    const JobView* view = ledger().view(id);
+    return view == nullptr || view->held.empty();
+  });
+  std::size_t cancelled = 0;
+  for (const JobId id : jobs) {
+    if (!core_.wrong_.empty()) break;
+    const JobRecord* job = ledger().job(id);  // one may have ended another, which measured for it
+    if (job == nullptr || job->gone() || job->leaves_as) continue;
+    core_.end_job(id, {Ending::cancelled, fmt::format("cancelled by {}", caller_.user),
+                       std::nullopt, std::nullopt});
+    ++cancelled;
+  }
+  return cancelled;
+}
+
+Core::Desk::Reply Core::Desk::operator()(const CancelJobs& ask) {
+  if (ask.user && *ask.user != caller_.user && !caller_.admin)
+    return say(403, fmt::format("only an admin may cancel jobs of {}", rubato::quoted(*ask.user)));
+  // One entry for each job that was named, or that is cancelled. Names are taken now: of many jobs
+  // that end at once some are forgotten at once.
+  Json entries = Json::array();
+  std::vector<JobId> alive;
+  std::size_t over = 0;
+  const auto look_at = [&](const JobRecord& job, bool named) {
+    Json entry = {{"id", job.id.value()}, {"name", job.name}};
+    if (!job.gone()) {
+      alive.push_back(job.id);
+    } else {
+      ++over;
+      entry["state"] = to_text(state_of(ledger(), job));
+      entry["status"] = 409;
+      entry["error"] =
+          fmt::format("job {} has ended: {}", job.id.value(), to_text(job.ending->how));
+    }
+    if (named || !job.gone()) entries.push_back(std::move(entry));
+  };
+  if (ask.jobs.empty()) {
+    for (const auto& [id, job] : ledger().jobs()) {
+      if (!job.measures_for && sees(job) && chosen(ask, job)) look_at(job, false);
+    }
+  }
+  const auto named = find_all(ask.jobs);
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (named[i] == nullptr) {
+      const Answer missing = no_such_job(ask.jobs[i]);
+      entries.push_back({{"status", missing.status}, {"error", missing.body["error"]}});
+    } else if (chosen(ask, *named[i])) {
+      look_at(*named[i], true);
+    }
+  }
+  std::sort(alive.begin(), alive.end());
+  alive.erase(std::unique(alive.begin(), alive.end()), alive.end());
+  const std::size_t found = alive.size();
+  const std::size_t cancelled = cancel_all(std::move(alive));
+  Json body = {{"cancelled", cancelled}, {"leaving", found - cancelled}, {"over", over}};
+  return [*this, body = std::move(body), entries = std::move(entries)]() mutable -> Answer {
+    for (Json& entry : entries) {
+      if (entry.contains("error")) continue;
+      const JobRecord* job = ledger().job(JobId(entry["id"].get<JobId::rep>()));
+      entry["state"] = to_text(job != nullptr ? state_of(ledger(), *job) : JobState::cancelled);
+    }
+    body["jobs"] = std::move(entries);
+    return {200, std::move(body)};
+  };
+}
+
 Core::Desk::Reply Core::Desk::operator()(const HoldJob& ask) {
   Reply refusal;
   const JobRecord* job = find_alive(ask.job, refusal);
@@ -124,6 +222,11 @@ Core::Desk::Reply Core::Desk::operator()(const HoldJob& ask) {
                                 id.value()));
   }
   if (job->leaves_as) return say(409, fmt::format("job {} is leaving", id.value()));
+  // One that is paused after a failure becomes its owner's to release, or starts again at once.
+  if (job->paused_until()) {
+    core_.post(Held{id, ask.on});
+    return job_reply(id, 200);
+  }
   if (ledger().view(id)->on_hold == ask.on) return job_reply(id, 200);
   if (!ask.on && job->file.elastic && must_be_measured(*job)) {
     set_aside(id);
@@ -149,6 +252,9 @@ Core::Desk::Reply Core::Desk::operator()(const ResizeJob& ask) {
   }
   if (job->measured_by || job->leaves_as)
     return say(409, fmt::format("job {} cannot be resized now", id.value()));
+  if (job->plain)
+    return say(409, fmt::format("job {} cannot be resized: {}; {}", id.value(), kRunsAsOneProcess,
+                                kToUseMoreGpus));
   core_.post(Limited{id, limits});
   core_.estimate(id);
   return job_reply(id, 200);
@@ -167,6 +273,11 @@ Core::Desk::Reply Core::Desk::operator()(const ExplainJob& ask) {
 Core::Desk::Reply Core::Desk::operator()(const FindLog& ask) {
   const JobRecord* job = find(ask.job);
   if (job == nullptr) return no_job(ask.job);
+  if (const auto& check = core_.options_.check_directory) {
+    if (auto own = check(job->id); !own) {
+      return [answer = refusal(409, own.error().message)] { return answer; };
+    }
+  }
   Json body = {{"id", job->id.value()},
                {"directory", fmt::format("{}/{}", core_.options_.jobs_directory, job->id.value())},
                {"ended", job->gone()}};
@@ -186,8 +297,18 @@ Core::Desk::Reply Core::Desk::operator()(const History& ask) {
 // --- submissions ---
 
 Core::Desk::Reply Core::Desk::operator()(const SubmitJob& ask) {
+  const auto text = text_of(ask.file);
+  if (!text) return say(400, text.error().message);
+  const Digest digest = digest_of_text(*text);
   if (!ask.key.empty()) {
-    if (const auto known = ledger().by_key(caller_.user, ask.key)) return submit_reply(*known, 200);
+    if (const auto known = ledger().by_key(caller_.user, ask.key)) {
+      const auto& first = ledger().job(*known)->digest;
+      if (!first || *first == digest) return submit_reply(*known, 200);
+      return say(422,
+                 fmt::format("the key {} was used before for another job, number {}; use a new "
+                             "key for each job",
+                             rubato::quoted(ask.key), known->value()));
+    }
   }
   if (core_.options_.may_run) {
     if (auto may = core_.options_.may_run(caller_); !may) return say(403, may.error().message);
@@ -195,21 +316,52 @@ Core::Desk::Reply Core::Desk::operator()(const SubmitJob& ask) {
   auto job = record_of(ask);
   if (!job) return say(400, job.error().message);
   if (ask.dry_run) return try_out(std::move(*job));
+  if (core_.options_.may_grow) {
+    if (auto may = core_.options_.may_grow(); !may) return say(503, may.error().message);
+  }
   if (ledger().alive() >= core_.options_.most_jobs) {
     return say(429, fmt::format("there are {} jobs already, which is as many as the daemon takes; "
                                 "try again when some have ended",
                                 ledger().alive()));
   }
+  const bool large = core_.options_.texts && text->size() > kLargestTextInMemory;
+  if (auto refused = beyond_share(large ? text->size() : 0)) return say(429, std::move(*refused));
+  job->digest = digest;
+  if (large) {
+    job->text_bytes = static_cast<std::int64_t>(text->size());
+    job->file = shortened(std::move(job->file));
+  }
   const JobId id = job->id;
   if (const auto ending = refuse_at_once(*job)) {
     core_.put_job(*job);
     core_.end_job(id, *ending);
+  } else if (const auto kept = large ? core_.options_.texts->keep(digest, *text) : Result<void>();
+             !kept) {
+    return say(503, fmt::format("the job's file cannot be stored: {}", kept.error().message));
   } else if (must_be_measured(*job)) {
     enter_measuring(std::move(*job));
   } else {
     enter(*job);
   }
   return submit_reply(id, 201);
+}
+
+// Nobody but an admin may have all that the daemon takes. Why not, if the caller has enough.
+std::optional<std::string> Core::Desk::beyond_share(std::size_t bytes) const {
+  if (caller_.admin) return std::nullopt;
+  const auto [jobs, held] = ledger().held_by(caller_.user);
+  const CoreOptions& options = core_.options_;
+  if (jobs >= options.most_jobs_of_user) {
+    return fmt::format(
+        "you have {} jobs that wait or run, which is as many as one user may have; try again when "
+        "some have ended",
+        jobs);
+  }
+  if (held + static_cast<std::int64_t>(bytes) <= options.most_text_of_user) return std::nullopt;
+  return fmt::format(
+      "the descriptions of your jobs that wait or run take up {} of the {} bytes that one user may "
+      "have; try again when some have ended, or put long lists into a file that the job reads",
+      held, options.most_text_of_user);
 }
 
 Result<JobRecord> Core::Desk::record_of(const SubmitJob& ask) const {
@@ -219,6 +371,7 @@ Result<JobRecord> Core::Desk::record_of(const SubmitJob& ask) const {
   job.key = ask.key;
   job.file = ask.file;
   job.name = name_of(ask.file);
+  job.nonce = ask.nonce;
   const auto user = ledger().users().find(caller_.user);
   const bool recorded = user != ledger().users().end();
   const double most = recorded ? user->second.most_weight : core_.options_.most_weight;
@@ -311,11 +464,14 @@ void Core::Desk::set_aside(JobId id) {
   JobRecord run;
   run.id = ledger().next_job();
   run.user = job.user;
+  run.digest = job.digest;
+  run.text_bytes = job.text_bytes;
   run.file = job.file;
   run.file.gpus = limits_now(job, ledger());
   run.file.deadline.reset();
   run.file.deadline_after.reset();
   run.name = job.name;
+  run.nonce = nonce_of_run(job, run.id);
   run.work = job.work;
   run.measures_for = id;
   run.verdict_by = core_.time_ + core_.options_.verdict_within;
@@ -474,9 +630,25 @@ Core::Desk::Reply Core::Desk::operator()(const ShowMetrics& /*ask*/) {
 }
 
 Core::Desk::Reply Core::Desk::operator()(const ShowHealth& /*ask*/) {
-  return [&core = core_]() -> Answer {
-    if (core.trouble_.empty()) return {200, {{"status", "ok"}}};
-    return {503, {{"status", "nothing can be stored"}, {"error", core.trouble_}}};
+  return [*this]() -> Answer {
+    std::vector<Problem> problems;
+    if (!core_.trouble_.empty()) {
+      problems.push_back({fmt::format("nothing can be stored: {}", core_.trouble_),
+                          "make room on the disk of the state directory, or mend what the reason "
+                          "names; the daemon goes on by itself"});
+    }
+    if (core_.options_.problems) {
+      for (Problem& one : core_.options_.problems()) problems.push_back(std::move(one));
+    }
+    for (Problem& one : problems_of(ledger(), [this](JobId id) { return sees(*ledger().job(id)); }))
+      problems.push_back(std::move(one));
+    Json list = Json::array();
+    for (const Problem& one : problems)
+      list.push_back({{"what", one.what}, {"remedy", one.remedy}});
+    if (core_.trouble_.empty())
+      return {200, {{"status", problems.empty() ? "ok" : "problems"}, {"problems", list}}};
+    return {503,
+            {{"status", "nothing can be stored"}, {"error", core_.trouble_}, {"problems", list}}};
   };
 }
 
@@ -486,9 +658,14 @@ Core::Desk::Reply Core::Desk::operator()(const AddUser& ask) {
   if (ledger().users().contains(ask.name))
     return say(409, fmt::format("there is a user {} already", rubato::quoted(ask.name)));
   if (!(ask.most_weight > 0)) return say(400, "the largest weight of a job must be above 0");
-  const UserRecord user{ask.name, ask.admin, ask.most_weight, {hex_of(ask.token)}};
+  const UserRecord user{ask.name, ask.admin, ask.most_weight, {hex(ask.token)}};
   core_.put_user(user);
-  return [answer = Answer{201, show_user(user)}] { return answer; };
+  Json body = show_user(user);
+  if (core_.options_.may_run) {
+    if (auto may = core_.options_.may_run({ask.name, ask.admin}); !may)
+      body["warning"] = "they can look, but not submit: " + may.error().message;
+  }
+  return [answer = Answer{201, std::move(body)}] { return answer; };
 }
 
 Core::Desk::Reply Core::Desk::operator()(const RemoveUser& ask) {
@@ -512,7 +689,7 @@ Core::Desk::Reply Core::Desk::operator()(const AddToken& ask) {
   if (found == ledger().users().end())
     return say(404, fmt::format("there is no user {}", rubato::quoted(ask.user)));
   UserRecord user = found->second;
-  user.tokens.insert(hex_of(ask.token));
+  user.tokens.insert(hex(ask.token));
   core_.put_user(user);
   return [answer = Answer{201, show_user(user)}] { return answer; };
 }

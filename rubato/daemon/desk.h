@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rubato/daemon/answers.h"
 #include "rubato/daemon/core.h"
@@ -32,6 +33,7 @@ class Core::Desk {
  private:
   Reply operator()(const SubmitJob& ask);
   Reply operator()(const CancelJob& ask);
+  Reply operator()(const CancelJobs& ask);
   Reply operator()(const HoldJob& ask);
   Reply operator()(const ResizeJob& ask);
   Reply operator()(const ShowJob& ask);
@@ -54,14 +56,19 @@ class Core::Desk {
   [[nodiscard]] const Ledger& ledger() const { return *core_.ledger_; }
   [[nodiscard]] bool sees(const JobRecord& job) const;
   [[nodiscard]] const JobRecord* find(const JobRef& ref) const;
+  // The same for each of them, in one look at all jobs; null where there is none.
+  [[nodiscard]] std::vector<const JobRecord*> find_all(const std::vector<JobRef>& refs) const;
   // The job, if it is there for this caller and not gone; else the reply that says so.
   [[nodiscard]] const JobRecord* find_alive(const JobRef& ref, Reply& refusal) const;
   [[nodiscard]] Reply job_reply(JobId id, int status) const;
   [[nodiscard]] static Reply say(int status, std::string sentence);
   [[nodiscard]] static Reply no_job(const JobRef& ref);
+  [[nodiscard]] bool chosen(const CancelJobs& ask, const JobRecord& job) const;
+  [[nodiscard]] std::size_t cancel_all(std::vector<JobId> jobs);
 
   // Submissions.
   [[nodiscard]] Result<JobRecord> record_of(const SubmitJob& ask) const;
+  [[nodiscard]] std::optional<std::string> beyond_share(std::size_t bytes) const;
   [[nodiscard]] std::optional<JobEnding> refuse_at_once(const JobRecord& job) const;
   [[nodiscard]] Submitted submitted(const JobRecord& job) const;
   [[nodiscard]] bool must_be_measured(const JobRecord& job) const;

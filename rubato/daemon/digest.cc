@@ -70,6 +70,10 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
+std::string hex(const Digest& digest) {
+  return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});  // NOLINT
+}
+
 std::optional<Digest> parse_digest(std::string_view digits) {
   Digest digest{};
   if (digits.size() != 2 * digest.size()) return std::nullopt;

@@ -38,6 +38,7 @@ class Digester {
 };
 
 [[nodiscard]] std::string hex(std::string_view bytes);
+[[nodiscard]] std::string hex(const Digest& digest);
 // Of 64 digits; nullopt for anything else.
 [[nodiscard]] std::optional<Digest> parse_digest(std::string_view digits);
 

@@ -1,6 +1,6 @@
 // The core in a bad world, by seeds: messages get lost, doubled, delayed and overtaken, agents are
-// cut off, nodes die, the daemon is killed at any write and any command, the disk is full for a
-// while.
+// cut off, nodes die or cannot start jobs, the daemon is killed at any write and any command, the
+// disk is full for a while.
 //
 // Always: no GPU is in two hands, no job runs twice at a time or again after its end, whoever was
 // told that a job is taken in finds it, who was promised something is not refused, and the journal
@@ -138,6 +138,7 @@ class World {
     if (!troubled()) {
       daemon_.faults = {};
       full_until_ = kStart;
+      daemon_.machines.sick.clear();
       for (std::size_t n = 0; n < 3; ++n) daemon_.machines.mend_node(node_id(n));
       if (daemon_.is_up()) {
         daemon_.link->faults = {};
@@ -162,7 +163,16 @@ class World {
     } else if (what < 17 && daemon_.is_up()) {
       bury();
       up_at_ = daemon_.now + from_seconds(random_.uniform(0, 15));
+    } else if (what >= 17 && what < 21) {
+      note("cannot start jobs", node.value());
+      daemon_.machines.sick.insert(node);
+      cure_at_[node] = daemon_.now + from_seconds(random_.uniform(1, 20));
     }
+    std::erase_if(cure_at_, [&](const auto& entry) {
+      if (entry.second > daemon_.now) return false;
+      daemon_.machines.sick.erase(entry.first);
+      return true;
+    });
     std::erase_if(mend_at_, [&](const auto& entry) {
       if (entry.second > daemon_.now) return false;
       daemon_.machines.mend_node(entry.first);
@@ -302,7 +312,7 @@ class World {
   TestDaemon daemon_;
   bool faulty_;
   std::vector<Order> orders_;
-  std::map<NodeId, Time> mend_at_, join_at_;
+  std::map<NodeId, Time> mend_at_, join_at_, cure_at_;
   Time full_until_ = kStart;
   Time up_at_ = kStart;
   bool dead_ = false;

@@ -25,7 +25,8 @@ std::string batch_text(const std::optional<Batch>& batch) {
 
 class Lines {
  public:
-  Lines(RowNumber number, WallTime at) : number_(number), at_(at) {}
+  Lines(RowNumber number, Time time, Duration offset)
+      : number_(number), time_(time), at_(time.time_since_epoch() + offset) {}
 
   void add(std::string type, std::optional<JobId> job, std::string text) {
     lines_.push_back({number_, at_, std::move(type), job, std::move(text)});
@@ -79,14 +80,48 @@ class Lines {
     if (body.contains("wish"))
       add("node", std::nullopt,
           fmt::format("node {}: the operator wants it {}", node, state("wish")));
-    if (body.contains("reported"))
-      add("node", std::nullopt, fmt::format("node {} is {}", node, state("reported")));
+    if (!body.contains("reported")) return;
+    const std::string why = body.value("why", "");
+    add("node", std::nullopt,
+        fmt::format("node {} is {}{}{}", node, state("reported"), why.empty() ? "" : ": ", why));
+  }
+
+  void failed(const Json& body) {
+    const std::string why = body.value("why", "");
+    const bool ours = body.value("infrastructure", false);
+    const char* what = ours ? "it could not be run, by no fault of its own" : "its run failed";
+    add("failure", JobId(body.at("job").get<JobId::rep>()),
+        fmt::format("{}{}{}", what, why.empty() ? "" : ": ", why));
+  }
+  void held(const Json& body) {
+    const JobId job(body.at("job").get<JobId::rep>());
+    if (body.contains("until")) {
+      const Time until{Duration(body.at("until").get<std::int64_t>())};
+      return add("paused", job,
+                 fmt::format("starts again after a pause of {:g} s", seconds(until - time_)));
+    }
+    const bool on = body.at("on").get<bool>();
+    add(on ? "held" : "released", job, on ? "put on hold" : "may start again");
+  }
+
+  void clock(const Json& body) {
+    if (!body.contains("moved")) return add("clock", std::nullopt, "the clock was set");
+    const double seconds = static_cast<double>(body.at("moved").get<std::int64_t>()) / 1e6;
+    const std::string planned = plural(body.at("deadlines").get<int>(), "deadline");
+    if (body.value("down", false)) {
+      return add("clock", std::nullopt,
+                 fmt::format("the daemon was down for {:.1f} s; {} re-planned", seconds, planned));
+    }
+    add("clock", std::nullopt,
+        fmt::format("the wall clock moved by {:.1f} s against ours; {} re-planned", seconds,
+                    planned));
   }
 
   std::vector<HistoryLine> take() { return std::move(lines_); }
 
  private:
   RowNumber number_;
+  Time time_;
   WallTime at_;
   std::vector<HistoryLine> lines_;
 };
@@ -103,28 +138,28 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
       {"node", [](Lines& lines, const Json& body) { lines.node(body); }},
       {"finished",
        [](Lines& lines, const Json& body) { lines.add("completed", job_of(body), "finished"); }},
-      {"failed",
-       [](Lines& lines, const Json& body) {
-         lines.add("failure", job_of(body), "thrown off its GPUs by a fault");
-       }},
-      {"held",
-       [](Lines& lines, const Json& body) {
-         const bool on = body.at("on").get<bool>();
-         lines.add(on ? "held" : "released", job_of(body),
-                   on ? "put on hold" : "no longer on hold");
-       }},
+      {"failed", [](Lines& lines, const Json& body) { lines.failed(body); }},
+      {"held", [](Lines& lines, const Json& body) { lines.held(body); }},
       {"limited",
        [](Lines& lines, const Json& body) {
          const Json& limits = body.at("limits");
          lines.add("limited", job_of(body),
-                   fmt::format("may have {} to {} GPUs from now on", limits.at("min").get<int>(),
-                               limits.at("max").get<int>()));
+                   fmt::format("may have {} from now on", gpu_range(limits.at("min").get<int>(),
+                                                                    limits.at("max").get<int>())));
        }},
       {"verdict",
        [](Lines& lines, const Json& body) {
          lines.add("measured", job_of(body),
                    body.contains("why") ? body.at("why").get<std::string>()
                                         : "its speed was measured; the policy decides on it now");
+       }},
+      {"plain",
+       [](Lines& lines, const Json& body) {
+         lines.add("plain", job_of(body),
+                   body.contains("limits")
+                       ? fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus)
+                       : std::string("the program speaks to Rubato after all: it may have as many "
+                                     "GPUs as before"));
        }},
       {"policy",
        [](Lines& lines, const Json& body) {
@@ -139,18 +174,12 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
       {"clock",
        [](Lines& lines, const Json& body) {
          if (body.value("moved", std::int64_t{1}) == 0) return;  // it says the time and no more
-         lines.add(
-             "clock", std::nullopt,
-             body.contains("moved")
-                 ? fmt::format("the wall clock moved by {:.1f} s against ours; {} re-planned",
-                               static_cast<double>(body.at("moved").get<std::int64_t>()) / 1e6,
-                               plural(body.at("deadlines").get<int>(), "deadline"))
-                 : std::string("the clock was set"));
+         lines.clock(body);
        }},
       {"skipped",
        [](Lines& lines, const Json& /*body*/) {
          lines.add("repaired", std::nullopt,
-                   "the end of the journal was lost: every job was told again what it should have, "
+                   "rows of the journal were lost: every job was told again what it should have, "
                    "and numbers that may have been used are left out");
        }},
       {"user",
@@ -168,6 +197,12 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
 }
 
 }  // namespace
+
+std::string gpu_range(int least, int most) {
+  return least == most ? plural(most, "GPU") : fmt::format("{} to {} GPUs", least, most);
+}
+
+std::string times(int n) { return n == 1 ? "once" : n == 2 ? "twice" : fmt::format("{} times", n); }
 
 std::string short_slots(const Allocation& gpus) {
   std::string text;
@@ -197,7 +232,7 @@ std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row, const
                                   Duration offset) {
   const auto teller = tellers().find(row.type);
   if (teller == tellers().end()) return {};
-  Lines lines(number, WallTime(row.time.time_since_epoch() + offset));
+  Lines lines(number, row.time, offset);
   try {
     teller->second(lines, body);
   } catch (const nlohmann::json::exception&) {

@@ -32,6 +32,10 @@ struct HistoryLine {
 [[nodiscard]] std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row,
                                                 const Json& body, Duration offset);
 
+// "2 GPUs", "1 to 4 GPUs".
+[[nodiscard]] std::string gpu_range(int least, int most);
+// "once", "3 times".
+[[nodiscard]] std::string times(int n);
 // "0.0-3 1.2": slots as people read them.
 [[nodiscard]] std::string short_slots(const Allocation& gpus);
 

@@ -33,9 +33,11 @@
 
 #include "rubato/base/text.h"
 #include "rubato/daemon/api.h"
+#include "rubato/daemon/connection_shares.h"
 #include "rubato/daemon/http_listen.h"
 #include "rubato/daemon/log_file.h"
 #include "rubato/daemon/metrics.h"
+#include "rubato/wire/inode.h"
 
 namespace rubato {
 namespace {
@@ -49,6 +51,7 @@ using Socket = asio::generic::stream_protocol::socket;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kLogPiece = std::size_t{64} << 10U;
+constexpr std::size_t kHeadPiece = std::size_t{4} << 10U;
 // A refused request's body of this size is read and dropped, so that the connection can be kept.
 constexpr std::size_t kDroppedBody = std::size_t{64} << 10U;
 constexpr milliseconds kSweep{1000};
@@ -98,6 +101,7 @@ struct HttpMetrics {
   std::uint64_t refused_in_flight = 0;
   std::uint64_t refused_connections = 0;
   std::uint64_t refused_streams = 0;
+  std::uint64_t evicted = 0;
   std::uint64_t accepted = 0;
   std::uint64_t timed_out = 0;
   std::uint64_t events = 0;
@@ -124,6 +128,7 @@ std::string http_metrics_text(const HttpMetrics& metrics, const HttpServer::Coun
   out.sample(as_double(metrics.refused_in_flight), {{"limit", "in_flight"}});
   out.sample(as_double(metrics.refused_connections), {{"limit", "connections"}});
   out.sample(as_double(metrics.refused_streams), {{"limit", "streams"}});
+  out.sample(as_double(metrics.evicted), {{"limit", "share"}});
   out.counter("rubato_http_connections_total", "Connections accepted.",
               as_double(metrics.accepted));
   out.counter("rubato_http_timeouts_total", "Connections closed because they took too long.",
@@ -189,6 +194,7 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   // False if too much is in flight. `then` runs on this thread.
   [[nodiscard]] bool ask(Request request, std::function<void(Answer)> then);
 
+  [[nodiscard]] ConnectionShares& shares() { return shares_; }
   void remove(HttpConnection* connection);
   void watch(HttpConnection* connection);
   void follow(HttpConnection* connection);
@@ -209,6 +215,7 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   [[nodiscard]] StreamPlace take_place(Crowds& crowds, const std::string& user, std::size_t most);
   void arm_sweep();
   void sweep();
+  void keep_listening();
   void arm_delivery();
   void deliver();
   void arm_follow();
@@ -221,6 +228,7 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   std::map<std::string, TokenBucket> buckets_;
   Crowds watching_users_;
   Crowds reading_users_;
+  ConnectionShares shares_;
   std::atomic<std::size_t> connections_ = 0;
   std::atomic<std::size_t> watchers_ = 0;
   std::atomic<std::size_t> in_flight_ = 0;
@@ -230,10 +238,11 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
 
   // Handlers that wait in the context may own a connection, so the context is older than these.
   asio::io_context context_{1};
-  std::map<HttpConnection*, std::shared_ptr<HttpConnection>> open_;
+  std::map<ConnectionShares::Id, std::shared_ptr<HttpConnection>> open_;
   std::set<HttpConnection*> watching_;
   std::set<HttpConnection*> following_;
   std::vector<std::shared_ptr<Listener>> listeners_;
+  std::optional<wire::Inode> unix_socket_;
   asio::steady_timer sweep_timer_{context_};
   asio::steady_timer delivery_timer_{context_};
   asio::steady_timer follow_timer_{context_};
@@ -245,10 +254,15 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(HttpThread& server, Socket socket, std::optional<uid_t> peer, std::uint64_t number)
-      : server_(server), socket_(std::move(socket)), peer_(peer), number_(number) {}
+      : server_(server),
+        socket_(std::move(socket)),
+        peer_(peer),
+        number_(number),
+        identified_(peer.has_value()) {}
 
   void begin() { next_request(); }
   void close();
+  [[nodiscard]] std::uint64_t number() const { return number_; }
   // For the end of the server, whose thread has stopped.
   void abandon() {
     error_code ignored;
@@ -273,8 +287,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Reading a request.
   void next_request();
   void read_head();
-  void head_read(error_code error);
+  void more_of_head();
+  void parse_head(std::size_t size);
+  void head_read();
   void head_failed(error_code error);
+  void refuse_framing(const HttpRefusal& refusal);
   [[nodiscard]] std::optional<HttpRefusal> identify(const HttpHead& head);
   [[nodiscard]] std::optional<HttpRefusal> check_rate(const std::string& bucket, double rate,
                                                       double burst);
@@ -330,6 +347,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::optional<Digest> token_;
   std::optional<RoutedRequest> routed_;
   std::optional<HttpRefusal> refusal_;  // known before the body was read
+  std::size_t head_searched_ = 0;       // bytes of the buffer in which no head ends
+  bool head_only_ = false;              // HEAD: the answer has no body
+  bool identified_ = false;             // by its peer, or once by a token
   bool keep_ = true;
   std::uint64_t serial_ = 0;  // of the question to the loop whose answer is waited for
   Clock::time_point begun_{};
@@ -375,7 +395,9 @@ void HttpConnection::close() {
 
 void HttpConnection::next_request() {
   phase_ = Phase::idle;
-  within(server_.options().idle_time);
+  server_.shares().set_idle(number_);
+  // Who has not said who they are has no claim to stay.
+  within(identified_ ? server_.options().idle_time : server_.options().head_time);
   parser_.reset();
   response_.reset();
   routed_.reset();
@@ -398,24 +420,58 @@ void HttpConnection::read_head() {
   parser_->header_limit(kLargestHttpHead);
   // Lengths are checked with the head, in words; Beast would drop the connection's request whole.
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
-  http::async_read_header(socket_, buffer_, *parser_,
-                          [me = self()](error_code error, std::size_t /*size*/) {
-                            if (!me->closed_) me->head_read(error);
+  head_searched_ = 0;
+  head_only_ = false;
+  more_of_head();
+}
+
+// The whole of it before any is parsed: Beast joins lines that were folded and does not tell.
+void HttpConnection::more_of_head() {
+  static constexpr std::string_view kEnd = "\r\n\r\n";
+  const std::string_view bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  const auto end = bytes.find(kEnd, head_searched_);
+  if (std::min(end, bytes.size()) + kEnd.size() > kLargestHttpHead)
+    return head_failed(http::error::header_limit);
+  if (end != std::string_view::npos) return parse_head(end + kEnd.size());
+  head_searched_ = bytes.size() - std::min(bytes.size(), kEnd.size() - 1);
+  socket_.async_read_some(buffer_.prepare(kHeadPiece),
+                          [me = self()](error_code error, std::size_t size) {
+                            if (me->closed_) return;
+                            if (error) return me->head_failed(error);
+                            me->buffer_.commit(size);
+                            me->more_of_head();
                           });
+}
+
+void HttpConnection::parse_head(std::size_t size) {
+  const std::string_view bytes(static_cast<const char*>(buffer_.data().data()), size);
+  if (const auto refused = check_raw_head(bytes)) return refuse_framing(*refused);
+  error_code error;
+  buffer_.consume(parser_->put(buffer_.data(), error));
+  if (error) return head_failed(error);
+  head_read();
+}
+
+// Nothing that follows on this connection is read as a request.
+void HttpConnection::refuse_framing(const HttpRefusal& refusal) {
+  keep_ = false;
+  label_ = "malformed";
+  begun_ = Clock::now();
+  refuse(refusal);
 }
 
 void HttpConnection::head_failed(error_code error) {
   keep_ = false;
-  label_ = "malformed";
-  begun_ = Clock::now();
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    return refuse({431,
-                   fmt::format("the head of a request may have {} bytes at most", kLargestHttpHead),
-                   {}});
+    return refuse_framing(
+        {431,
+         fmt::format("the head of a request may have {} bytes at most", kLargestHttpHead),
+         {}});
   }
   if (error.category() == make_error_code(http::error::bad_method).category() &&
       error != http::error::end_of_stream && error != http::error::partial_message) {
-    return refuse({400, fmt::format("this is no proper HTTP request: {}", error.message()), {}});
+    return refuse_framing(
+        {400, fmt::format("this is no proper HTTP request: {}", error.message()), {}});
   }
   close();
 }
@@ -459,6 +515,8 @@ std::optional<HttpRefusal> HttpConnection::admit(const HttpHead& head) {
     auto too_often = check_rate(kUnidentified, few, few);
     return too_often ? too_often : unknown;
   }
+  identified_ = true;
+  server_.shares().identify(number_, caller_.user);
   return check_rate(caller_.user, options.requests_per_second, options.burst);
 }
 
@@ -479,8 +537,7 @@ std::optional<HttpRefusal> HttpConnection::check_expectation(const HttpHead& hea
   return HttpRefusal{417, "the only Expect known is 100-continue", {}};
 }
 
-void HttpConnection::head_read(error_code error) {
-  if (error) return head_failed(error);
+void HttpConnection::head_read() {
   const auto& message = parser_->get();
   HttpHead head;
   head.verb = plain(message.method_string());
@@ -488,6 +545,9 @@ void HttpConnection::head_read(error_code error) {
   for (const auto& field : message) {
     head.headers.emplace_back(lower(field.name_string()), plain(field.value()));
   }
+  head_only_ = head.verb == "HEAD";
+  if (const auto refused = check_framing(head, message.version())) return refuse_framing(*refused);
+  if (const auto refused = take_absolute_form(head)) return refuse_framing(*refused);
   begun_ = Clock::now();
   retry_after_ = 1;
   keep_ = message.keep_alive();
@@ -557,6 +617,10 @@ void HttpConnection::carry_out() {
 
 void HttpConnection::perform(HttpTask task) {
   if (auto* question = std::get_if<Ask>(&task)) return pass_on(std::move(*question));
+  const bool stream =
+      std::holds_alternative<WatchEvents>(task) || std::holds_alternative<ReadLog>(task);
+  if (stream && head_only_)
+    return refuse({405, "HEAD is not for streams, which end nobody knows when", "GET"});
   if (const auto* events = std::get_if<WatchEvents>(&task)) return begin_watching(*events);
   if (const auto* log = std::get_if<ReadLog>(&task)) return begin_log(*log);
   if (std::holds_alternative<ReadMetrics>(task)) return read_metrics();
@@ -565,6 +629,7 @@ void HttpConnection::perform(HttpTask task) {
 
 void HttpConnection::ask(Ask question, std::function<void(Answer)> then) {
   phase_ = Phase::asking;
+  server_.shares().set_busy(number_);
   within(server_.options().answer_time);
   const auto serial = ++serial_;
   const std::weak_ptr<HttpConnection> weak = self();
@@ -633,6 +698,7 @@ void HttpConnection::respond(int status, const char* type, std::string body,
   ++serial_;
   count(status);
   phase_ = Phase::writing;
+  server_.shares().set_idle(number_);
   within(server_.options().write_time);
   const unsigned version = parser_ ? parser_->get().version() : 11;
   response_.emplace(static_cast<http::status>(status), version);
@@ -648,6 +714,7 @@ void HttpConnection::respond(int status, const char* type, std::string body,
   response.keep_alive(keep_);
   response.body() = std::move(body);
   response.prepare_payload();
+  if (head_only_) response.body().clear();  // the length is that of the body it would have
   http::async_write(socket_, response, [me = self()](error_code error, std::size_t /*size*/) {
     if (!me->closed_) me->response_written(error);
   });
@@ -805,6 +872,7 @@ void HttpConnection::log_found(const ReadLog& task, const Answer& found) {
                           found.body.at("ended").get<bool>(), left});
   count(200);
   phase_ = Phase::log;
+  server_.shares().set_idle(number_);
   send_log(stream_head("text/plain; charset=utf-8", chunked));
 }
 
@@ -877,14 +945,17 @@ void HttpConnection::ask_if_ended() {
 
 HttpThread::HttpThread(const HttpServerOptions& options, Loop& loop, const Callers& callers,
                        ChangeFeed& feed)
-    : options_(options), loop_(loop), callers_(callers), feed_(feed) {
-  options_.connections = allow_connections(options.connections);
-}
+    : options_(options),
+      loop_(loop),
+      callers_(callers),
+      feed_(feed),
+      shares_(allow_connections(options.connections), options.unidentified_connections) {}
 
 void HttpThread::listen(const wire::Fd& listener, bool on_unix) {
   const int fd = ::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
   listeners_.push_back(std::make_shared<Listener>(Listener{
       asio::posix::stream_descriptor(context_, fd), asio::steady_timer(context_), on_unix}));
+  if (on_unix) unix_socket_ = wire::inode_at(options_.unix_path);
   wait_to_accept(listeners_.back());
 }
 
@@ -905,7 +976,8 @@ void HttpThread::stop() {
   for (const auto& [raw, connection] : open_) connection->abandon();
   open_.clear();
   listeners_.clear();
-  if (!options_.unix_path.empty()) ::unlink(options_.unix_path.c_str());
+  if (unix_socket_ && !wire::leads_elsewhere(options_.unix_path, *unix_socket_))
+    ::unlink(options_.unix_path.c_str());
 }
 
 void HttpThread::wait_to_accept(const std::shared_ptr<Listener>& listener) {
@@ -939,15 +1011,6 @@ bool HttpThread::accept_all(Listener& listener) {
 
 void HttpThread::take_connection(int fd, bool on_unix) {
   Socket socket(context_, asio::generic::stream_protocol(on_unix ? AF_UNIX : AF_INET, 0), fd);
-  if (open_.size() >= options_.connections) {
-    ++metrics_.refused_connections;
-    static constexpr std::string_view kFull =
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-        "Content-Length: 52\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-        "{\"error\":\"the daemon has too many open connections\"}";
-    ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    return;
-  }
   std::optional<uid_t> peer;
   const int on = 1;
   ucred credentials{};
@@ -957,9 +1020,24 @@ void HttpThread::take_connection(int fd, bool on_unix) {
   } else if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0) {
     peer = credentials.uid;
   }
-  auto connection =
-      std::make_shared<HttpConnection>(*this, std::move(socket), peer, ++metrics_.accepted);
-  open_.emplace(connection.get(), connection);
+  const std::uint64_t number = ++metrics_.accepted;
+  const auto verdict = shares_.enter(number, peer ? callers_.by_peer(*peer).user : "");
+  if (verdict.evicted) {
+    ++metrics_.evicted;
+    if (const auto evicted = open_.find(*verdict.evicted); evicted != open_.end())
+      evicted->second->close();
+  }
+  if (!verdict.admitted) {
+    ++metrics_.refused_connections;
+    static constexpr std::string_view kFull =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+        "Content-Length: 52\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+        "{\"error\":\"the daemon has too many open connections\"}";
+    ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return;
+  }
+  auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer, number);
+  open_.emplace(number, connection);
   connections_ = open_.size();
   connection->begin();
 }
@@ -967,7 +1045,8 @@ void HttpThread::take_connection(int fd, bool on_unix) {
 void HttpThread::remove(HttpConnection* connection) {
   watching_.erase(connection);
   following_.erase(connection);
-  open_.erase(connection);
+  shares_.leave(connection->number());
+  open_.erase(connection->number());
   watchers_ = watching_.size();
   connections_ = open_.size();
 }
@@ -1022,7 +1101,24 @@ void HttpThread::arm_sweep() {
   });
 }
 
+// A unix socket that somebody has deleted is made again; if that fails, it is tried again.
+void HttpThread::keep_listening() {
+  if (!unix_socket_ || !wire::leads_elsewhere(options_.unix_path, *unix_socket_)) return;
+  const auto listener = listen_unix(options_.unix_path);
+  if (!listener) return;
+  const auto old = std::find_if(listeners_.begin(), listeners_.end(),
+                                [](const auto& one) { return one->on_unix; });
+  if (old != listeners_.end()) {
+    error_code ignored;
+    (*old)->descriptor.close(ignored);
+    (*old)->pause.cancel();
+    listeners_.erase(old);
+  }
+  listen(*listener, true);
+}
+
 void HttpThread::sweep() {
+  keep_listening();
   const auto now = Clock::now();
   std::vector<std::shared_ptr<HttpConnection>> all;
   all.reserve(open_.size());

@@ -36,9 +36,12 @@ struct HttpServerOptions {
   // Names it answers to, as in the Host header.
   std::vector<std::string> hosts{"localhost", "127.0.0.1", "[::1]"};
 
-  std::size_t connections = 4096;     // fewer if the process may not open as many files
-  std::size_t in_flight = 1024;       // asked of the loop and not answered yet
-  double requests_per_second = 5000;  // of each caller
+  // Fewer if the process may not open as many files. When all are taken, whoever has the most makes
+  // room for others (connection_shares.h).
+  std::size_t connections = 4096;
+  std::size_t unidentified_connections = 1024;  // over TCP, before their first good request
+  std::size_t in_flight = 1024;                 // asked of the loop and not answered yet
+  double requests_per_second = 5000;            // of each caller
   double burst = 10000;
   double unidentified_per_second = 50;  // of all who show no identity; as many of /healthz
   // Streams of each caller, so that one cannot have all connections. Readers of logs are fewer, as

@@ -282,6 +282,12 @@ class HttpServerTest : public testing::Test {
   static News change(const std::string& user, std::uint32_t id, int value) {
     return {user, "job", id, Json{{"id", id}, {"value", value}}};
   }
+  // By the unix socket, as who runs the test.
+  [[nodiscard]] Fd connect_here() const {
+    auto connected = wire::connect_to("unix:" + options_.unix_path.string());
+    EXPECT_TRUE(connected.ok());
+    return connected ? std::move(*connected) : Fd();
+  }
   void expect_alive() const { EXPECT_EQ(get("/v1/jobs/1").status, 200); }
 
   std::filesystem::path directory_;
@@ -348,7 +354,7 @@ TEST_F(HttpServerTest, NothingButHealthWithoutAnIdentity) {
     EXPECT_EQ(reply.headers.at("www-authenticate"), "Bearer");
     EXPECT_EQ(get(target, "rub_wrong").status, 401) << target;
   }
-  for (const char* verb : {"POST", "PUT", "DELETE", "HEAD", "OPTIONS"}) {
+  for (const char* verb : {"POST", "PUT", "DELETE", "OPTIONS"}) {
     Raw raw(port_);
     raw.send(fmt::format("{} /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", verb));
     raw.read_to_end();
@@ -422,6 +428,102 @@ TEST_F(HttpServerTest, RefusesBrokenChunks) {
     EXPECT_TRUE(raw.text().empty() || status_of(raw.text()) >= 400) << body;
   }
   expect_alive();
+}
+
+// A body whose end is not known must never be read as the next request.
+TEST_F(HttpServerTest, NothingIsReadAfterARequestThatIsFramedBadly) {
+  start();
+  const std::string hidden =
+      request("POST /v1/nodes/0", "Content-Length: 2\r\n") + "{}" + request("GET /v1/jobs/1");
+  const std::string json = "Content-Type: application/json\r\n";
+  for (const std::string& framing : std::vector<std::string>{
+           "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+           "Transfer-Encoding: chunked, identity\r\n", "Transfer-Encoding: chunked;q=1\r\n",
+           "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding: \r\n",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+           "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+           "Content-Length: 5\r\nContent-Length: 6\r\n",
+           "Content-Length: 5\r\nContent-Length: 5\r\n", "Content-Length: 5, 5\r\n",
+           "Content-Length: +5\r\n", "Content-Length: 0x5\r\n", "X: a\r\n Content-Length: 5\r\n",
+           "X: a\r\n\tb\r\n"}) {
+    for (const char* verb : {"POST /v1/jobs", "GET /v1/jobs/1", "DELETE /v1/jobs/1"}) {
+      Raw raw(port_);
+      raw.send(request(verb, json + framing) + hidden);
+      EXPECT_TRUE(raw.read_to_end()) << framing;
+      EXPECT_EQ(status_of(raw.text()), 400) << verb << " " << framing << raw.text();
+      EXPECT_EQ(count_of(raw.text(), "HTTP/1."), 1U) << verb << " " << framing << raw.text();
+      EXPECT_NE(raw.text().find("Connection: close"), std::string::npos) << framing;
+    }
+  }
+  // Also a chunk that is none, after the head was taken.
+  Raw raw(port_);
+  raw.send(request("POST /v1/jobs", json + "Transfer-Encoding: chunked\r\n") + "zz\r\n" + hidden);
+  EXPECT_TRUE(raw.read_to_end());
+  EXPECT_EQ(status_of(raw.text()), 400);
+  EXPECT_EQ(count_of(raw.text(), "HTTP/1."), 1U);
+  // HTTP/1.0 knows no chunks.
+  Raw old(port_);
+  old.send("POST /v1/jobs HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
+           hidden);
+  EXPECT_TRUE(old.read_to_end());
+  EXPECT_EQ(status_of(old.text()), 400);
+  EXPECT_EQ(count_of(old.text(), "HTTP/1."), 1U);
+  expect_alive();
+}
+
+TEST_F(HttpServerTest, AHeadMayComeByteByByte) {
+  start();
+  Raw raw(port_);
+  const std::string two = request("GET /v1/jobs/1") + request("GET /nothing");
+  for (const char byte : two) ASSERT_TRUE(raw.send(std::string_view(&byte, 1)));
+  EXPECT_EQ(status_of(raw.take_answer()), 200);
+  EXPECT_EQ(status_of(raw.take_answer()), 404);
+}
+
+// The headers of GET, and nothing after them: the next answer begins right there.
+TEST_F(HttpServerTest, AnswersToHeadHaveNoBody) {
+  start();
+  for (const auto& [target, status] :
+       std::vector<std::pair<std::string, int>>{{"/v1/jobs/1", 200},
+                                                {"/nothing", 404},
+                                                {"/healthz", 200},
+                                                {"/metrics", 200},
+                                                {"/v1/users/bo", 405},
+                                                {"/v1/events", 405},
+                                                {"/v1/jobs/1/log", 405}}) {
+    Raw raw(port_);
+    raw.send(request("HEAD " + target) + request("GET /v1/jobs/1", "Connection: close\r\n"));
+    EXPECT_TRUE(raw.read_to_end());
+    const std::string& text = raw.text();
+    EXPECT_EQ(status_of(text), status) << target;
+    const auto end = text.find("\r\n\r\n");
+    ASSERT_NE(end, std::string::npos);
+    EXPECT_EQ(status_of(text.substr(end + 4)), 200) << target << "\n" << text;
+    EXPECT_EQ(count_of(text, "HTTP/1."), 2U);
+  }
+  // The length is that of the body that GET has.
+  const std::string length = "Content-Length: " + std::to_string(get("/v1/jobs/1").body.size());
+  Raw raw(port_);
+  raw.send(request("HEAD /v1/jobs/1", "Connection: close\r\n"));
+  EXPECT_TRUE(raw.read_to_end());
+  EXPECT_NE(raw.text().find(length), std::string::npos) << raw.text();
+}
+
+TEST_F(HttpServerTest, TakesWholeAddresses) {
+  start();
+  const auto status = [&](const std::string& line) {
+    Raw raw(port_);
+    raw.send(request(line));
+    return status_of(raw.take_answer());
+  };
+  EXPECT_EQ(status("GET http://localhost/v1/jobs/1"), 200);
+  EXPECT_EQ(status("GET http://127.0.0.1:9/v1/jobs/1"), 200);
+  EXPECT_EQ(status("GET http://localhost/nothing"), 404);
+  EXPECT_EQ(status("GET http://evil.example/v1/jobs/1"), 403) << "its host counts, not the header";
+  EXPECT_EQ(status("GET http://a@localhost/v1/jobs/1"), 403);
+  EXPECT_EQ(status("GET http:///v1/jobs/1"), 400);
+  EXPECT_EQ(status("GET https://localhost/v1/jobs/1"), 404);
 }
 
 TEST_F(HttpServerTest, BoundsHeadsAndBodies) {
@@ -500,15 +602,55 @@ TEST_F(HttpServerTest, BoundsConnections) {
   options_.connections = 3;
   start();
   std::vector<std::unique_ptr<Raw>> few;
-  for (int i = 0; i < 3; ++i) few.push_back(std::make_unique<Raw>(port_));
+  for (int i = 0; i < 3; ++i) {
+    few.push_back(std::make_unique<Raw>(connect_here()));
+  }
   ASSERT_TRUE(eventually([&] { return server_->counts().connections == 3; }));
-  Raw more(port_);
+  Raw more(connect_here());
   EXPECT_TRUE(more.read_to_end());
   EXPECT_EQ(status_of(more.text()), 503);
   EXPECT_EQ(Json::parse(more.text().substr(more.text().find("\r\n\r\n")))["error"],
             "the daemon has too many open connections");
   few.clear();
   ASSERT_TRUE(eventually([&] { return server_->counts().connections == 0; }));
+  expect_alive();
+}
+
+// One user has all connections, idle or half way through a request: others come in all the same.
+TEST_F(HttpServerTest, NobodyCanKeepTheOthersOut) {
+  options_.connections = 40;
+  options_.unidentified_connections = 10;
+  start();
+  std::vector<std::unique_ptr<Raw>> hers;
+  for (int i = 0; i < 40; ++i) {
+    hers.push_back(std::make_unique<Raw>(port_));
+    hers.back()->send(request("GET /v1/jobs/1"));
+    ASSERT_EQ(status_of(hers.back()->take_answer()), 200);
+    if (i % 2 == 0) hers.back()->send("GET /v1/jobs/1 HTTP/1.1\r\n");
+  }
+  ASSERT_EQ(server_->counts().connections, 40U);
+  for (int i = 0; i < 5; ++i) {
+    Raw his(port_);
+    his.send(request("GET /v1/nodes", "", "rub_bo"));
+    EXPECT_EQ(status_of(his.take_answer()), 200);
+    Raw local(connect_here());
+    local.send("GET /v1/nodes HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_of(local.take_answer()), 200);
+  }
+}
+
+// Who shows no identity can neither fill the server nor keep out one who is about to show theirs.
+TEST_F(HttpServerTest, StrangersMakeRoomForEachOther) {
+  options_.connections = 40;
+  options_.unidentified_connections = 10;
+  start();
+  std::vector<std::unique_ptr<Raw>> strangers;
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(std::make_unique<Raw>(port_));
+    if (i % 2 == 0) strangers.back()->send("GET /v1/jobs/1 HTTP/1.1\r\nX: ");
+  }
+  ASSERT_TRUE(eventually([&] { return server_->counts().connections == 10; }));
+  EXPECT_TRUE(strangers.front()->read_to_end()) << "the longest idle had to go";
   expect_alive();
 }
 

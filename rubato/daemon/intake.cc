@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "rubato/base/text.h"
+#include "rubato/daemon/digest.h"
 #include "rubato/model/curve.h"
 #include "rubato/model/fit.h"
 #include "rubato/model/goodput_estimate.h"
@@ -101,7 +103,8 @@ GpuLimits limits_on(const Cluster& cluster, GpuLimits limits) {
 
 GpuLimits limits_now(const JobRecord& job, const Ledger& ledger) {
   const JobView* view = job.gone() ? nullptr : ledger.view(job.id);
-  return view != nullptr ? view->spec->limits : limits_on(ledger.now().cluster, job.file.gpus);
+  if (view != nullptr) return view->spec->limits;
+  return job.limits.value_or(limits_on(ledger.now().cluster, job.file.gpus));
 }
 
 bool speed_known(const JobRecord& job, const GpuLimits& limits) {
@@ -220,13 +223,15 @@ double rate_by(const JobRecord& job, const JobProgress& progress) {
   return (progress.samples > 0 ? progress.rate : progress.step_rate) * job.scale;
 }
 
+std::optional<std::string> nonce_of_run(const JobRecord& job, JobId run) {
+  if (!job.nonce) return std::nullopt;
+  const Digest digest = Digester().add(*job.nonce).add(run.value()).finish();
+  constexpr std::size_t kBytes = 16;
+  return hex({reinterpret_cast<const char*>(digest.data()), kBytes});  // NOLINT(*-reinterpret-cast)
+}
+
 std::string name_of(const JobFile& file) {
-  if (!file.name.empty()) return file.name;
-  const std::string& program = file.command.front();
-  std::string name = program.substr(program.find_last_of('/') + 1);
-  const bool a_number =
-      std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return a_number ? "job-" + name : name;
+  return file.name.empty() ? name_after(file.command.front()) : file.name;
 }
 
 }  // namespace rubato

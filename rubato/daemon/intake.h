@@ -72,6 +72,9 @@ inline constexpr double kGuessedSeconds = 3600;
 [[nodiscard]] double done_by(const JobRecord& job, const JobProgress& progress);
 [[nodiscard]] double rate_by(const JobRecord& job, const JobProgress& progress);
 
+// The nonce of a job that runs to measure another.
+[[nodiscard]] std::optional<std::string> nonce_of_run(const JobRecord& job, JobId run);
+
 // A name for a job without one, never all digits.
 [[nodiscard]] std::string name_of(const JobFile& file);
 

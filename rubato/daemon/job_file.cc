@@ -25,6 +25,9 @@ constexpr double kLongestSpan = 3.15576e8;  // seconds; ten years, exact in a do
 constexpr int kFirstYear = 1970;
 constexpr int kLastYear = 9000;
 
+std::optional<double> any_seconds(std::string_view text);
+std::optional<WallTime> any_moment(std::string_view given);
+
 template <class Choice>
 using Choices = std::vector<std::pair<std::string, Choice>>;
 
@@ -244,22 +247,27 @@ void read_command(Fields& fields, JobFile& job) {
   if (job.command.front().empty()) fields.fail("command begins with an empty word");
 }
 
+bool fits_a_name(char32_t c) { return visible(c) && c != ' ' && c != '/' && c != 0xA0; }
+
+// Where a job is asked for, a number is an id.
+bool is_number(std::string_view name) {
+  return !name.empty() &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 void read_name(Fields& fields, const std::string& field, std::string& name) {
   fields.text(field, name);
   bool seen = is_utf8(name);
   for (std::string_view rest = name; seen && !rest.empty();) {
     const CodePoint c = *first_code_point(rest);
-    seen = visible(c.value) && c.value != ' ' && c.value != '/' && c.value != 0xA0;
+    seen = fits_a_name(c.value);
     rest.remove_prefix(c.bytes);
   }
   if (!seen || name.size() > kLongestName || name == "." || name == "..") {
     return fields.fail(fmt::format("{} {}: use at most {} bytes that can be seen, no blank, no /",
                                    field, rubato::quoted(name), kLongestName));
   }
-  // Where a job is asked for, a number is an id.
-  const bool number = !name.empty() && std::all_of(name.begin(), name.end(),
-                                                   [](char c) { return c >= '0' && c <= '9'; });
-  if (number) fields.fail(fmt::format("{} {} is a number; add a letter", field, name));
+  if (is_number(name)) fields.fail(fmt::format("{} {} is a number; add a letter", field, name));
 }
 
 void read_directory(Fields& fields, JobFile& job) {
@@ -282,7 +290,12 @@ void read_goal(Fields& fields, JobFile& job) {
   } else {
     job.deadline = parse_wall_time(text);
   }
-  if ((!job.deadline && !job.deadline_after) || job.deadline_after == Duration()) {
+  if (job.deadline_after != Duration() && (job.deadline || job.deadline_after)) return;
+  if (any_moment(text) || (text.starts_with('+') && any_seconds(text.substr(1)) > kLongestSpan)) {
+    fields.fail(fmt::format(
+        "goal.deadline {} is out of range: it must be in the years {} to {}, or at most +{}d",
+        rubato::quoted(text), kFirstYear, kLastYear - 1, std::floor(kLongestSpan / 86400)));
+  } else {
     fields.fail(fmt::format(
         "goal.deadline is {}; write +2h, or a time with its offset as 2026-11-20T17:00:00+01:00",
         rubato::quoted(text)));
@@ -383,6 +396,20 @@ void read_spans(Fields& fields, JobFile& job) {
 
 }  // namespace
 
+std::string name_after(std::string_view program) {
+  std::string name;
+  for (std::string_view rest = program.substr(program.find_last_of('/') + 1); !rest.empty();) {
+    const auto c = first_code_point(rest);
+    const std::string_view bytes = rest.substr(0, c ? c->bytes : 1);
+    const std::string_view part = c && fits_a_name(c->value) ? bytes : "_";
+    if (name.size() + part.size() > kLongestName) break;
+    name += part;
+    rest.remove_prefix(bytes.size());
+  }
+  if (name.empty() || name == "." || name == "..") return "job";
+  return is_number(name) ? "job-" + name.substr(0, kLongestName - 4) : name;
+}
+
 Result<JobFile> read_job(const Json& json, const std::string& source) {
   JobFile job;
   Fields fields(json, "");
@@ -451,7 +478,10 @@ std::string_view to_text(RateRule rule) { return word_of(rule, rate_rules()); }
 
 // --- times ---------------------------------------------------------------------------------------
 
-std::optional<Duration> parse_span(std::string_view text) {
+namespace {
+
+// However many.
+std::optional<double> any_seconds(std::string_view text) {
   constexpr std::string_view kNumber = "0123456789.";
   double total = 0;
   double unit_before = INFINITY;
@@ -470,8 +500,15 @@ std::optional<Duration> parse_span(std::string_view text) {
     total += *number * in_seconds;
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  if (unit_before == INFINITY || !(total <= kLongestSpan)) return std::nullopt;
-  return from_seconds(total);
+  return unit_before == INFINITY ? std::nullopt : std::optional(total);
+}
+
+}  // namespace
+
+std::optional<Duration> parse_span(std::string_view text) {
+  const auto total = any_seconds(text);
+  if (!total || !(*total <= kLongestSpan)) return std::nullopt;
+  return from_seconds(*total);
 }
 
 std::string to_text(Duration span) {
@@ -542,12 +579,11 @@ std::optional<Duration> take_offset(Taker& text) {
   return sign * (std::chrono::hours(*hours) + std::chrono::minutes(*minutes));
 }
 
-}  // namespace
-
-std::optional<WallTime> parse_wall_time(std::string_view given) {
+// In whatever year.
+std::optional<WallTime> any_moment(std::string_view given) {
   Taker text(given);
-  const auto year = text.digits(4, kLastYear);
-  if (!year || *year < kFirstYear || !text.take("-")) return std::nullopt;
+  const auto year = text.digits(4, 9999);
+  if (!year || !text.take("-")) return std::nullopt;
   const auto month = text.digits(2, 12);
   if (!month || !text.take("-")) return std::nullopt;
   const auto day = text.digits(2, 31);
@@ -559,11 +595,16 @@ std::optional<WallTime> parse_wall_time(std::string_view given) {
                                          std::chrono::month{static_cast<unsigned>(*month)},
                                          std::chrono::day{static_cast<unsigned>(*day)}};
   if (!offset || !text.done() || !date.ok()) return std::nullopt;
-  const WallTime time = std::chrono::sys_days{date} + *clock - *offset;
-  // An offset must not lead out of what can be read again.
+  return std::chrono::sys_days{date} + *clock - *offset;
+}
+
+}  // namespace
+
+std::optional<WallTime> parse_wall_time(std::string_view given) {
+  constexpr std::chrono::sys_days kBegin{std::chrono::year{kFirstYear} / 1 / 1};
   constexpr std::chrono::sys_days kEnd{std::chrono::year{kLastYear} / 1 / 1};
-  if (time < WallTime() || time >= kEnd) return std::nullopt;
-  return time;
+  const auto time = any_moment(given);
+  return time && *time >= kBegin && *time < kEnd ? time : std::nullopt;
 }
 
 std::string to_text(WallTime time) {

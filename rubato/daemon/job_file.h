@@ -30,16 +30,13 @@
 
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
-#include "rubato/base/time.h"
+#include "rubato/base/wall_time.h"
 #include "rubato/core/job.h"
 
 namespace rubato {
 
 // Small, because the JSON library compares each key of an object with all before it.
 inline constexpr std::size_t kLargestJobFile = std::size_t{64} << 10U;
-
-// Microseconds since 1970 in UTC; the loop's own time is another clock (core of the daemon).
-using WallTime = std::chrono::sys_time<Duration>;
 
 enum class WorkUnit : std::uint8_t { steps, epochs, samples };
 enum class BatchMode : std::uint8_t { fixed, adaptive };
@@ -88,6 +85,10 @@ struct JobFile {
 [[nodiscard]] Json to_json(const JobFile& job);
 
 [[nodiscard]] std::string_view to_text(RateRule rule);  // "sqrt"
+
+// A name for a job that runs this program and has none: by the rules for names, whatever the
+// program is called.
+[[nodiscard]] std::string name_after(std::string_view program);
 
 // "90", "90s", "15m", "2h", "3d"; "1h30m". At most ten years.
 [[nodiscard]] std::optional<Duration> parse_span(std::string_view text);

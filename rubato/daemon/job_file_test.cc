@@ -4,6 +4,8 @@
 #include <rapidcheck.h>
 #include <string>
 
+#include "rubato/base/random.h"
+
 namespace rubato {
 namespace {
 
@@ -151,6 +153,40 @@ TEST(JobFile, NamesCanBeSeenAndAreNoNumbers) {
   EXPECT_NE(problem_with("name: " + std::string(101, 'x')).find("at most 100"), std::string::npos);
 }
 
+TEST(JobFile, NamesAfterProgramsKeepTheRulesOfNames) {
+  EXPECT_EQ(name_after("/opt/bin/train"), "train");
+  EXPECT_EQ(name_after("train.py"), "train.py");
+  EXPECT_EQ(name_after("/data/\xc3\xbc"
+                       "bung"),
+            "\xc3\xbc"
+            "bung");
+  EXPECT_EQ(name_after("a\x1b[2Jb c"), "a_[2Jb_c");
+  EXPECT_EQ(name_after("x\xe2\x80\xaegpj.sh"), "x_gpj.sh") << "U+202E turns the direction";
+  EXPECT_EQ(name_after("a\xc2\xa0"
+                       "b"),
+            "a_b");
+  EXPECT_EQ(name_after("12"), "job-12");
+  for (const char* none : {"/opt/", "/", "..", "./."}) EXPECT_EQ(name_after(none), "job") << none;
+  EXPECT_EQ(name_after(std::string(5000, 'n')), std::string(100, 'n'));
+  EXPECT_EQ(name_after(std::string(99, 'n') + "\xc3\xbc"), std::string(99, 'n'));
+  // Whatever a program is called, its name is one that a file could give.
+  Random random(3);
+  for (int i = 0; i < 3000; ++i) {
+    std::string program;
+    for (auto left = random.below(150); left > 0; --left) {
+      const auto kind = random.below(4);
+      program += kind == 0   ? std::string(1, static_cast<char>(1 + random.below(126)))
+                 : kind == 1 ? std::string(1, static_cast<char>('0' + random.below(10)))
+                 : kind == 2 ? std::string("\xe2\x80\xae")
+                             : std::string("\xe2\x82\xac");
+    }
+    const Json file = {{"command", {"a"}}, {"name", name_after(program)}};
+    const auto read = read_job(file, "it");
+    ASSERT_TRUE(read) << read.error().message;
+    ASSERT_FALSE(read->name.empty());
+  }
+}
+
 TEST(JobFile, NumbersAreInRange) {
   for (const char* weight : {"0", "-1", "nan", "inf", "1e7", "1e-9", "x", "[1]"}) {
     EXPECT_EQ(problem_with(std::string("weight: ") + weight),
@@ -229,6 +265,11 @@ TEST(JobFile, WallTimes) {
       problem_with("goal: {deadline: 2026-11-20T17:00:00}"),
       "job: goal.deadline is \"2026-11-20T17:00:00\"; write +2h, or a time with its offset as "
       "2026-11-20T17:00:00+01:00");
+  for (const char* far : {"0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "+4000d"}) {
+    EXPECT_EQ(problem_with(std::string("goal: {deadline: ") + far + "}"),
+              std::string("job: goal.deadline \"") + far +
+                  "\" is out of range: it must be in the years 1970 to 8999, or at most +3652d");
+  }
   EXPECT_NE(problem_with("goal: {deadline: +0s}").find("goal.deadline is"), std::string::npos);
   EXPECT_NE(problem_with("goal: {}").find("goal.deadline is"), std::string::npos);
 }

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/json.h"
 #include "rubato/base/text.h"
+#include "rubato/daemon/journal_place.h"
 #include "rubato/daemon/wal_tail.h"
 
 namespace rubato {
@@ -45,29 +45,6 @@ class Descriptor {
  private:
   int number_;
 };
-
-// The holder keeps it until its process ends, however it ends.
-Result<Descriptor> lock(const fs::path& directory) {
-  const fs::path path = directory / "lock";
-  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerOnly));
-  if (!file) return failed(path, "cannot be opened");
-  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return failed(path, "cannot be locked");
-    std::array<char, 32> pid{};
-    const auto length = pread(file.get(), pid.data(), pid.size(), 0);
-    const auto holder = parse_integer(
-        trim(std::string_view(pid.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)))));
-    return Error{fmt::format(
-        "{} belongs to a daemon that is running ({}); stop it first, or use another directory",
-        directory.string(), holder ? fmt::format("process {}", *holder) : "of unknown number")};
-  }
-  const std::string pid = fmt::format("{}\n", getpid());
-  if (ftruncate(file.get(), 0) != 0 ||
-      pwrite(file.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return failed(path, "cannot be written");
-  }
-  return file;
-}
 
 Result<std::string> random_id() {
   std::array<char, 16> bytes{};
@@ -193,17 +170,41 @@ Result<void> read_rows(const fs::path& directory, RowNumber after, const std::st
   return go_over(*live);
 }
 
+// Of the rows that lead up to the live file without a gap at its front.
+RowNumber first_row(const std::vector<Segment>& segments, const JournalFile::About& live) {
+  const RowNumber first = live.before.number.next();
+  return segments.empty() ? first : std::min(first, segments.front().first);
+}
+
+// When the last row of a segment was written.
+Result<Time> end_of(const Segment& segment, const std::string& vfs) {
+  std::string damage;
+  auto file = JournalFile::open(segment.path.string(), Database::Mode::read, vfs, nullptr, damage);
+  if (!file) return file.error();
+  std::optional<Time> end;
+  auto walked = walk_file(*file, RowNumber(segment.last.value() - 1), std::nullopt,
+                          [&](RowNumber /*number*/, const JournalRow& row) -> Result<void> {
+                            end = row.time;
+                            return {};
+                          });
+  if (!walked) return walked.error();
+  if (!end) return Error{fmt::format("{}: has no last row", segment.path.string())};
+  return *end;
+}
+
 }  // namespace
 
 // --- the open journal ---
 
 struct Journal::Open {
   JournalOptions options;
-  Descriptor lock;
-  std::optional<JournalFile> file;
+  std::optional<JournalPlace> place;  // before the file, which must be closed first
+  std::optional<JournalFile> file;    // none once it was found out of its place
   ChainEnd end;
   std::optional<RowNumber> newest_snapshot;
   bool failed_before = false;  // the last append() did: its rows may be there after all
+  std::string lost_rows_of;    // the live file has lost rows that a segment of this journal has
+  std::string out_of_place;    // why nothing can be stored any more; or empty
 
   std::optional<JournalSnapshot> snapshot;
   std::vector<std::string> dropped;
@@ -233,8 +234,12 @@ struct Journal::Open {
   Result<void> look();
   Result<std::string> examine(JournalFile& opened);
   Result<void> repair(const std::string& why);
-  Result<void> begin_anew(const std::vector<Segment>& segments);
-  Result<void> finish_archiving();
+  Result<void> begin_anew(const std::vector<Segment>& segments, const std::string& id = {});
+  Result<void> compare_with_segments();
+  Result<std::string> compare(const Segment& segment);
+  Result<void> set_aside(const Segment& segment, std::string_view why);
+  Result<void> check_place();
+  Result<void> write_anew();
 
   Result<JournalFile> create_part(const JournalFile::About& about) const;
   [[nodiscard]] Result<void> install(JournalFile finished) const;
@@ -246,6 +251,8 @@ struct Journal::Open {
   Result<std::optional<JournalFile::Snapshot>> choose_snapshot(JournalFile& from,
                                                                RowNumber& lost_before) const;
   Result<std::optional<JournalFile::Snapshot>> archived_snapshot(RowNumber at) const;
+  Result<std::optional<RowNumber>> archived_beyond(const JournalFile& opened,
+                                                   const ChainEnd& reached) const;
 };
 
 // --- files ---
@@ -354,9 +361,12 @@ Result<Journal::Opened> Journal::open(const JournalOptions& options) {
 
 Result<void> Journal::Open::start() {
   if (auto ok = make_directory(); !ok) return ok;
-  auto locked = rubato::lock(options.directory);
-  if (!locked) return locked.error();
-  lock = std::move(*locked);
+  auto claimed = JournalPlace::claim(options.directory);
+  if (!claimed) return claimed.error();
+  place = std::move(*claimed);
+  if (there(live())) {
+    if (auto ok = place->hold(live()); !ok) return ok;
+  }
   if (auto ok = clean_up(); !ok) return ok;
   const auto segments = list_segments(options.directory);
   if (!segments) return segments.error();
@@ -371,8 +381,10 @@ Result<void> Journal::Open::start() {
     return ok;
   }
   if (auto ok = look(); !ok) return ok;
-  if (auto ok = finish_archiving(); !ok) return ok;
-  return file->use_log();
+  if (auto ok = compare_with_segments(); !ok) return ok;
+  if (auto ok = file->use_log(); !ok) return ok;
+  place->watch_log(live_log());
+  return {};
 }
 
 // For whoever opened the journal, and durably for the operator, in case that one is stopped before
@@ -500,7 +512,12 @@ Result<std::optional<JournalFile::Snapshot>> Journal::Open::archived_snapshot(Ro
 
 // Opens the live file and checks it from the newest snapshot on; repairs it if need be.
 Result<void> Journal::Open::look() {
-  for (const bool repaired : {false, true}) {
+  // What was repaired may turn out to have lost rows, too.
+  constexpr int kMostRepairs = 2;
+  for (int repairs = 0;; ++repairs) {
+    if (there(live())) {
+      if (auto ok = place->hold(live()); !ok) return ok;
+    }
     std::string damage;
     auto opened = JournalFile::open(live().string(), Database::Mode::write, options.vfs,
                                     options.before_write, damage);
@@ -515,10 +532,10 @@ Result<void> Journal::Open::look() {
       }
       close_file(std::move(*opened));
     }
-    if (repaired) return Error{fmt::format("{}: cannot be repaired: {}", live().string(), damage)};
+    if (repairs == kMostRepairs)
+      return Error{fmt::format("{}: cannot be repaired: {}", live().string(), damage)};
     if (auto ok = repair(damage); !ok) return ok;
   }
-  return {};
 }
 
 // What is wrong with it; if nothing, where it ends and its snapshot are known afterwards.
@@ -536,6 +553,13 @@ Result<std::string> Journal::Open::examine(JournalFile& opened) {
       from, [&](RowNumber number, const JournalRow& row) { return check_known(row, number); });
   if (!walked) return walked.error();
   if (!walked->broken.empty()) return walked->broken;
+  const auto beyond = archived_beyond(opened, walked->end);
+  if (!beyond) return beyond.error();
+  if (*beyond) {
+    lost_rows_of = opened.about().id;
+    return fmt::format("it ends with row {}, but rows up to {} were archived before",
+                       walked->end.number.value(), (*beyond)->value());
+  }
   end = walked->end;
   newest_snapshot.reset();
   snapshot.reset();
@@ -550,6 +574,10 @@ Result<std::string> Journal::Open::examine(JournalFile& opened) {
 Result<void> Journal::Open::repair(const std::string& why) {
   const auto segments = list_segments(options.directory);
   if (!segments) return segments.error();
+  if (!lost_rows_of.empty()) {
+    if (auto ok = say(fmt::format("The journal has lost rows: {}.", why)); !ok) return ok;
+    return begin_anew(*segments, std::exchange(lost_rows_of, {}));
+  }
   std::string damage;
   auto old =
       JournalFile::open(live().string(), Database::Mode::write, options.vfs, nullptr, damage);
@@ -626,8 +654,10 @@ Result<std::string> Journal::Open::copy_rows(JournalFile& from, RowNumber last, 
   return walked->broken;
 }
 
-// A live file without rows, after the last segment that can be read.
-Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments) {
+// A live file without rows, after the last segment that can be read; of this journal, if one is
+// named.
+Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments,
+                                       const std::string& id) {
   JournalFile::About about;
   std::optional<JournalFile::Snapshot> at_end;
   for (auto segment = segments.rbegin(); segment != segments.rend() && about.id.empty();
@@ -636,7 +666,7 @@ Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments) {
     auto opened = JournalFile::open(segment->path.string(), Database::Mode::read, options.vfs,
                                     nullptr, damage);
     if (!opened && damage.empty()) return opened.error();
-    if (!opened) continue;
+    if (!opened || (!id.empty() && opened->about().id != id)) continue;
     const auto checksum = opened->checksum_of(segment->last);
     if (!checksum) return checksum.error();
     if (!*checksum) continue;
@@ -647,9 +677,9 @@ Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments) {
   }
   const bool continues = !about.id.empty();
   if (!continues) {
-    auto id = random_id();
-    if (!id) return id.error();
-    about.id = std::move(*id);
+    auto fresh_id = random_id();
+    if (!fresh_id) return fresh_id.error();
+    about.id = std::move(*fresh_id);
     // So that no row of one journal can follow in another.
     about.before.checksum = Digester().add(about.id).finish();
   }
@@ -675,25 +705,116 @@ Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments) {
   return install(std::move(*fresh));
 }
 
-// --- a segment was made, but its rows not yet removed from the live file ---
+// --- segments beside the live file ---
 
-Result<void> Journal::Open::finish_archiving() {
+// A segment whose rows are not all before the live file's first one was made when the process was
+// stopped before it removed them from the live file. Or the live file has lost rows since; or it is
+// of another past. Afterwards no segment has a row that the live file has, too.
+Result<void> Journal::Open::compare_with_segments() {
   const auto segments = list_segments(options.directory);
   if (!segments) return segments.error();
   for (const Segment& segment : *segments) {
-    if (segment.first != file->about().before.number.next() || segment.last > end.number) continue;
-    std::string damage;
-    auto opened = JournalFile::open(segment.path.string(), Database::Mode::read, options.vfs,
-                                    nullptr, damage);
-    if (!opened) continue;  // the live file has its rows
-    const auto there = opened->checksum_of(segment.last);
-    if (!there) return there.error();
-    const auto here = file->checksum_of(segment.last);
-    if (!here) return here.error();
-    if (!*there || !*here || **there != **here) continue;
-    if (auto ok = file->forget_up_to({segment.last, **here}); !ok) return ok;
+    if (segment.last <= file->about().before.number) continue;
+    const auto wrong = compare(segment);
+    if (!wrong) return wrong.error();
+    if (wrong->empty()) continue;
+    if (auto ok = set_aside(segment, *wrong); !ok) return ok;
   }
   return {};
+}
+
+// Why it does not belong here; empty if it does, and then its rows are in it alone.
+Result<std::string> Journal::Open::compare(const Segment& segment) {
+  std::string damage;
+  auto opened =
+      JournalFile::open(segment.path.string(), Database::Mode::read, options.vfs, nullptr, damage);
+  if (!opened && damage.empty()) return opened.error();
+  if (!opened) return std::string("it cannot be read");
+  if (opened->about().id != file->about().id) return std::string("it is of another journal");
+  const auto archived = opened->checksum_of(segment.last);
+  if (!archived) return archived.error();
+  const auto here = file->checksum_of(segment.last);
+  if (!here) return here.error();
+  if (!*archived || !*here || **archived != **here)
+    return std::string("its rows are not those of the live file");
+  if (auto ok = file->forget_up_to({segment.last, **here}); !ok) return ok.error();
+  return std::string();
+}
+
+Result<void> Journal::Open::set_aside(const Segment& segment, std::string_view why) {
+  const fs::path aside = free_name(segment.path.filename().string() + ".damaged", "");
+  if (auto ok = say(fmt::format("{} was set aside as {}, because {}.", segment.path.string(),
+                                aside.string(), why));
+      !ok) {
+    return ok;
+  }
+  if (auto ok = move(segment.path, aside); !ok) return ok;
+  return sync_directory();
+}
+
+// The last row of a segment that goes on where `opened`, which ends at `reached`, should.
+Result<std::optional<RowNumber>> Journal::Open::archived_beyond(const JournalFile& opened,
+                                                                const ChainEnd& reached) const {
+  const auto segments = list_segments(options.directory);
+  if (!segments) return segments.error();
+  std::optional<RowNumber> beyond;
+  for (const Segment& segment : *segments) {
+    if (segment.last <= reached.number) continue;
+    std::string damage;
+    auto archived = JournalFile::open(segment.path.string(), Database::Mode::read, options.vfs,
+                                      nullptr, damage);
+    if (!archived && damage.empty()) return archived.error();
+    if (!archived || archived->about().id != opened.about().id) continue;
+    // One that begins later is of the same journal; one that has our last row has to have it as we
+    // do, or it is of another past.
+    if (archived->about().before.number <= reached.number) {
+      const auto same = archived->checksum_of(reached.number);
+      if (!same) return same.error();
+      if (!*same || **same != reached.checksum) continue;
+    }
+    const auto last = archived->checksum_of(segment.last);
+    if (!last) return last.error();
+    if (*last) beyond = segment.last;
+  }
+  return beyond;
+}
+
+// --- files that were deleted or moved while the journal is open ---
+
+Result<void> Journal::Open::check_place() {
+  if (out_of_place.empty()) {
+    auto ok = place->check();
+    if (ok) return ok;
+    out_of_place = ok.error().message;
+    if (!place->directory_moved()) {
+      const auto written = write_anew();
+      out_of_place += written ? fmt::format(
+                                    "; all that it had was written to {} again, so start "
+                                    "the daemon again",
+                                    live().string())
+                              : fmt::format("; what it had could not be written again ({})",
+                                            written.error().message);
+    }
+    file.reset();
+  }
+  return Error{out_of_place};
+}
+
+// What is open can still be read, also without a name.
+Result<void> Journal::Open::write_anew() {
+  auto copy = create_part(file->about());
+  if (!copy) return copy.error();
+  ChainEnd copied = file->about().before;
+  const auto broken = copy_rows(*file, end.number, *copy, copied);
+  if (!broken) return broken.error();
+  if (copied.number != end.number) return Error{*broken};
+  auto snapshots = file->snapshots();
+  if (!snapshots) return snapshots.error();
+  for (const auto& one : *snapshots) {
+    if (auto ok = copy->put_snapshot(one); !ok) return ok;
+  }
+  file.reset();
+  return install(std::move(*copy));
 }
 
 // --- the journal ---
@@ -712,15 +833,18 @@ Result<RowNumber> Journal::append(const std::vector<JournalRow>& rows) {
     if (auto ok = check_length(row.body); !ok) return ok.error();
   }
   if (rows.empty()) return last();
+  if (auto ok = open_->check_place(); !ok) return ok.error();
   auto ok = open_->file->append(rows, open_->end, open_->failed_before);
   open_->failed_before = !ok;
   if (!ok) return ok.error();
+  open_->place->watch_log(open_->live_log());
   return last();
 }
 
 Result<void> Journal::write_snapshot(const JournalSnapshot& snapshot) {
   CHECK(snapshot.number <= last() && snapshot.version <= open_->options.snapshot_version);
   if (auto ok = check_length(snapshot.body); !ok) return ok;
+  if (auto ok = open_->check_place(); !ok) return ok;
   const auto row = open_->file->checksum_of(snapshot.number);
   if (!row) return row.error();
   if (!*row) {
@@ -734,6 +858,7 @@ Result<void> Journal::write_snapshot(const JournalSnapshot& snapshot) {
 }
 
 Result<void> Journal::compact() {
+  if (auto ok = open_->check_place(); !ok) return ok;
   JournalFile& live = *open_->file;
   const ChainEnd before = live.about().before;
   if (!open_->newest_snapshot || *open_->newest_snapshot <= before.number) return {};
@@ -744,6 +869,13 @@ Result<void> Journal::compact() {
                              open_->live().string())};
   }
   const JournalFile::Snapshot& at = snapshots->front();
+  const auto segments = list_segments(open_->options.directory);
+  if (!segments) return segments.error();
+  for (const Segment& other : *segments) {
+    if (other.last <= before.number) continue;
+    return Error{fmt::format("nothing was archived, because {} has rows of the live file already",
+                             other.path.string())};
+  }
 
   auto segment = open_->create_part({live.about().id, before});
   if (!segment) return segment.error();
@@ -763,8 +895,62 @@ Result<void> Journal::compact() {
   return live.forget_up_to(copied);
 }
 
+Result<void> Journal::check_place() { return open_->check_place(); }
+
+Result<void> Journal::prune(const std::function<bool(RowNumber last, Time at)>& old) {
+  if (auto ok = open_->check_place(); !ok) return ok;
+  const auto segments = list_segments(open_->options.directory);
+  if (!segments) return segments.error();
+  bool removed = false;
+  for (std::size_t i = 0; i + 1 < segments->size(); ++i) {
+    const Segment& segment = (*segments)[i];
+    const auto end = end_of(segment, open_->options.vfs);
+    if (!end) return end.error();
+    if (!old(segment.last, *end)) break;
+    if (auto ok = open_->remove(segment.path); !ok) return ok;
+    removed = true;
+  }
+  return removed ? open_->sync_directory() : Result<void>();
+}
+
+Result<RowNumber> Journal::first() const {
+  if (auto ok = open_->check_place(); !ok) return ok.error();
+  const auto segments = list_segments(open_->options.directory);
+  if (!segments) return segments.error();
+  return first_row(*segments, open_->file->about());
+}
+
 Result<void> Journal::read(RowNumber after, const JournalFile::Each& each) const {
+  if (auto ok = open_->check_place(); !ok) return ok;
   return read_rows(open_->options.directory, after, open_->options.vfs, each);
+}
+
+Result<JournalExtent> look_at_journal(const std::filesystem::path& directory) {
+  const auto open = [](const fs::path& path) {
+    std::string damage;
+    return JournalFile::open(path.string(), Database::Mode::read, "", nullptr, damage);
+  };
+  // Before the segments, as in read_rows().
+  auto live = open(directory / "journal.sqlite");
+  if (!live) return live.error();
+  const auto segments = list_segments(directory);
+  if (!segments) return segments.error();
+  JournalExtent extent;
+  extent.first = first_row(*segments, live->about());
+  auto last = live->last();
+  if (!last) return last.error();
+  extent.last = *last;
+  if (extent.first == RowNumber(1)) return extent;
+  std::optional<JournalFile> oldest;
+  if (!segments->empty()) {
+    auto segment = open(segments->front().path);
+    if (!segment) return segment.error();
+    oldest = std::move(*segment);
+  }
+  auto snapshots = (oldest ? *oldest : *live).snapshots();
+  if (!snapshots) return snapshots.error();
+  if (!snapshots->empty()) extent.begin = std::move(snapshots->back().content);
+  return extent;
 }
 
 Result<void> read_journal(const std::filesystem::path& directory, RowNumber after,

@@ -9,10 +9,12 @@
 //
 // A state directory holds
 //
-//   lock                                          held by the one daemon there, with its pid
+//   lock                                          held by the one daemon there, with its pid;
+//                                                 it also locks the directory and the live file
 //   journal.sqlite, -wal, -shm                    the live file
-//   journal-000000000001-000000004711.sqlite      archived rows 1 to 4711, with a snapshot at 4711
-//   journal.sqlite.damaged-1, -wal                set aside by a repair
+//   journal-000000000001-000000004711.sqlite      archived rows 1 to 4711, with a snapshot at 4711;
+//                                                 the oldest of these may be removed (prune)
+//   journal.sqlite.damaged-1, -wal                set aside by a repair, as are segments
 //   journal.unfinished-1.wal                      the end of a log that holds no whole transaction
 //   repairs.log                                   what was said about repairs
 //
@@ -67,6 +69,19 @@ class Journal {
   // Moves the rows up to the newest snapshot into a segment. Nothing to do is no error.
   [[nodiscard]] Result<void> compact();
 
+  // One sentence once the directory or a file of the journal is no longer where it was: deleted,
+  // moved or replaced. From then on nothing is stored or read. If the directory is still there,
+  // what the journal had was written anew, and the next open() finds it. append(), read() and the
+  // others look by themselves.
+  [[nodiscard]] Result<void> check_place();
+
+  // Removes archived rows: whole segments, the oldest first, as long as old(last row, its time)
+  // says so. The newest segment stays: its snapshot stands in for a damaged live file.
+  [[nodiscard]] Result<void> prune(const std::function<bool(RowNumber last, Time at)>& old);
+
+  // The first row that is still there.
+  [[nodiscard]] Result<RowNumber> first() const;
+
   // All rows after `after`, archived ones first, each checked. Ends early with the error of `each`.
   [[nodiscard]] Result<void> read(RowNumber after, const JournalFile::Each& each) const;
 
@@ -83,7 +98,16 @@ struct Journal::Opened {
   std::string dropped;                      // what could not be read and where it is; or empty
 };
 
-// The same without the lock and without repairs, for looking into the journal of a daemon that runs
+// What is there of a journal, from outside.
+struct JournalExtent {
+  RowNumber first;
+  RowNumber last;  // 0: no row
+  // If the first rows are no longer kept: the oldest snapshot, from which rows can be folded.
+  std::optional<JournalSnapshot> begin;
+};
+[[nodiscard]] Result<JournalExtent> look_at_journal(const std::filesystem::path& directory);
+
+// read() without the lock and without repairs, for looking into the journal of a daemon that runs
 // or of one that is long gone. A journal that is damaged in the middle is an error at that row.
 [[nodiscard]] Result<void> read_journal(const std::filesystem::path& directory, RowNumber after,
                                         const JournalFile::Each& each);

@@ -310,6 +310,12 @@ Result<JournalFile::Walked> JournalFile::walk(const ChainEnd& from, const Each& 
   return walked;
 }
 
+Result<RowNumber> JournalFile::last() {
+  auto last = database_->whole("SELECT ifnull(max(number), 0) FROM journal");
+  if (!last) return last.error();
+  return std::max(about_.before.number, number_of(std::max<std::int64_t>(*last, 0)));
+}
+
 Result<std::string> JournalFile::check_structure() {
   auto check = database_->prepare("PRAGMA quick_check(1)");
   if (!check) {

@@ -99,6 +99,9 @@ class JournalFile {
   using Each = std::function<Result<void>(RowNumber number, const JournalRow& row)>;
   [[nodiscard]] Result<Walked> walk(const ChainEnd& from, const Each& each);
 
+  // The last row, of whatever state; the one before the first if there is none.
+  [[nodiscard]] Result<RowNumber> last();
+
   // What SQLite finds wrong with the file as a whole; empty if nothing.
   [[nodiscard]] Result<std::string> check_structure();
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include <rapidcheck/gtest.h>
 #include <sqlite3.h>
 #include <string>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -200,6 +202,77 @@ TEST(Journal, HasOneDaemon) {
                 std::to_string(getpid()) + "); stop it first, or use another directory");
 }
 
+TEST(Journal, HasOneDaemonAlsoWithoutTheLockFile) {
+  const Directory directory;
+  auto opened = must_open(directory.options());
+  append(opened.journal, 1, 3);
+  fs::remove(directory.path() / "lock");
+  EXPECT_TRUE(contains(problem(directory.options()), "belongs to a daemon that is running"));
+  EXPECT_TRUE(contains(problem(directory.options()), "belongs to a daemon that is running"))
+      << "the second one finds the lock file of the first";
+  // The same file under another name.
+  const Directory other;
+  fs::create_hard_link(directory.live(), other.live());
+  EXPECT_TRUE(contains(problem(other.options()), "belongs to a daemon that is running"));
+  append(opened.journal, 4, 5);
+}
+
+TEST(Journal, RespectsTheLockOfAnOlderVersion) {
+  const Directory directory;
+  const int lock = open((directory.path() / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+  EXPECT_TRUE(contains(problem(directory.options()), "belongs to a daemon that is running"));
+  close(lock);
+  EXPECT_EQ(problem(directory.options()), "opened");
+}
+
+TEST(Journal, WhatIsDeletedUnderItIsWrittenAnew) {
+  using Files = std::vector<std::string>;
+  for (const Files& gone : {Files{"journal.sqlite-wal"}, Files{"journal.sqlite"},
+                            Files{"journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm",
+                                  "journal-000000000001-000000000005.sqlite", "lock"}}) {
+    const Directory directory;
+    {
+      auto opened = must_open(directory.options());
+      append(opened.journal, 1, 5);
+      ASSERT_TRUE(opened.journal.write_snapshot(snapshot_at(5)).ok());
+      ASSERT_TRUE(opened.journal.compact().ok());
+      append(opened.journal, 6, 9);
+      EXPECT_TRUE(opened.journal.check_place().ok());
+      for (const std::string& name : gone) fs::remove(directory.path() / name);
+      const auto refused = opened.journal.append(rows(10, 10));
+      ASSERT_FALSE(refused.ok());
+      EXPECT_TRUE(contains(refused.error().message, "was deleted or replaced while the daemon"))
+          << refused.error().message;
+      EXPECT_TRUE(contains(refused.error().message, "was written to")) << refused.error().message;
+      EXPECT_FALSE(opened.journal.check_place().ok());
+      EXPECT_FALSE(opened.journal.write_snapshot(snapshot_at(9)).ok());
+      EXPECT_FALSE(opened.journal.compact().ok());
+    }
+    auto opened = must_open(directory.options());
+    EXPECT_EQ(opened.dropped, "");
+    EXPECT_EQ(opened.snapshot, snapshot_at(5));
+    EXPECT_EQ(all_rows(opened.journal, 5), rows(6, 9));
+    append(opened.journal, 10, 10);
+  }
+}
+
+TEST(Journal, ADirectoryThatWasMovedIsNotWrittenTo) {
+  const Directory directory;
+  const fs::path moved = directory.path().string() + "-moved";
+  {
+    auto opened = must_open(directory.options());
+    append(opened.journal, 1, 5);
+    fs::rename(directory.path(), moved);
+    const auto refused = opened.journal.append(rows(6, 6));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_TRUE(contains(refused.error().message, "was moved, deleted or replaced"))
+        << refused.error().message;
+  }
+  fs::rename(moved, directory.path());
+  EXPECT_EQ(all_rows(must_open(directory.options()).journal), rows(1, 5));
+}
+
 TEST(Journal, TheLockOfADeadProcessIsFree) {
   const Directory directory;
   const pid_t child = fork();
@@ -279,6 +352,46 @@ TEST(Journal, MovesOldRowsIntoSegmentsAndReadsOverThem) {
       << ok.error().message;
 }
 
+TEST(Journal, OldSegmentsAreRemovedOldestFirstAndItOpensWithoutThem) {
+  const Directory directory;
+  {
+    auto opened = must_open(directory.options());
+    for (const std::uint64_t last : {10, 20, 30, 40}) {
+      append(opened.journal, last - 9, last);
+      ASSERT_TRUE(opened.journal.write_snapshot(snapshot_at(last)).ok());
+      ASSERT_TRUE(opened.journal.compact().ok());
+    }
+    append(opened.journal, 41, 42);
+    EXPECT_EQ(opened.journal.first().value(), RowNumber(1));
+    std::vector<std::uint64_t> asked;
+    const auto up_to_20 = [&](RowNumber last, Time at) {
+      EXPECT_EQ(at, row(last.value()).time);
+      asked.push_back(last.value());
+      return last <= RowNumber(20);
+    };
+    ASSERT_TRUE(opened.journal.prune(up_to_20).ok());
+    EXPECT_EQ(asked, (std::vector<std::uint64_t>{10, 20, 30})) << "it stops at the first to keep";
+    EXPECT_EQ(opened.journal.first().value(), RowNumber(21));
+    EXPECT_EQ(all_rows(opened.journal, 20), rows(21, 42));
+    EXPECT_FALSE(
+        opened.journal
+            .read(RowNumber(19), [](RowNumber, const JournalRow&) { return Result<void>(); })
+            .ok())
+        << "what is not there is not passed over";
+  }
+  const auto extent = look_at_journal(directory.path());
+  ASSERT_TRUE(extent.ok()) << extent.error().message;
+  EXPECT_EQ(extent->first, RowNumber(21));
+  EXPECT_EQ(extent->last, RowNumber(42));
+  EXPECT_EQ(extent->begin, snapshot_at(30));
+  auto opened = must_open(directory.options());
+  EXPECT_EQ(opened.dropped, "");
+  EXPECT_EQ(opened.snapshot, snapshot_at(40));
+  EXPECT_EQ(opened.journal.last(), RowNumber(42));
+  ASSERT_TRUE(opened.journal.prune([](RowNumber, Time) { return true; }).ok());
+  EXPECT_EQ(opened.journal.first().value(), RowNumber(31)) << "the newest segment stays";
+}
+
 TEST(Journal, WithoutTheLiveFileGoesOnAfterTheLastSegment) {
   const Directory directory;
   {
@@ -310,6 +423,72 @@ TEST(Journal, ASnapshotLostFromTheLiveFileIsFoundInTheSegment) {
 }
 
 // --- damage ---
+
+// The log of SQLite has all rows since the file was made, as long as nobody has moved them over.
+TEST(Journal, RowsThatASegmentHasAndTheLiveFileDoesNotAreMissed) {
+  const Directory directory;
+  {
+    auto opened = must_open(directory.options());
+    append(opened.journal, 1, 30);
+    ASSERT_TRUE(opened.journal.write_snapshot(snapshot_at(20)).ok());
+    ASSERT_TRUE(opened.journal.compact().ok());
+    append(opened.journal, 31, 33);
+  }
+  fs::remove(directory.log());
+  {
+    auto opened = must_open(directory.options());
+    EXPECT_TRUE(contains(opened.dropped, "has lost rows: it ends with row 0, but rows up to 20"))
+        << opened.dropped;
+    EXPECT_EQ(opened.snapshot, snapshot_at(20));
+    EXPECT_EQ(opened.journal.last(), RowNumber(20));
+    append(opened.journal, 21, 25);
+    ASSERT_TRUE(opened.journal.write_snapshot(snapshot_at(25)).ok());
+    ASSERT_TRUE(opened.journal.compact().ok());
+    EXPECT_EQ(directory.others(),
+              (std::vector<std::string>{"journal-000000000001-000000000020.sqlite",
+                                        "journal-000000000021-000000000025.sqlite",
+                                        "journal.sqlite.damaged-1"}));
+  }
+  auto opened = must_open(directory.options());
+  EXPECT_EQ(opened.dropped, "");
+  EXPECT_EQ(all_rows(opened.journal), rows(1, 25));
+}
+
+// As older versions left it when their live file had lost its rows: the same numbers, other rows.
+TEST(Journal, SegmentsNeverOverlap) {
+  const Directory directory;
+  const fs::path kept = directory.path() / "kept";
+  {
+    auto opened = must_open(directory.options());
+    append(opened.journal, 1, 20);
+    fs::copy_file(directory.live(), directory.path() / "copy");
+    fs::copy_file(directory.log(), directory.path() / "copy-wal");
+    append(opened.journal, 21, 21);
+    ASSERT_TRUE(opened.journal.write_snapshot(snapshot_at(21)).ok());
+    ASSERT_TRUE(opened.journal.compact().ok());
+  }
+  fs::rename(directory.path() / "copy", directory.live());
+  fs::rename(directory.path() / "copy-wal", directory.log());
+  fs::remove(directory.path() / "journal.sqlite-shm");
+  const std::string segment = "journal-000000000001-000000000021.sqlite";
+  fs::rename(directory.path() / segment, kept);
+  {
+    auto opened = must_open(directory.options());
+    const auto other = opened.journal.append(rows(31, 34));  // numbers 21 to 24
+    ASSERT_TRUE(other.ok());
+  }
+  fs::rename(kept, directory.path() / segment);
+  auto opened = must_open(directory.options());
+  EXPECT_TRUE(contains(opened.dropped, "its rows are not those of the live file"))
+      << opened.dropped;
+  EXPECT_EQ(opened.journal.last(), RowNumber(24)) << "the live file is the newer past";
+  ASSERT_TRUE(opened.journal.write_snapshot(snapshot_at(24)).ok());
+  ASSERT_TRUE(opened.journal.compact().ok());
+  EXPECT_EQ(directory.others(),
+            (std::vector<std::string>{"journal-000000000001-000000000021.sqlite.damaged-1",
+                                      "journal-000000000001-000000000024.sqlite"}));
+  EXPECT_EQ(all_rows(opened.journal).size(), 24U);
+}
 
 TEST(Journal, ADamagedTailIsCutAndKept) {
   const std::map<std::string, std::string> damages = {

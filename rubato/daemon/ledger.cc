@@ -9,7 +9,6 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
-#include "rubato/daemon/text_delta.h"
 #include "rubato/policy/measuring.h"
 
 namespace rubato {
@@ -17,6 +16,8 @@ namespace {
 
 // Names that somebody makes up must not fill the memory.
 constexpr std::size_t kMostProfiles = 10'000;
+// A failure so long after the one before begins a new row of them: twice the longest pause.
+constexpr Duration kSetbacksForgotten = std::chrono::minutes(10);
 
 constexpr std::array<std::pair<NodeState, std::string_view>, 4> kNodeStates = {{
     {NodeState::up, "up"},
@@ -55,13 +56,16 @@ constexpr std::string_view kWhole = R"({"state":)";
 // A state that is not longer is stored whole.
 constexpr std::size_t kShortState = 2000;
 
-// The row of a policy's state: all of it, or what is new in it.
-Result<std::string> state_body(const std::string& before, const std::string& after) {
-  std::string whole = fmt::format("{}{}}}", kWhole, after);
-  if (before.empty() || after.size() <= kShortState) return whole;
-  auto delta = canonical_json({{"delta", delta_of(before, after)}});
-  if (!delta || delta->size() < whole.size() / 2) return delta;
-  return whole;
+// Takes the new state of a policy. The row that says so: all of it, or what is new in it.
+Result<std::string> state_body(DeltaText& state, std::string after) {
+  const bool first = state.text().empty();
+  const Json changes = state.advance(std::move(after));
+  const std::size_t length = kWhole.size() + state.text().size() + 1;
+  if (!first && state.text().size() > kShortState) {
+    auto delta = canonical_json({{"delta", changes}});
+    if (!delta || delta->size() < length / 2) return delta;
+  }
+  return fmt::format("{}{}}}", kWhole, state.text());
 }
 
 // The GPUs it was last told to have.
@@ -122,7 +126,6 @@ void set_untold(State& state, JobView& job, const std::optional<Command>& last,
 }
 
 // The job that may leave the loop by this event.
-constexpr int kMostSkipped = 1'000'000;
 
 std::optional<JobId> may_leave(const Event& event) {
   if (const auto* e = std::get_if<Finished>(&event)) return e->job;
@@ -159,6 +162,7 @@ const std::map<std::string, Ledger::Fold, std::less<>>& Ledger::folds() {
       {"ended", &Ledger::fold_ended},
       {"measured", &Ledger::fold_measured},
       {"verdict", &Ledger::fold_verdict},
+      {"plain", &Ledger::fold_plain},
       {"commands", &Ledger::fold_commands},
       {"user", &Ledger::fold_user},
       {"user_removed", &Ledger::fold_user_removed},
@@ -232,13 +236,17 @@ Result<void> Ledger::fold_event(RowNumber number, const JournalRow& row) {
 void Ledger::post(Time now, Event event, Reaction& reaction) {
   note_event(now, event);
   const auto leaver = may_leave(event);
-  const bool finishes = std::holds_alternative<Finished>(event);
+  const auto* finished = std::get_if<Finished>(&event);
+  const bool finishes = finished != nullptr;
+  const WallTime ended = finishes && finished->at ? *finished->at : wall(now);
   GpuTime attained;
   int restarts = 0;
+  GpuLimits limits;
   const JobView* before = leaver ? view(*leaver) : nullptr;
   if (before != nullptr) {
     attained = before->attained(now);
     restarts = before->restarts;
+    limits = before->spec->limits;
   }
   scheduler_->on(now, std::move(event), reaction);
   for (auto& command : reaction.commands) issued_.push_back(command);
@@ -247,6 +255,7 @@ void Ledger::post(Time now, Event event, Reaction& reaction) {
     CHECK(job != nullptr);
     job->attained = attained;
     job->restarts = restarts;
+    job->limits = std::move(limits);
     JobEnding ending;
     if (finishes) {
       ending.code = 0;
@@ -254,7 +263,7 @@ void Ledger::post(Time now, Event event, Reaction& reaction) {
       ending =
           job->leaves_as.value_or(JobEnding{Ending::cancelled, "", std::nullopt, std::nullopt});
     }
-    gone(*job, std::move(ending), wall(now));
+    gone(*job, std::move(ending), ended);
   }
   for (const Reject& reject : reaction.rejected) {
     if (JobRecord* job = find(reject.job))
@@ -269,10 +278,32 @@ void Ledger::note_event(Time now, const Event& event) {
     if (seen == nullptr || job == nullptr || seen->generation != running->generation) return;
     if (seen->phase != Phase::running) job->running_since = now;
   } else if (const auto* failed = std::get_if<Failed>(&event)) {
-    const JobView* seen = view(failed->job);
-    JobRecord* job = find(failed->job);
-    if (seen != nullptr && job != nullptr && seen->generation == failed->generation)
-      ++job->failures;
+    note_failure(now, *failed);
+  } else if (const auto* held = std::get_if<Held>(&event)) {
+    note_hold(*held);
+  }
+}
+
+void Ledger::note_failure(Time now, const Failed& failed) {
+  const JobView* seen = view(failed.job);
+  JobRecord* job = find(failed.job);
+  if (seen == nullptr || job == nullptr || seen->generation != failed.generation) return;
+  if (!failed.infrastructure) ++job->failures;
+  const bool soon = job->setbacks && now - job->setbacks->last < kSetbacksForgotten;
+  job->setbacks = Setbacks{soon ? job->setbacks->in_a_row + 1 : 1, now, failed.infrastructure,
+                           failed.why, std::nullopt};
+}
+
+void Ledger::note_hold(const Held& held) {
+  JobRecord* job = find(held.job);
+  if (job == nullptr) return;
+  const auto until = held.on ? held.until : std::nullopt;
+  if (until && !job->setbacks) job->setbacks.emplace();
+  if (job->setbacks) job->setbacks->until = until;
+  if (until) {
+    pausing_.insert(held.job);
+  } else {
+    pausing_.erase(held.job);
   }
 }
 
@@ -314,12 +345,11 @@ Result<std::vector<JournalRow>> Ledger::decide(Time now, RowNumber number) {
   if (!coded) return coded.error();
   note_decision(number, now, std::move(*decision), reaction);
   done({now, std::move(coded->type), coded->version, std::move(coded->body)});
-  auto state = canonical_json(policy_object_->save());
+  auto state = policy_object_->save_text();
   if (!state) return state.error();
-  if (*state != policy_state_) {
-    auto body = state_body(policy_state_, *state);
+  if (*state != policy_state_.text()) {
+    auto body = state_body(policy_state_, std::move(*state));
     if (!body) return body.error();
-    policy_state_ = std::move(*state);
     done({now, "policy_state", 1, std::move(*body)});
   }
   return rows;
@@ -334,15 +364,13 @@ Result<void> Ledger::fold_undecided(RowNumber /*number*/, const JournalRow& row,
 // Of thousands in a row only the last matters: it is loaded when all rows are read.
 Result<void> Ledger::fold_policy_state(const std::string& body) {
   if (body.starts_with(kWhole)) {
-    policy_state_ = body.substr(kWhole.size(), body.size() - kWhole.size() - 1);
+    policy_state_ = DeltaText(body.substr(kWhole.size(), body.size() - kWhole.size() - 1));
   } else {
     const auto json = parse_json(body, "its body");
     if (!json) return json.error();
     if (!json->is_object() || !json->contains("delta"))
       return Error{"is neither whole nor a delta"};
-    auto state = apply_delta(policy_state_, (*json)["delta"]);
-    if (!state) return state.error();
-    policy_state_ = std::move(*state);
+    if (auto ok = policy_state_.apply((*json)["delta"]); !ok) return ok;
   }
   policy_loaded_ = false;
   return {};
@@ -351,7 +379,7 @@ Result<void> Ledger::fold_policy_state(const std::string& body) {
 Result<void> Ledger::load_policy() {
   if (policy_loaded_) return {};
   policy_loaded_ = true;
-  const auto state = parse_json(policy_state_, "the policy's state");
+  const auto state = parse_json(policy_state_.text(), "the policy's state");
   if (!state) return state.error();
   return policy_object_->load(*state);
 }
@@ -426,6 +454,7 @@ Result<void> Ledger::fold_began(RowNumber number, const JournalRow& row, const J
   if (!cluster) return cluster.error();
   wishes_.assign(cluster->nodes().size(), NodeState::up);
   reported_.assign(cluster->nodes().size(), NodeState::up);
+  whys_.assign(cluster->nodes().size(), "");
   node_since_.assign(cluster->nodes().size(), WallTime());
   scheduler_ = std::make_unique<Scheduler>(std::move(*cluster), placement_, Duration(0));
   return fold_settings(number, row, body);
@@ -474,7 +503,7 @@ Result<void> Ledger::fold_policy(RowNumber /*number*/, const JournalRow& /*row*/
   if (!text) return text.error();
   auto measuring = member<std::int64_t>(body, "measuring");
   if (!measuring) return measuring.error();
-  policy_state_.clear();
+  policy_state_ = DeltaText();
   policy_loaded_ = true;
   return make_policy(*text, Duration(*measuring));
 }
@@ -531,7 +560,33 @@ void Ledger::enter(JobRecord job) {
   const JobId id = job.id;
   if (!job.key.empty()) by_key_[{job.user, job.key}] = id;
   if (job.measured_by) to_be_measured_.insert(id);
+  if (job.paused_until()) pausing_.insert(id);
+  if (!job.gone()) count(job, 1);
   jobs_.emplace(id, std::move(job));
+}
+
+// A job that is not gone yet comes (1) or goes (-1).
+void Ledger::count(const JobRecord& job, int by) {
+  Holding& holding = holdings_[job.user];
+  holding.jobs += static_cast<std::size_t>(by);
+  holding.bytes += by * job.text_bytes.value_or(0);
+  if (holding.jobs == 0) holdings_.erase(job.user);
+  if (!job.text_bytes || !job.digest) return;
+  int& needed_by = texts_[*job.digest];
+  needed_by += by;
+  if (needed_by > 0) return;
+  texts_.erase(*job.digest);
+  unused_texts_.insert(*job.digest);
+}
+
+Ledger::Holding Ledger::held_by(const std::string& user) const {
+  const auto found = holdings_.find(user);
+  return found == holdings_.end() ? Holding() : found->second;
+}
+
+std::set<Digest> Ledger::take_unused_texts() {
+  std::erase_if(unused_texts_, [this](const Digest& text) { return texts_.contains(text); });
+  return std::exchange(unused_texts_, {});
 }
 
 Result<void> Ledger::fold_ended(RowNumber /*number*/, const JournalRow& row, const Json& body) {
@@ -551,6 +606,7 @@ Result<void> Ledger::fold_ended(RowNumber /*number*/, const JournalRow& row, con
 }
 
 void Ledger::gone(JobRecord& job, JobEnding ending, WallTime at) {
+  count(job, -1);
   job.ending = std::move(ending);
   job.ended = at;
   job.leaves_as.reset();
@@ -559,23 +615,36 @@ void Ledger::gone(JobRecord& job, JobEnding ending, WallTime at) {
   job.measured_by.reset();
   job.verdict_by.reset();
   to_be_measured_.erase(job.id);
-  gone_[job.user].push_back(job.id);
-  for (++ended_; ended_ > options_.ended_kept;) forget_one();
+  if (job.setbacks) job.setbacks->until.reset();
+  pausing_.erase(job.id);
+  (job.started ? ran_ : never_ran_).add(job);
+  while (ran_.count + never_ran_.count > options_.ended_kept) forget_one();
+}
+
+void Ledger::GoneJobs::add(const JobRecord& job) {
+  by_user[job.user].push_back(job.id);
+  ++count;
+}
+
+JobId Ledger::GoneJobs::take_one() {
+  const auto most = std::max_element(
+      by_user.begin(), by_user.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const JobId oldest = most->second.front();
+  most->second.pop_front();
+  if (most->second.empty()) by_user.erase(most);
+  --count;
+  return oldest;
 }
 
 void Ledger::forget_one() {
-  const auto most = std::max_element(gone_.begin(), gone_.end(), [](const auto& a, const auto& b) {
-    return a.second.size() < b.second.size();
-  });
-  const auto oldest = jobs_.find(most->second.front());
+  const bool waited = never_ran_.count > options_.ended_kept / 4 || ran_.count == 0;
+  const auto oldest = jobs_.find((waited ? never_ran_ : ran_).take_one());
   const JobRecord& job = oldest->second;
   if (!job.measures_for && job.attained > GpuTime()) used_by_forgotten_[job.user] += job.attained;
   by_key_.erase({job.user, job.key});
-  forgotten_.push_back(job.id);
+  if (job.started) forgotten_.push_back(job.id);
   jobs_.erase(oldest);
-  most->second.pop_front();
-  if (most->second.empty()) gone_.erase(most);
-  --ended_;
 }
 
 Result<void> Ledger::fold_measured(RowNumber /*number*/, const JournalRow& row, const Json& body) {
@@ -602,6 +671,7 @@ Result<void> Ledger::fold_measured(RowNumber /*number*/, const JournalRow& row, 
   Rates rates;
   if (auto ok = read_record(body["rates"], rates); !ok) return ok;
   job->rates.learn(rates);
+  if (rates.pause > 0) job->last_pause = rates.pause;
   if (job->measures_for) {
     if (JobRecord* waiting = find(*job->measures_for)) waiting->rates.learn(rates);
   }
@@ -623,6 +693,16 @@ Result<void> Ledger::fold_verdict(RowNumber /*number*/, const JournalRow& /*row*
     to_be_measured_.erase(job->id);
   }
   return {};
+}
+
+Result<void> Ledger::fold_plain(RowNumber /*number*/, const JournalRow& /*row*/, const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr) return Error{"its job is not there"};
+  job->plain.reset();
+  if (!body.contains("limits")) return {};
+  return read_record(body["limits"], job->plain.emplace());
 }
 
 Result<void> Ledger::fold_user(RowNumber /*number*/, const JournalRow& /*row*/, const Json& body) {
@@ -654,6 +734,11 @@ Result<void> Ledger::fold_node(RowNumber /*number*/, const JournalRow& row, cons
     if (!state) return state.error();
     (*states)[node.index()] = *state;
   }
+  if (body.contains("reported")) {
+    auto why = body.contains("why") ? member<std::string>(body, "why") : std::string();
+    if (!why) return why.error();
+    whys_[node.index()] = std::move(*why);
+  }
   node_since_[node.index()] = wall(row.time);
   return {};
 }
@@ -670,7 +755,7 @@ Result<std::string> Ledger::snapshot() const {
                {"offset", offset_.count()},
                {"placement", std::string(name_of(placement_))},
                {"policy", policy_.text},
-               {"policy_state", policy_state_},
+               {"policy_state", policy_state_.text()},
                {"state", {{"body", state->body}, {"version", state->version}}},
                {"time", time_.time_since_epoch().count()}};
   Json jobs = Json::array();
@@ -681,8 +766,10 @@ Result<std::string> Ledger::snapshot() const {
   }
   json["jobs"] = std::move(jobs);
   Json gone = Json::array();
-  for (const auto& [user, ended] : gone_) {
-    for (const JobId id : ended) gone.push_back(id.value());
+  for (const GoneJobs* jobs : {&ran_, &never_ran_}) {
+    for (const auto& [user, ended] : jobs->by_user) {
+      for (const JobId id : ended) gone.push_back(id.value());
+    }
   }
   json["gone"] = std::move(gone);
   Json used = Json::array();
@@ -703,7 +790,7 @@ Result<std::string> Ledger::snapshot() const {
   Json nodes = Json::array();
   for (std::size_t i = 0; i < wishes_.size(); ++i) {
     nodes.push_back(Json::array({name_of_state(wishes_[i]), name_of_state(reported_[i]),
-                                 node_since_[i].time_since_epoch().count()}));
+                                 node_since_[i].time_since_epoch().count(), whys_[i]}));
   }
   json["nodes"] = std::move(nodes);
   if (last_decision_) {
@@ -742,8 +829,8 @@ Result<void> Ledger::load(const JournalSnapshot& snapshot) {
         !ok) {
       return ok;
     }
-    policy_state_ = j.at("policy_state").get<std::string>();
-    policy_loaded_ = policy_state_.empty();
+    policy_state_ = DeltaText(j.at("policy_state").get<std::string>());
+    policy_loaded_ = policy_state_.text().empty();
     next_job_ = JobId(j.at("next_job").get<JobId::rep>());
     for (const Json& one : j.at("jobs")) {
       JobRecord job;
@@ -754,8 +841,7 @@ Result<void> Ledger::load(const JournalSnapshot& snapshot) {
       const JobId id(one.get<JobId::rep>());
       const JobRecord* job = find(id);
       if (job == nullptr) return Error{"a job that is gone has no record"};
-      gone_[job->user].push_back(id);
-      ++ended_;
+      (job->started ? ran_ : never_ran_).add(*job);
     }
     if (j.contains("used_by_forgotten")) {  // older ones have none
       for (const Json& one : j.at("used_by_forgotten"))
@@ -781,6 +867,7 @@ Result<void> Ledger::load(const JournalSnapshot& snapshot) {
       wishes_.push_back(*wish);
       reported_.push_back(*reported);
       node_since_.emplace_back(Duration(one.at(2).get<std::int64_t>()));
+      whys_.push_back(one.size() > 3 ? one.at(3).get<std::string>() : "");  // older ones have none
     }
     if (wishes_.size() != now().cluster.nodes().size())
       return Error{"has not as many nodes as its cluster"};
@@ -824,6 +911,7 @@ const Rates* Ledger::profile(const std::string& name) const {
 
 NodeState Ledger::wish(NodeId node) const { return wishes_[node.index()]; }
 NodeState Ledger::reported(NodeId node) const { return reported_[node.index()]; }
+const std::string& Ledger::node_why(NodeId node) const { return whys_[node.index()]; }
 WallTime Ledger::node_since(NodeId node) const { return node_since_[node.index()]; }
 
 void Ledger::keep_lines(std::vector<HistoryLine> lines) {

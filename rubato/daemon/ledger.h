@@ -26,6 +26,7 @@
 #include "rubato/daemon/history.h"
 #include "rubato/daemon/journal_file.h"
 #include "rubato/daemon/records.h"
+#include "rubato/daemon/text_delta.h"
 #include "rubato/loop/scheduler.h"
 #include "rubato/policy/all.h"
 #include "rubato/wire/codec.h"
@@ -35,10 +36,14 @@ namespace rubato {
 struct LedgerOptions {
   PolicyInputs inputs;
   // Jobs that are gone, with their keys. Beyond it, who has the most loses their oldest, so that
-  // nobody pushes out what others did.
+  // nobody pushes out what others did. Jobs that never started go first, unless they are a quarter
+  // or less: who cancels a long queue loses no job that ran.
   std::size_t ended_kept = 10'000;
   std::size_t lines_kept = 10'000;  // of history
 };
+
+// Numbers of jobs, or generations, that one row may leave out.
+inline constexpr int kMostSkipped = 1'000'000;
 
 // The policy in force, and how it is told of speeds.
 struct PolicyInForce {
@@ -112,13 +117,26 @@ class Ledger {
   [[nodiscard]] std::optional<JobId> by_key(const std::string& user, const std::string& key) const;
   [[nodiscard]] JobId next_job() const { return next_job_; }
   // How many are not gone.
-  [[nodiscard]] std::size_t alive() const { return jobs_.size() - ended_; }
+  [[nodiscard]] std::size_t alive() const { return jobs_.size() - ran_.count - never_ran_.count; }
+  // What the jobs of one user that are not gone take up.
+  struct Holding {
+    std::size_t jobs = 0;
+    std::int64_t bytes = 0;  // of texts that are kept on disk
+  };
+  [[nodiscard]] Holding held_by(const std::string& user) const;
+  // Texts (job_texts.h) that jobs which are not gone need, and how many of them.
+  [[nodiscard]] const std::map<Digest, int>& texts() const { return texts_; }
+  // Texts that nobody needs any more since this was asked last.
+  [[nodiscard]] std::set<Digest> take_unused_texts();
   // GPU time that jobs have had which are no longer known, by user.
   [[nodiscard]] const std::map<std::string, GpuTime>& used_by_forgotten() const {
     return used_by_forgotten_;
   }
-  // Those that were forgotten since this was asked last; after a recovery, since the snapshot.
+  // Those that were forgotten since this was asked last; after a recovery, since the snapshot. Of
+  // those that started: others have left nothing anywhere.
   [[nodiscard]] std::vector<JobId> take_forgotten() { return std::exchange(forgotten_, {}); }
+  // Jobs that wait to be started again after a failure.
+  [[nodiscard]] const std::set<JobId>& pausing() const { return pausing_; }
   // Jobs that wait for what another measures for them.
   [[nodiscard]] const std::set<JobId>& to_be_measured() const { return to_be_measured_; }
   [[nodiscard]] const std::map<std::string, UserRecord>& users() const { return users_; }
@@ -127,6 +145,8 @@ class Ledger {
   [[nodiscard]] NodeState wish(NodeId node) const;
   // The last state that the engine said the node is in.
   [[nodiscard]] NodeState reported(NodeId node) const;
+  // Why it said so; or empty.
+  [[nodiscard]] const std::string& node_why(NodeId node) const;
   [[nodiscard]] WallTime node_since(NodeId node) const;
 
   [[nodiscard]] const std::deque<HistoryLine>& lines() const { return lines_; }
@@ -148,6 +168,7 @@ class Ledger {
   [[nodiscard]] Result<void> fold_ended(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_measured(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_verdict(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_plain(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_commands(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user_removed(RowNumber, const JournalRow&, const Json&);
@@ -156,12 +177,15 @@ class Ledger {
   [[nodiscard]] Result<void> make_policy(const std::string& text, Duration measuring);
   void post(Time now, Event event, Reaction& reaction);
   void note_event(Time now, const Event& event);
+  void note_failure(Time now, const Failed& failed);
+  void note_hold(const Held& held);
   void note_decision(RowNumber number, Time now, Decision decision, const Reaction& reaction);
   void left(Time now, const JobView& view, JobEnding ending);
   void gone(JobRecord& job, JobEnding ending, WallTime at);
   void forget_one();
   void follow(const std::vector<Command>& told);
   void enter(JobRecord job);
+  void count(const JobRecord& job, int by);
   void keep_lines(std::vector<HistoryLine> lines);
   JobRecord* find(JobId id);
 
@@ -172,7 +196,7 @@ class Ledger {
   Placement placement_ = Placement::pack;
   PolicyInForce policy_;
   std::unique_ptr<Policy> policy_object_;
-  std::string policy_state_;   // as last stored; empty: a new policy's
+  DeltaText policy_state_;     // as last stored; empty: a new policy's
   bool policy_loaded_ = true;  // it is in that state
   std::optional<LastDecision> last_decision_;
   Duration offset_{};
@@ -180,16 +204,28 @@ class Ledger {
 
   std::map<JobId, JobRecord> jobs_;
   std::map<std::pair<std::string, std::string>, JobId> by_key_;
-  std::map<std::string, std::deque<JobId>> gone_;  // by user, in the order in which they went
-  std::size_t ended_ = 0;                          // how many these are
+  // Jobs that are gone, by user, in the order in which they went.
+  struct GoneJobs {
+    std::map<std::string, std::deque<JobId>> by_user;
+    std::size_t count = 0;
+    void add(const JobRecord& job);
+    JobId take_one();  // the oldest of the user who has the most
+  };
+  GoneJobs ran_;
+  GoneJobs never_ran_;
+  std::map<std::string, Holding> holdings_;
+  std::map<Digest, int> texts_;
+  std::set<Digest> unused_texts_;
   std::map<std::string, GpuTime> used_by_forgotten_;
   std::vector<JobId> forgotten_;
+  std::set<JobId> pausing_;
   std::set<JobId> to_be_measured_;
   JobId next_job_{1};
   std::map<std::string, UserRecord> users_;
   std::map<std::string, Rates> profiles_;
   std::vector<NodeState> wishes_;    // by node
   std::vector<NodeState> reported_;  // by node
+  std::vector<std::string> whys_;    // of what was reported, by node
   std::vector<WallTime> node_since_;
 
   std::vector<Command> issued_;  // since the last row of commands

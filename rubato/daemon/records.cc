@@ -57,13 +57,30 @@ void describe(auto& f, Is<Promise> auto& value) {
   f("plan", plan);
 }
 
+void describe(auto& f, Is<Setbacks> auto& value) {
+  auto& [in_a_row, last, infrastructure, why, until] = value;
+  f("in_a_row", in_a_row);
+  f("infrastructure", infrastructure);
+  f("last", last);
+  f("until", until);
+  f("why", why);
+}
+
+void describe(auto& f, Is<GpuLimits> auto& value) {
+  auto& [min, max, allowed] = value;
+  f("allowed", allowed);
+  f("max", max);
+  f("min", min);
+}
+
 void describe(auto& f, Is<JobRecord> auto& value) {
-  auto& [id, user, key, file, name, submitted, started, ended, deadline, ending, work, scale, rates,
-         promise, honoured, measured_by, measures_for, verdict_by, told, home, running_since,
-         failures, worker_failures, resizes, leaves_as, progress, measured_at, attained, restarts] =
-      value;
+  auto& [id, user, key, digest, text_bytes, file, name, nonce, submitted, started, ended, deadline,
+         ending, work, scale, rates, promise, honoured, measured_by, measures_for, verdict_by, told,
+         home, running_since, failures, worker_failures, resizes, setbacks, leaves_as, plain,
+         progress, measured_at, attained, restarts, limits, last_pause] = value;
   f("attained", attained);
   f("deadline", deadline);
+  f("digest", digest);
   f("ended", ended);
   f("ending", ending);
   f("failures", failures);
@@ -72,11 +89,15 @@ void describe(auto& f, Is<JobRecord> auto& value) {
   f("honoured", honoured);
   f("id", id);
   f("key", key);
+  f("last_pause", last_pause);
   f("leaves_as", leaves_as);
+  f("limits", limits);
   f("measured_at", measured_at);
   f("measured_by", measured_by);
   f("measures_for", measures_for);
   f("name", name);
+  f("nonce", nonce);
+  f("plain", plain);
   f("progress", progress);
   f("promise", promise);
   f("rates", rates);
@@ -84,8 +105,10 @@ void describe(auto& f, Is<JobRecord> auto& value) {
   f("restarts", restarts);
   f("running_since", running_since);
   f("scale", scale);
+  f("setbacks", setbacks);
   f("started", started);
   f("submitted", submitted);
+  f("text_bytes", text_bytes);
   f("told", told);
   f("user", user);
   f("verdict_by", verdict_by);
@@ -129,7 +152,7 @@ class Writer {
   template <class T>
   Json write(const T& value) {
     if constexpr (std::is_same_v<T, bool> || std::is_arithmetic_v<T> ||
-                  std::is_same_v<T, std::string>) {
+                  std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<int>>) {
       return value;
     } else if constexpr (IsId<T>::value) {
       return value.value();
@@ -139,6 +162,8 @@ class Writer {
       return value.gpu_micros();
     } else if constexpr (std::is_same_v<T, Ending>) {
       return std::string(to_text(value));
+    } else if constexpr (std::is_same_v<T, Digest>) {
+      return hex(value);
     } else if constexpr (std::is_same_v<T, std::map<int, WorkRate>>) {
       Json list = Json::array();
       for (const auto& [gpus, rate] : value) list.push_back(Json::array({gpus, rate}));
@@ -247,6 +272,12 @@ class Reader {
       value = GpuTime::micros(micros);
     } else if constexpr (std::is_same_v<T, Ending>) {
       read_ending(json, value);
+    } else if constexpr (std::is_same_v<T, Digest>) {
+      std::string digits;
+      read(json, digits);
+      const auto digest = parse_digest(digits);
+      if (!digest) return refuse("must be 64 hexadecimal digits");
+      value = *digest;
     } else if constexpr (std::is_same_v<T, std::map<int, WorkRate>>) {
       pairs(json, [&](const Json& gpus, const Json& rate) {
         int count = 0;
@@ -256,6 +287,9 @@ class Reader {
         if (count < 1 || !(speed > 0)) return refuse("must have counts and speeds above 0");
         value[count] = speed;
       });
+    } else if constexpr (std::is_same_v<T, std::vector<int>>) {
+      if (!json.is_array()) return refuse("must be a list");
+      for (const Json& one : json) read(one, value.emplace_back());
     } else if constexpr (std::is_same_v<T, std::set<std::string>>) {
       if (!json.is_array()) return refuse("must be a list");
       for (const Json& one : json) {
@@ -412,12 +446,14 @@ Result<Json> write_record(const JobRecord& job) { return write_any(job); }
 Result<Json> write_record(const UserRecord& user) { return write_any(user); }
 Result<Json> write_record(const JobEnding& ending) { return write_any(ending); }
 Result<Json> write_record(const Rates& rates) { return write_any(rates); }
+Result<Json> write_record(const GpuLimits& limits) { return write_any(limits); }
 Result<Json> write_record(const Command& command) { return write_any(command); }
 
 Result<void> read_record(const Json& json, JobRecord& job) { return read_any(json, job); }
 Result<void> read_record(const Json& json, UserRecord& user) { return read_any(json, user); }
 Result<void> read_record(const Json& json, JobEnding& ending) { return read_any(json, ending); }
 Result<void> read_record(const Json& json, Rates& rates) { return read_any(json, rates); }
+Result<void> read_record(const Json& json, GpuLimits& limits) { return read_any(json, limits); }
 Result<void> read_record(const Json& json, Command& command) { return read_any(json, command); }
 
 }  // namespace rubato

@@ -16,11 +16,12 @@
 
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
-#include "rubato/base/time.h"
 #include "rubato/base/units.h"
+#include "rubato/base/wall_time.h"
 #include "rubato/core/command.h"
 #include "rubato/core/decision.h"
 #include "rubato/core/ids.h"
+#include "rubato/daemon/digest.h"
 #include "rubato/daemon/job_file.h"
 #include "rubato/engine/managed.h"
 #include "rubato/model/step_measurement.h"
@@ -59,12 +60,27 @@ struct Rates {
   void learn(const Rates& newer);
 };
 
+// Runs of a job that failed one soon after the other: each next one begins after a longer pause.
+struct Setbacks {
+  int in_a_row = 0;
+  Time last;                    // when the last of them failed
+  bool infrastructure = false;  // the last one was no fault of the job
+  std::string why;              // of the last one; may be empty
+  std::optional<Time> until;    // the pause, while there is one
+};
+
 struct JobRecord {
   JobId id;
   std::string user;
   std::string key;  // idempotency; may be empty
+  // Of the file as it was submitted (job_texts.h); old rows have none.
+  std::optional<Digest> digest;
+  // Bytes of that file if it is so large that it is kept on disk under its digest: then `file` is
+  // shortened, and must not be run.
+  std::optional<std::int64_t> text_bytes;
   JobFile file;
   std::string name;
+  std::optional<std::string> nonce;  // SubmitJob; jobs of older versions have none
   WallTime submitted{};
   std::optional<WallTime> started;  // given GPUs; its workers may still load
   std::optional<WallTime> ended;
@@ -88,18 +104,29 @@ struct JobRecord {
   std::optional<Command> told;  // the last, as stored
   std::optional<NodeId> home;
   Time running_since = kStart;  // on the present GPUs
-  int failures = 0;             // of the job as a whole
+  int failures = 0;             // of the job as a whole; not those of the infrastructure
   int worker_failures = 0;      // that one of its runs has had, as it tells
   int resizes = 0;
+  std::optional<Setbacks> setbacks;    // none if no run of it has failed
   std::optional<JobEnding> leaves_as;  // decided already; it still has to let go of its GPUs
+  // Its program does not speak to its launcher, so it runs as one process: the limits it had
+  // before.
+  std::optional<GpuLimits> plain;
   JobProgress progress;
   std::optional<Time> measured_at;
 
   // Of a job that is gone: the loop has forgotten it.
   GpuTime attained;
   int restarts = 0;
+  std::optional<GpuLimits> limits;
+
+  std::optional<double> last_pause;  // seconds that its last resize kept it waiting
 
   [[nodiscard]] bool gone() const { return ending.has_value(); }
+  // Until when it is kept from starting again after a failure; nullopt: it is not.
+  [[nodiscard]] std::optional<Time> paused_until() const {
+    return setbacks ? setbacks->until : std::nullopt;
+  }
   [[nodiscard]] WorkUnit unit() const { return file.work ? file.work->unit : WorkUnit::samples; }
   // Whose measurements it shares: of one user, because names are theirs.
   [[nodiscard]] std::string profile() const;
@@ -118,12 +145,14 @@ struct UserRecord {
 [[nodiscard]] Result<Json> write_record(const UserRecord& user);
 [[nodiscard]] Result<Json> write_record(const JobEnding& ending);
 [[nodiscard]] Result<Json> write_record(const Rates& rates);
+[[nodiscard]] Result<Json> write_record(const GpuLimits& limits);
 [[nodiscard]] Result<Json> write_record(const Command& command);
 
 [[nodiscard]] Result<void> read_record(const Json& json, JobRecord& job);
 [[nodiscard]] Result<void> read_record(const Json& json, UserRecord& user);
 [[nodiscard]] Result<void> read_record(const Json& json, JobEnding& ending);
 [[nodiscard]] Result<void> read_record(const Json& json, Rates& rates);
+[[nodiscard]] Result<void> read_record(const Json& json, GpuLimits& limits);
 [[nodiscard]] Result<void> read_record(const Json& json, Command& command);
 
 }  // namespace rubato

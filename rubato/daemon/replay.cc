@@ -15,6 +15,14 @@ class Replay {
  public:
   explicit Replay(const LedgerOptions& options) : ledger_(options) {}
 
+  Result<void> begin(const JournalSnapshot& snapshot) {
+    if (snapshot.version != Ledger::kSnapshotVersion)
+      return Error{fmt::format("the journal's snapshot has version {}", snapshot.version)};
+    if (auto ok = ledger_.load(snapshot); !ok) return ok;
+    result.after = snapshot.number;
+    return ledger_.load_policy();
+  }
+
   Result<void> take(RowNumber number, const JournalRow& row) {
     ++result.rows;
     if (row.type == "decided" || row.type == "undecided") return decide(number, row);
@@ -90,16 +98,29 @@ class Replay {
 
 }  // namespace
 
-Result<Replayed> replay(const std::filesystem::path& directory, const LedgerOptions& options) {
+Result<Replayed> replay(const std::filesystem::path& directory, const LedgerOptions& options,
+                        const std::function<void(RowNumber at, RowNumber last)>& progress) {
+  const auto extent = look_at_journal(directory);
+  if (!extent) return extent.error();
   Replay replay(options);
-  RowNumber last;
-  auto read = read_journal(directory, RowNumber(),
-                           [&](RowNumber number, const JournalRow& row) -> Result<void> {
-                             last = number;
-                             if (auto ok = replay.take(number, row); !ok) return ok;
-                             if (replay.result.difference) return Error{"differs"};
-                             return {};
-                           });
+  if (extent->first > RowNumber(1)) {
+    if (!extent->begin) {
+      return Error{
+          fmt::format("row 1 is no longer there, and there is no snapshot to begin with "
+                      "before row {}",
+                      extent->last.value())};
+    }
+    if (auto ok = replay.begin(*extent->begin); !ok) return ok.error();
+  }
+  RowNumber last = replay.result.after;
+  auto read =
+      read_journal(directory, last, [&](RowNumber number, const JournalRow& row) -> Result<void> {
+        last = number;
+        if (progress) progress(number, extent->last);
+        if (auto ok = replay.take(number, row); !ok) return ok;
+        if (replay.result.difference) return Error{"differs"};
+        return {};
+      });
   replay.finish(last);
   if (!read && !replay.result.difference) return read.error();
   return replay.result;

@@ -29,10 +29,13 @@ struct Replayed {
   std::uint64_t commands = 0;  // rows of them
   std::uint64_t jobs = 0;
   std::optional<Difference> difference;  // the first
+  RowNumber after;  // rows up to this one are no longer kept; 0: all were replayed
 };
 
-// An error if the journal cannot be read or folded.
-[[nodiscard]] Result<Replayed> replay(const std::filesystem::path& directory,
-                                      const LedgerOptions& options);
+// An error if the journal cannot be read or folded. If its first rows are no longer kept, it begins
+// with the oldest snapshot. `progress` is told the row it is at, of how many.
+[[nodiscard]] Result<Replayed> replay(
+    const std::filesystem::path& directory, const LedgerOptions& options,
+    const std::function<void(RowNumber at, RowNumber last)>& progress = nullptr);
 
 }  // namespace rubato

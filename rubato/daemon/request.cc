@@ -11,17 +11,22 @@
 namespace rubato {
 namespace {
 
-constexpr std::array<std::pair<JobState, std::string_view>, 10> kStates{{
-    {JobState::pending, "PENDING"},
-    {JobState::profiling, "PROFILING"},
-    {JobState::held, "HELD"},
-    {JobState::running, "RUNNING"},
-    {JobState::resizing, "RESIZING"},
-    {JobState::stopping, "STOPPING"},
-    {JobState::completed, "COMPLETED"},
-    {JobState::failed, "FAILED"},
-    {JobState::cancelled, "CANCELLED"},
-    {JobState::refused, "REFUSED"},
+struct StateName {
+  JobState state;
+  std::string_view name;
+  std::string_view letters;  // as squeue has them, where it knows the state
+};
+constexpr std::array<StateName, 10> kStates{{
+    {JobState::pending, "PENDING", "PD"},
+    {JobState::profiling, "PROFILING", "PF"},
+    {JobState::held, "HELD", "HD"},
+    {JobState::running, "RUNNING", "R"},
+    {JobState::resizing, "RESIZING", "RS"},
+    {JobState::stopping, "STOPPING", "CG"},
+    {JobState::completed, "COMPLETED", "CD"},
+    {JobState::failed, "FAILED", "F"},
+    {JobState::cancelled, "CANCELLED", "CA"},
+    {JobState::refused, "REFUSED", "RF"},
 }};
 
 template <class... Any>
@@ -35,15 +40,22 @@ struct Admins {
 }  // namespace
 
 std::string_view to_text(JobState state) {
-  for (const auto& [value, name] : kStates) {
-    if (value == state) return name;
+  for (const StateName& one : kStates) {
+    if (one.state == state) return one.name;
+  }
+  CHECK(false);
+}
+
+std::string_view short_text(JobState state) {
+  for (const StateName& one : kStates) {
+    if (one.state == state) return one.letters;
   }
   CHECK(false);
 }
 
 std::optional<JobState> parse_job_state(std::string_view text) {
-  for (const auto& [value, name] : kStates) {
-    if (name == text) return value;
+  for (const StateName& one : kStates) {
+    if (one.name == text || one.letters == text) return one.state;
   }
   return std::nullopt;
 }

@@ -46,16 +46,30 @@ enum class JobState : std::uint8_t {
   cancelled,
   refused,
 };
-[[nodiscard]] std::string_view to_text(JobState state);  // "PENDING"
+[[nodiscard]] std::string_view to_text(JobState state);     // "PENDING"
+[[nodiscard]] std::string_view short_text(JobState state);  // "PD"
+// Either of the two.
 [[nodiscard]] std::optional<JobState> parse_job_state(std::string_view text);
 
 struct SubmitJob {
   JobFile file;
   std::string key;  // idempotency: the same caller and key is the same job; empty = none
   bool dry_run = false;
+  // Random, 128 bits in hex, made outside of the core: tells this submission from all others, also
+  // from one that had the same number in a journal that was lost.
+  std::optional<std::string> nonce = std::nullopt;
 };
 struct CancelJob {
   JobRef job;
+};
+// Many at once, in one turn: those that wait first, so that none of them is started because others
+// have let go. Every condition that is given must hold; at least one must be given.
+struct CancelJobs {
+  std::vector<JobRef> jobs;
+  std::optional<std::string> user;
+  std::vector<JobState> states;
+  std::string name;  // a glob (base/glob.h); empty: any
+  bool all = false;  // every job that the caller may cancel
 };
 struct HoldJob {
   JobRef job;
@@ -125,9 +139,9 @@ struct RemoveToken {
 inline constexpr int kTokenNameDigits = 12;
 
 using Ask =
-    std::variant<SubmitJob, CancelJob, HoldJob, ResizeJob, ShowJob, ListJobs, ExplainJob, FindLog,
-                 History, ShowNodes, SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth,
-                 AddUser, RemoveUser, ListUsers, AddToken, RemoveToken>;
+    std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
+                 ExplainJob, FindLog, History, ShowNodes, SetNode, ShowPolicy, SwitchPolicy,
+                 ShowMetrics, ShowHealth, AddUser, RemoveUser, ListUsers, AddToken, RemoveToken>;
 
 struct Request {
   Caller caller;
@@ -137,6 +151,12 @@ struct Request {
 struct Answer {
   int status = 200;
   Json body;
+};
+
+// Something that is wrong with the cluster.
+struct Problem {
+  std::string what;    // one sentence
+  std::string remedy;  // what to do; one sentence
 };
 
 // {"error": sentence}

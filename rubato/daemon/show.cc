@@ -11,6 +11,7 @@
 
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
+#include "rubato/daemon/request.h"
 
 namespace rubato::show {
 namespace {
@@ -123,9 +124,9 @@ std::string time_used(const Json& job, const Look& look) {
 
 std::string where_or_why(const Json& job) {
   std::string where = node_list(field(job, "slots"));
-  if (!where.empty()) return where;
   const std::string why = text(job, "reason");
-  return why.empty() ? "" : "(" + why + ")";
+  if (why.empty()) return where;
+  return fmt::format("{}{}({})", where, where.empty() ? "" : " ", why);
 }
 
 // As one would type it; nobody's shell reads it, but people do.
@@ -230,19 +231,7 @@ Cell slack_cell(const Json& job) {
 // --- small texts ---------------------------------------------------------------------------------
 
 std::string short_state(std::string_view state) {
-  constexpr std::array<std::pair<std::string_view, const char*>, 10> kShort = {{{"PENDING", "PD"},
-                                                                                {"PROFILING", "PF"},
-                                                                                {"HELD", "HD"},
-                                                                                {"RUNNING", "R"},
-                                                                                {"RESIZING", "RS"},
-                                                                                {"STOPPING", "CG"},
-                                                                                {"COMPLETED", "CD"},
-                                                                                {"FAILED", "F"},
-                                                                                {"CANCELLED", "CA"},
-                                                                                {"REFUSED", "RF"}}};
-  for (const auto& [known, letters] : kShort) {
-    if (known == state) return letters;
-  }
+  if (const auto known = parse_job_state(state)) return std::string(short_text(*known));
   return fitted(state, std::min(text_columns(for_terminal(state)), 2));
 }
 
@@ -333,7 +322,12 @@ std::string jobs(const Json& answer, const Look& look) {
 }
 
 std::string nodes(const Json& answer, const Look& look) {
-  Table table({">NODE", "STATE", "TYPE", ">GPUS", ">USED", "SINCE", "JOBS"});
+  std::vector<std::string> columns = {">NODE", "STATE", "TYPE", ">GPUS", ">USED", "SINCE", "JOBS"};
+  const Json& all = list(answer, "nodes");
+  const bool reasons = std::any_of(all.begin(), all.end(),
+                                   [](const Json& node) { return !text(node, "reason").empty(); });
+  if (reasons) columns.emplace_back("REASON");
+  Table table(columns);
   table.limit(2, widest_user(look));
   for (const Json& node : list(answer, "nodes")) {
     std::map<std::string, int> used;
@@ -345,13 +339,15 @@ std::string nodes(const Json& answer, const Look& look) {
     for (const auto& [id, gpus] : used)
       who += fmt::format("{}{}x{}", who.empty() ? "" : " ", id, gpus);
     const std::string state = text(node, "state");
-    table.add({{count(node, "id")},
-               {state, colour_of_state(state)},
-               {text(node, "type")},
-               {count(node, "gpus")},
-               {std::to_string(list(node, "used").size())},
-               {clock(node, "since", look)},
-               {who}});
+    std::vector<Cell> cells = {{count(node, "id")},
+                               {state, colour_of_state(state)},
+                               {text(node, "type")},
+                               {count(node, "gpus")},
+                               {std::to_string(list(node, "used").size())},
+                               {clock(node, "since", look)},
+                               {who}};
+    if (reasons) cells.push_back({text(node, "reason")});
+    table.add(std::move(cells));
   }
   return table.text(look);
 }
@@ -402,11 +398,10 @@ std::string policy(const Json& answer, const Look& look) {
     for (const Json& promise : list(answer, name)) {
       // The list of a switch may be ids alone.
       const std::string id = promise.is_number_integer() ? promise.dump() : count(promise, "job");
-      std::string finish = clock(promise, "finish", look);
-      if (finish.empty()) finish = clock(promise, "promised", look);
+      const std::string by = clock(promise, "promised", look);
       const bool broken = field(promise, "honoured") == Json(false);
       out += fmt::format(
-          "  job {}{}{}{}\n", id, what, finish.empty() ? "" : " to finish by " + finish,
+          "  job {}{}{}{}\n", id, what, by.empty() ? "" : " to finish by " + by,
           broken ? paint(", which this policy does not honour", Colour::red, look) : "");
     }
   };
@@ -416,6 +411,15 @@ std::string policy(const Json& answer, const Look& look) {
     lines("not_honoured", " was promised");
   }
   return out;
+}
+
+std::string health(const Json& answer, const Look& look) {
+  std::string out;
+  for (const Json& problem : list(answer, "problems")) {
+    out += fmt::format("{} {}\n    {}\n", paint("-", Colour::red, look), text(problem, "what"),
+                       text(problem, "remedy"));
+  }
+  return out.empty() ? "all is well\n" : out;
 }
 
 std::string explanation(const Json& answer, const Look& look) {
@@ -524,6 +528,8 @@ void fate_lines(Sheet& sheet, const Json& job) {
     if (!value.empty()) counts.push_back(fmt::format("{} {}{}", value, name, one ? "" : "s"));
   }
   sheet.line("so far", fmt::format("{}", fmt::join(counts, ", ")));
+  if (const auto pause = number(job, "last_pause_seconds"))
+    sheet.line("stood", fmt::format("still for {:.1f} s at its last resize", *pause));
   if (const auto used = number(job, "gpu_seconds"); used && *used > 0) {
     sheet.line("GPU time", elapsed(*used));
   }
@@ -540,6 +546,7 @@ std::string job(const Json& job, const Json& events, const Look& look) {
   sheet.line("job", fmt::format("{}  {}", count(job, "id"), text(job, "name")), Colour::bold);
   sheet.line("user", text(job, "user"));
   sheet.line("state", state + (reason.empty() ? "" : " (" + reason + ")"), colour_of_state(state));
+  sheet.line("note", text(job, "note"));
   const std::string slots = node_list(field(job, "slots"));
   const std::string gpus = count(job, "gpus");
   if (!gpus.empty()) {

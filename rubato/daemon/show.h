@@ -42,6 +42,7 @@ struct Look {
 [[nodiscard]] std::string submission(const Json& answer, const Look& look);
 [[nodiscard]] std::string nodes(const Json& answer, const Look& look);
 [[nodiscard]] std::string policy(const Json& answer, const Look& look);
+[[nodiscard]] std::string health(const Json& answer, const Look& look);
 [[nodiscard]] std::string explanation(const Json& answer, const Look& look);
 [[nodiscard]] std::string history(const Json& answer, const Look& look);
 [[nodiscard]] std::string users(const Json& answer, const Look& look);

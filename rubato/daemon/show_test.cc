@@ -114,17 +114,34 @@ TEST(Show, NodesAndWhoUsesThem) {
             "NODE  STATE    TYPE  GPUS  USED  SINCE     JOBS\n"
             "   0  up       gpu      4     3  09:00:00  7x2 otherx1\n"
             "   1  unknown  gpu      4     0\n");
+  Json troubled = answer;
+  troubled["nodes"][1]["reason"] = "its disk is full";
+  EXPECT_EQ(show::nodes(troubled, plain()),
+            "NODE  STATE    TYPE  GPUS  USED  SINCE     JOBS         REASON\n"
+            "   0  up       gpu      4     3  09:00:00  7x2 otherx1\n"
+            "   1  unknown  gpu      4     0                         its disk is full\n");
 }
 
 TEST(Show, PolicyWithItsPromises) {
   EXPECT_EQ(show::policy(Json::parse(R"({"policy":"afs-l","promises":[{"job":7,
-      "finish":"2026-11-16T13:00:00Z","honoured":false}],
+      "promised":"2026-11-16T14:00:00Z","finish":"2026-11-16T13:00:00Z","honoured":false}],
       "not_honoured":[{"job":7,"name":"resnet","promised":"2026-11-16T14:00:00Z"}]})"),
                          plain()),
             "afs-l\n"
-            "  job 7 is promised to finish by 13:00:00, which this policy does not honour\n"
+            "  job 7 is promised to finish by 14:00:00, which this policy does not honour\n"
             "This policy does not honour what was promised before:\n"
             "  job 7 was promised to finish by 14:00:00\n");
+}
+
+TEST(Show, Health) {
+  EXPECT_EQ(show::health(Json::parse(R"({"status":"ok","problems":[]})"), plain()),
+            "all is well\n");
+  EXPECT_EQ(show::health(Json::parse(R"({"status":"problems","problems":[
+      {"what":"node 1 does not answer","remedy":"look at it"},
+      {"what":"job 7 (x) has failed 3 times","remedy":"look at rubato logs 7"}]})"),
+                         plain()),
+            "- node 1 does not answer\n    look at it\n"
+            "- job 7 (x) has failed 3 times\n    look at rubato logs 7\n");
 }
 
 TEST(Show, Explanations) {
@@ -242,6 +259,8 @@ TEST(Show, NothingRawReachesTheTerminal) {
     "decision":{"policy":"p"}})")),
                                 look));
   expect_safe(show::history(hostile(events), look));
+  expect_safe(
+      show::health(hostile(Json::parse(R"({"problems":[{"what":"a","remedy":"b"}]})")), look));
   expect_safe(show::users(
       hostile(Json::parse(R"({"users":[{"name":"a","role":"r","tokens":["t"]}]})")), look));
   expect_safe(show::top(hostile(nodes_answer()), jobs, hostile({{"policy", "x"}}), look, 0));

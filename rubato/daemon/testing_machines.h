@@ -54,8 +54,11 @@ class Machines {
 
   // Asked when a job is first started.
   std::function<TrueJob(JobId)> truth;
-  Duration restart = from_seconds(1);  // from the last GPU to training
-  Duration most_grace{};               // a GPU is let go after up to so long
+  std::function<std::optional<WallTime>(Time)> wall;  // the clock of the machines, if they tell
+  Duration restart = from_seconds(1);                 // from the last GPU to training
+  Duration most_grace{};                              // a GPU is let go after up to so long
+  std::set<NodeId> sick;                              // where no job can be started
+  std::set<NodeId> in_trouble;                        // where that was found out
   std::vector<std::string> violations;
 
   // --- what agents are told ---
@@ -75,6 +78,10 @@ class Machines {
     run.target = command.gpus;
     run.stopping = false;
     ++run.starts;
+    if (sick.contains(home)) {
+      in_trouble.insert(home);
+      return fail(now, run, "its disk is full", true);
+    }
     take(now, command.job, run, command.gpus);
     run.ready_at = now + restart;
     touch(run);
@@ -112,7 +119,7 @@ class Machines {
     alive_[node.index()] = false;
     for (auto& [id, run] : runs_) {
       if (!run.alive || (run.home != node && run.use.mask_on(node) == 0)) continue;
-      fail(now, run, "its node died");
+      fail(now, run, "its node died", true);
     }
   }
   void mend_node(NodeId node) { alive_[node.index()] = true; }
@@ -121,7 +128,7 @@ class Machines {
     Run& run = runs_[id];
     run.generation = std::max(run.generation, told);
     if (run.alive) settle(now, run);
-    if (run.alive) fail(now, run, "killed");
+    if (run.alive) fail(now, run, "killed", true);
   }
   [[nodiscard]] bool alive(NodeId node) const { return alive_[node.index()]; }
 
@@ -198,7 +205,7 @@ class Machines {
         (run.home != home || started.value_or(run.started) != run.started || !run.known)) {
       run.home = home;
       run.started = started.value_or(generation);
-      run.ended = JobEnd{JobEnd::How::failed, 0, "it was not running"};
+      run.ended = JobEnd{JobEnd::How::failed, 0, "it was not running", true};
     }
     return &run;
   }
@@ -211,7 +218,7 @@ class Machines {
     run.use.add(gpus);
     run.counted = std::max(now, run.counted);
     for (const Slice& slice : gpus.slices()) {
-      if (!alive_[slice.node.index()]) return fail(now, run, "a node is not there");
+      if (!alive_[slice.node.index()]) return fail(now, run, "a node is not there", true);
     }
   }
 
@@ -248,7 +255,7 @@ class Machines {
     run.done += run.job.speed(run.use.gpus()) * seconds(now - from);
     if (run.job.crashes > 0 && run.done > 0.5 * run.job.work) {
       --run.job.crashes;
-      return fail(now, run, "its program failed");
+      return fail(now, run, "its program failed", false);
     }
     if (run.done < run.job.work) return;
     run.done = run.job.work;
@@ -256,15 +263,15 @@ class Machines {
     ++run.finishes;
     run.alive = false;
     run.use = Allocation();
-    run.ended = JobEnd{JobEnd::How::finished, 0, ""};
+    run.ended = JobEnd{JobEnd::How::finished, 0, "", false, wall ? wall(now) : std::nullopt};
     touch(run);
   }
 
-  void fail(Time now, Run& run, std::string why) {
+  void fail(Time now, Run& run, std::string why, bool infrastructure) {
     run.counted = now;
     run.alive = false;
     run.use = Allocation();
-    run.ended = JobEnd{JobEnd::How::failed, 0, std::move(why)};
+    run.ended = JobEnd{JobEnd::How::failed, 0, std::move(why), infrastructure};
     touch(run);
   }
 
@@ -379,6 +386,7 @@ class MachineLink final : public Engine {
     for (auto& [id, job] : jobs_) {
       if (job.over || (job.home != mark.node && job.held.mask_on(mark.node) == 0)) continue;
       machines_.kill(clock_, id, generation_of(job.last));
+      job.status.status.ended = JobEnd{JobEnd::How::failed, 0, "its node was lost", true};
       end(id, job);
     }
   }
@@ -450,7 +458,7 @@ class MachineLink final : public Engine {
   // Its end was said, but crossed with this command, to which it is too old.
   void answer_for_the_dead(const Command& command) {
     if (const auto* resize = std::get_if<Resize>(&command)) {
-      facts_.emplace_back(Failed{resize->job, resize->generation, {}});
+      facts_.push_back(failed(resize->job, jobs_[resize->job]));
     } else if (const auto* stop = std::get_if<Stop>(&command)) {
       facts_.emplace_back(Released{stop->job, stop->generation, {}, {}, true});
     }
@@ -526,7 +534,7 @@ class MachineLink final : public Engine {
     if (finished) {
       job.over = true;
       remember(job, heard);
-      facts_.emplace_back(Finished{id, status.generation});
+      facts_.emplace_back(Finished{id, status.generation, status.ended->at});
       return;
     }
     // After a restart of the daemon only the last command is known, and it was no Start.
@@ -567,8 +575,13 @@ class MachineLink final : public Engine {
     } else if (std::holds_alternative<Stop>(job.last)) {
       facts_.emplace_back(Released{id, told, {}, {}, true});
     } else {
-      facts_.emplace_back(Failed{id, told, {}});
+      facts_.push_back(failed(id, job));
     }
+  }
+
+  static Event failed(JobId id, const Job& job) {
+    const JobEnd end = job.status.status.ended.value_or(JobEnd());
+    return Failed{id, generation_of(job.last), {}, end.infrastructure, end.why};
   }
 
   void remember(Job& job, const MachineStatus& heard) {
@@ -579,12 +592,15 @@ class MachineLink final : public Engine {
 
   void watch() {
     for (std::size_t n = 0; n < heard_.size(); ++n) {
-      const bool silent = clock_ - heard_[n] > lease;
+      const NodeId node(static_cast<NodeId::rep>(n));
+      if (!machines_.sick.contains(node)) machines_.in_trouble.erase(node);
+      const bool troubled = machines_.in_trouble.contains(node);
+      const bool silent = clock_ - heard_[n] > lease || troubled;
       if (silent == silent_[n]) continue;
       silent_[n] = silent;
       if (down_[n]) continue;  // until the operator says otherwise
-      facts_.emplace_back(NodeChanged{NodeId(static_cast<NodeId::rep>(n)),
-                                      silent ? NodeState::unknown : NodeState::up});
+      facts_.emplace_back(NodeChanged{node, silent ? NodeState::unknown : NodeState::up,
+                                      troubled ? "its disk is full" : ""});
     }
   }
 

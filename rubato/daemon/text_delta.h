@@ -1,24 +1,58 @@
-// What is new in a JSON text that is mostly the text before: a policy's state after a decision, of
-// which thousands of waiting jobs are the same as after the last.
+// A JSON text that changes little from one time to the next, and what is new in it: a policy's
+// state after a decision, of which thousands of waiting jobs are the same as after the last.
 //
-// Texts are cut into pieces, one for each element down to the second level; the new text is a list
-// of runs of old pieces and of literal text. Exact: apply_delta() gives the very bytes. Linear in
-// the length of the texts.
+// Texts are cut into pieces, one for each element down to the second level; a new text is a list of
+// runs of old pieces and of literal text. Exact: apply() gives the very bytes. Only the part that
+// changed is cut anew, so that a change costs little more than comparing the two texts.
 //
 // Pure.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
 
 namespace rubato {
 
-// Both JSON without spaces. A list of [first, count] and of texts.
-[[nodiscard]] Json delta_of(std::string_view before, std::string_view after);
+class DeltaText {
+ public:
+  // JSON without spaces.
+  explicit DeltaText(std::string text = {});
 
-[[nodiscard]] Result<std::string> apply_delta(std::string_view before, const Json& delta);
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+  // Becomes `text`. What is new in it: a list of [first, count], which are old pieces, and of
+  // texts.
+  [[nodiscard]] Json advance(std::string text);
+  // Becomes what advance() had become; after an error it is what it was.
+  [[nodiscard]] Result<void> apply(const Json& delta);
+
+ private:
+  struct Cut {
+    std::uint32_t end = 0;   // of a piece
+    std::int32_t depth = 0;  // of brackets that are open before the character there
+    friend bool operator==(const Cut&, const Cut&) = default;
+  };
+
+  struct Shared {  // with the text before, in pieces
+    std::size_t front = 0;
+    std::size_t back = 0;
+  };
+  DeltaText(std::string text, const DeltaText& before, Shared& shared);
+
+  [[nodiscard]] std::string_view piece(std::size_t i) const;
+  [[nodiscard]] bool stops_at(std::size_t end, int depth, std::size_t& piece) const;
+  // Cuts the text from the last cut on. True if `before` took over: its cuts are this text's from
+  // its piece `rest` on.
+  bool cut_until(const DeltaText& before, std::size_t shared_tail, std::size_t& rest);
+
+  std::string text_;
+  std::vector<Cut> cuts_;  // ascending; the last is the end of the text
+};
 
 }  // namespace rubato

@@ -9,6 +9,8 @@
 namespace rubato {
 namespace {
 
+constexpr std::uint64_t kMostProtocol = 1'000'000;
+
 Error lacks(std::string_view what, const char* field, std::string_view must) {
   return {fmt::format("{} has no \"{}\" that is {}", what, field, must)};
 }
@@ -46,6 +48,7 @@ Json to_json(const AgentHello& hello) {
   Json jobs = Json::array();
   for (const JobStatus& status : hello.jobs) jobs.push_back(to_json(status));
   json["jobs"] = std::move(jobs);
+  json["protocol"] = hello.protocol;
   return json;
 }
 
@@ -58,7 +61,15 @@ Result<FromAgent> parse_hello(const Json& json) {
   const auto token = json.find("token");
   if (token == json.end() || !token->is_string()) return lacks(kWhat, "token", "text");
   hello.token = token->get<std::string>();
-  const auto process = parse_process_name(without(json, {"type", "node", "token", "jobs"}));
+  const auto protocol = json.find("protocol");
+  const bool said = protocol != json.end();
+  const bool fits = said && protocol->is_number_integer() && protocol->get<std::int64_t>() >= 0 &&
+                    protocol->get<std::uint64_t>() <= kMostProtocol;
+  if (said && !fits)
+    return lacks(kWhat, "protocol", fmt::format("an integer from 0 to {}", kMostProtocol));
+  hello.protocol = said ? protocol->get<int>() : 1;
+  const auto process =
+      parse_process_name(without(json, {"type", "node", "token", "jobs", "protocol"}));
   if (!process) return process.error();
   hello.process = *process;
   const auto jobs = json.find("jobs");
@@ -70,6 +81,15 @@ Result<FromAgent> parse_hello(const Json& json) {
     hello.jobs.push_back(std::move(*status));
   }
   return FromAgent(std::move(hello));
+}
+
+Result<FromAgent> parse_beat(const Json& json) {
+  constexpr std::string_view kWhat = "an agent's beat";
+  if (auto ok = only(json, {"trouble"}, kWhat); !ok) return ok.error();
+  const auto trouble = json.find("trouble");
+  if (trouble == json.end()) return FromAgent(AgentBeat{});
+  if (!trouble->is_string()) return lacks(kWhat, "trouble", "text");
+  return FromAgent(AgentBeat{trouble->get<std::string>()});
 }
 
 Json to_json(const NodeTable& table) {
@@ -134,7 +154,11 @@ Result<ToAgent> parse_forget(const Json& json) {
 struct Writer {
   Json operator()(const AgentHello& hello) const { return to_json(hello); }
   Json operator()(const JobStatus& status) const { return status_message(status); }
-  Json operator()(const AgentBeat& /*beat*/) const { return {{"type", "beat"}}; }
+  Json operator()(const AgentBeat& beat) const {
+    Json json = {{"type", "beat"}};
+    if (!beat.trouble.empty()) json["trouble"] = beat.trouble;
+    return json;
+  }
   Json operator()(const AgentSettled& /*settled*/) const { return {{"type", "settled"}}; }
 
   Json operator()(const AgentWelcome& /*welcome*/) const { return {{"type", "welcome"}}; }
@@ -176,7 +200,7 @@ Json to_json(const ToAgent& message) { return std::visit(Writer{}, message); }
 Result<FromAgent> parse_from_agent(const Json& message) {
   const std::string type = type_of(message);
   if (type == "hello") return parse_hello(message);
-  if (type == "beat") return bare<AgentBeat, FromAgent>(message);
+  if (type == "beat") return parse_beat(message);
   if (type == "settled") return bare<AgentSettled, FromAgent>(message);
   if (type != "status") return unknown(type);
   auto status = parse_job_status(message);

@@ -18,15 +18,22 @@ namespace rubato {
 
 // --- agent to engine ---
 
+// Of what daemon and agents say to each other, and of the files that agents read. An agent outlives
+// its daemon, so a daemon of a newer version may find one of an older, which does not understand
+// the masters of its own version: it is sent away, and a new one adopts its jobs.
+inline constexpr int kAgentProtocol = 2;
+
 struct AgentHello {
   NodeId node;
   std::string token;  // of all agents of this state directory
   ProcessName process;
   std::vector<JobStatus> jobs;
+  int protocol = kAgentProtocol;  // the first agents did not say it
   friend bool operator==(const AgentHello&, const AgentHello&) = default;
 };
-// "I am not stopped." Every second.
+// "I am not stopped." Every second, and at once when its trouble is another.
 struct AgentBeat {
+  std::string trouble;  // why no job can be started on this node now; empty: it can
   friend bool operator==(const AgentBeat&, const AgentBeat&) = default;
 };
 // Nothing lives here that the last table does not have.

@@ -30,7 +30,8 @@ JobLaunch a_launch() {
 
 TEST(AgentMessages, AreReadAsTheyWereWritten) {
   const std::vector<FromAgent> from = {AgentHello{node_id(1), "t", {5, 6}, {a_status()}},
-                                       a_status(), AgentBeat{}, AgentSettled{}};
+                                       a_status(), AgentBeat{}, AgentBeat{"its disk is full"},
+                                       AgentSettled{}};
   for (const FromAgent& message : from) {
     const auto read = parse_from_agent(to_json(message));
     ASSERT_TRUE(read.ok()) << read.error().message;
@@ -51,6 +52,15 @@ TEST(AgentMessages, AreReadAsTheyWereWritten) {
   }
 }
 
+TEST(AgentMessages, TheFirstAgentsDidNotSayTheirProtocol) {
+  Json old = to_json(FromAgent(AgentHello{node_id(1), "t", {5, 6}, {}}));
+  old.erase("protocol");
+  EXPECT_EQ(std::get<AgentHello>(parse_from_agent(old).value()).protocol, 1);
+  old["protocol"] = -1;
+  EXPECT_EQ(parse_from_agent(old).error().message,
+            "an agent's hello has no \"protocol\" that is an integer from 0 to 1000000");
+}
+
 TEST(AgentMessages, AreRefusedWithASentence) {
   const auto from = [](const char* text) {
     const auto read = parse_from_agent(Json::parse(text));
@@ -64,7 +74,10 @@ TEST(AgentMessages, AreRefusedWithASentence) {
             "an agent's hello has no \"node\" that is an integer from 0 to 4294967295");
   EXPECT_EQ(from(R"({"type":"hello","node":1,"token":3})"),
             "an agent's hello has no \"token\" that is text");
-  EXPECT_EQ(from(R"({"type":"beat","more":1})"), "a message has the unknown field \"more\"");
+  EXPECT_EQ(from(R"({"type":"beat","more":1})"), "an agent's beat has the unknown field \"more\"");
+  EXPECT_EQ(from(R"({"type":"beat","trouble":1})"),
+            "an agent's beat has no \"trouble\" that is text");
+  EXPECT_EQ(from(R"({"type":"settled","more":1})"), "a message has the unknown field \"more\"");
   EXPECT_EQ(from(R"([])"),
             "unknown message \"\"; the daemon and its agents must be of one version");
   EXPECT_EQ(to(R"({"type":"forget"})"),

@@ -39,10 +39,27 @@ EngineTable::EngineTable(Cluster cluster, Duration lease, Time now)
   }
 }
 
-void EngineTable::set_state(NodeId id, NodeState state) {
-  if (node(id).state == state) return;
+void EngineTable::set_state(NodeId id, NodeState state, std::string why) {
+  if (node(id).state == state && node(id).why == why) return;
   node(id).state = state;
-  facts_.push_back({NodeChanged{id, state}, {}});
+  node(id).why = why;
+  facts_.push_back({NodeChanged{id, state, std::move(why)}, {}});
+}
+
+// Why a node cannot be used; empty if it can.
+std::string EngineTable::obstacle(const Node& node) {
+  if (!node.trouble.empty()) return node.trouble;
+  if (!node.connected) return "its agent is not connected";
+  return node.settled ? "" : "its agent has not settled yet";
+}
+
+void EngineTable::judge(NodeId id) {
+  const Node& here = node(id);
+  if (here.state == NodeState::down) return;
+  // Its agent has just come: the node stays what it is until that one has settled.
+  if (here.connected && !here.settled && here.trouble.empty()) return;
+  const std::string why = obstacle(here);
+  set_state(id, why.empty() ? NodeState::up : NodeState::unknown, why);
 }
 
 // --- what the daemon says ------------------------------------------------------------------------
@@ -110,7 +127,7 @@ void EngineTable::told(JobId id, Job& job, const Start& start) {
 void EngineTable::told(JobId id, Job& job, const Resize& resize) {
   if (job.on_gpus) return place(id, job, resize.gpus);
   job.answered = true;
-  fact(job, Failed{id, resize.generation, {}});
+  fact(job, failed(id, job));
 }
 
 void EngineTable::told(JobId id, Job& job, const Stop& stop) {
@@ -164,6 +181,7 @@ void EngineTable::said_hello(Time now, NodeId id, const std::vector<JobStatus>& 
   Node& here = node(id);
   here.connected = true;
   here.settled = false;
+  here.trouble.clear();
   here.heard = now;
   orders_.emplace_back(Tell{id, AgentWelcome{}});
   for (auto& [name, job] : jobs_) {
@@ -187,15 +205,18 @@ void EngineTable::heard(Time now, NodeId id, const JobStatus& status) {
   digest(id, status, false);
 }
 
-void EngineTable::heard_beat(Time now, NodeId id) {
-  if (connected(id)) node(id).heard = now;
+void EngineTable::heard_beat(Time now, NodeId id, const std::string& trouble) {
+  if (!connected(id)) return;
+  node(id).heard = now;
+  node(id).trouble = trouble;
+  judge(id);
 }
 
 void EngineTable::settled(Time now, NodeId id) {
   if (!connected(id)) return;
   node(id).heard = now;
   node(id).settled = node(id).settled_once = true;
-  if (node(id).state == NodeState::unknown) set_state(id, NodeState::up);
+  judge(id);
   for (auto& [name, job] : jobs_) {
     // A stop is obeyed when nothing is left; until then its agent, perhaps a new one, sees to it.
     const bool obeys =
@@ -257,28 +278,44 @@ void EngineTable::finish(JobId id, Job& job) {
   job.on_gpus = false;
   job.doomed = false;
   job.held = Allocation();
-  fact(job, Finished{id, job.told});
+  fact(job, Finished{id, job.told, job.status.ended ? job.status.ended->at : std::nullopt});
+}
+
+// The answer to what it was told last.
+Failed EngineTable::failed(JobId id, const Job& job) {
+  return {id, job.told, {}, job.infrastructure, job.why};
 }
 
 // It has no process any more. What it was told last says what that means.
 void EngineTable::end(JobId id, Job& job) {
   Allocation held = std::exchange(job.held, Allocation());
   job.on_gpus = false;
-  job.doomed = false;
+  // What is swept was given up with its node.
+  const bool swept = std::exchange(job.doomed, false);
+  const auto& end = job.status.ended;
+  job.infrastructure = swept || (end && end->infrastructure);
+  job.why = swept ? "its node was lost" : end ? end->why : "";
   job.answered = true;
   if (std::holds_alternative<Stop>(job.last)) {
     fact(job, Released{id, job.told, std::move(held), {}, true});
   } else {
-    fact(job, Failed{id, job.told, {}});
+    fact(job, failed(id, job));
   }
 }
 
 // --- silence and death ---------------------------------------------------------------------------
 
 void EngineTable::lost(NodeId id) {
-  node(id).connected = false;
+  if (std::exchange(node(id).connected, false)) node(id).trouble.clear();
   node(id).settled = false;
-  if (node(id).state == NodeState::up) set_state(id, NodeState::unknown);
+  judge(id);
+}
+
+// A node that is up keeps its lease.
+void EngineTable::has_no_agent(NodeId id, const std::string& why) {
+  if (connected(id)) return;
+  node(id).trouble = why;
+  if (node(id).state == NodeState::unknown) judge(id);
 }
 
 void EngineTable::pass(Time now) {
@@ -300,14 +337,16 @@ void EngineTable::doom(JobId id, Job& job) {
   orders_.emplace_back(Sweep{id, job.told});
 }
 
-void EngineTable::swept(JobId id, bool finished) {
+void EngineTable::swept(JobId id, const std::optional<JobEnd>& finished) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end() || !found->second.doomed) return;
-  finished ? finish(id, found->second) : end(id, found->second);
+  if (!finished) return end(id, found->second);
+  found->second.status.ended = finished;
+  finish(id, found->second);
 }
 
 void EngineTable::mark_down(NodeId id) {
-  set_state(id, NodeState::down);
+  set_state(id, NodeState::down, "");
   for (auto& [name, job] : jobs_) {
     if (job.home == id || job.held.mask_on(id) != 0) doom(name, job);
   }
@@ -315,8 +354,8 @@ void EngineTable::mark_down(NodeId id) {
 
 void EngineTable::mark_up(NodeId id) {
   if (node(id).state != NodeState::down) return;
-  const bool there = node(id).connected && node(id).settled;
-  set_state(id, there ? NodeState::up : NodeState::unknown);
+  const std::string why = obstacle(node(id));
+  set_state(id, why.empty() ? NodeState::up : NodeState::unknown, why);
 }
 
 // --- questions -----------------------------------------------------------------------------------

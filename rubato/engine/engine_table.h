@@ -11,6 +11,9 @@
 // dead, and the job's own wish to stop when it is left alone for so long; in both cases whatever is
 // left of the job on this machine is killed first, and only then its GPUs are free.
 //
+// A node is used while its agent is connected, has settled, and says that jobs can be started
+// there. While it is not used, a NodeChanged says so with the reason; what runs there goes on.
+//
 // A job that has finished has finished, whatever the generation and whoever says so: it is never
 // run again. All other facts carry the newest generation told, as the answer to it.
 #pragma once
@@ -82,11 +85,14 @@ class EngineTable {
 
   void said_hello(Time now, NodeId id, const std::vector<JobStatus>& jobs);
   void heard(Time now, NodeId id, const JobStatus& status);
-  void heard_beat(Time now, NodeId id);
+  // `trouble`: why no job can be started there; or empty.
+  void heard_beat(Time now, NodeId id, const std::string& trouble);
   void settled(Time now, NodeId id);
   void lost(NodeId id);
-  // Nothing of the job lives. `finished`: it had come to its end before.
-  void swept(JobId id, bool finished);
+  // No agent can be started there.
+  void has_no_agent(NodeId id, const std::string& why);
+  // Nothing of the job lives. `finished`: how it had come to its end before, if it had.
+  void swept(JobId id, const std::optional<JobEnd>& finished);
 
   // The operator's word that the node is dead with all on it, and that it may be used again.
   void mark_down(NodeId id);
@@ -114,6 +120,8 @@ class EngineTable {
     bool connected = false;
     bool settled = false;
     bool settled_once = false;  // nothing is there that we have not started or adopted
+    std::string trouble;        // its agent's word; without one, why there is none
+    std::string why;            // as told
     Time heard;
   };
   struct Job {
@@ -129,11 +137,15 @@ class EngineTable {
     bool finished = false;
     bool doomed = false;  // being swept
     std::optional<Duration> ends_alone;
+    bool infrastructure = false;  // its last run ended by no fault of its own
+    std::string why;              // its last run ended
     JobStatus status;
   };
 
   [[nodiscard]] Node& node(NodeId id) { return nodes_[id.index()]; }
-  void set_state(NodeId id, NodeState state);
+  void set_state(NodeId id, NodeState state, std::string why);
+  [[nodiscard]] static std::string obstacle(const Node& node);
+  void judge(NodeId id);
   void told(JobId id, Job& job, const Start& start);
   void told(JobId id, Job& job, const Resize& resize);
   void told(JobId id, Job& job, const Stop& stop);
@@ -146,6 +158,7 @@ class EngineTable {
   void obey_status(JobId id, Job& job);
   void finish(JobId id, Job& job);
   void end(JobId id, Job& job);
+  [[nodiscard]] static Failed failed(JobId id, const Job& job);
   void doom(JobId id, Job& job);
   void fact(const Job& job, Event event) {
     facts_.push_back({std::move(event), job.status.progress});

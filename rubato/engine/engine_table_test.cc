@@ -226,7 +226,7 @@ TEST_F(Table, SilenceMakesANodeUnknownAndFreesNothing) {
   skip();
   for (int i = 0; i < 4; ++i) {
     later(2);
-    table.heard_beat(now, node_id(1));
+    table.heard_beat(now, node_id(1), "");
   }
   EXPECT_EQ(orders<EngineTable::Disconnect>().size(), 1U);
   const auto all = table.take_facts();
@@ -250,8 +250,89 @@ TEST_F(Table, AJobThatEndsAloneIsSweptAfterItsTime) {
   later(2);
   EXPECT_EQ(orders<EngineTable::Sweep>().size(), 1U);
   EXPECT_TRUE(facts<Failed>().empty()) << "something of it may live";
-  table.swept(job_id(0), false);
-  EXPECT_EQ(facts<Failed>().size(), 1U);
+  table.swept(job_id(0), std::nullopt);
+  const auto failed = facts<Failed>();
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_TRUE(failed[0].infrastructure) << "its node was lost";
+}
+
+TEST_F(Table, ANodeInTroubleIsSetAsideAndItsJobsGoOn) {
+  hello(0);
+  start(1, two);
+  heard(0, status(1, two, true));
+  skip();
+  table.heard_beat(now, node_id(0), "its disk is full");
+  table.heard_beat(now, node_id(0), "its disk is full");
+  auto changes = facts<NodeChanged>();
+  ASSERT_EQ(changes.size(), 1U) << "told once";
+  EXPECT_EQ(changes[0].state, NodeState::unknown);
+  EXPECT_EQ(changes[0].why, "its disk is full");
+  EXPECT_EQ(table.held_by(job_id(0)), two);
+  stop(2);
+  EXPECT_EQ(told<HaltJob>(0).size(), 1U) << "it is obeyed as before";
+  table.settled(now, node_id(0));
+  EXPECT_EQ(table.state_of(node_id(0)), NodeState::unknown);
+  table.lost(node_id(0));
+  EXPECT_EQ(facts<NodeChanged>().at(0).why, "its agent is not connected");
+  hello(0);
+  EXPECT_EQ(table.state_of(node_id(0)), NodeState::up) << "a new agent has no trouble yet";
+  table.heard_beat(now, node_id(0), "no process left");
+  table.mark_down(node_id(0));
+  table.mark_up(node_id(0));
+  EXPECT_EQ(table.state_of(node_id(0)), NodeState::unknown);
+  skip();
+  table.heard_beat(now, node_id(0), "");
+  changes = facts<NodeChanged>();
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].state, NodeState::up);
+  EXPECT_EQ(changes[0].why, "");
+}
+
+TEST_F(Table, AnAgentThatCannotBeStartedIsAReason) {
+  table.has_no_agent(node_id(0), "no process left");
+  EXPECT_TRUE(facts<NodeChanged>().empty()) << "it has its lease";
+  later(6);
+  EXPECT_EQ(facts<NodeChanged>().at(0).why, "no process left");
+  table.has_no_agent(node_id(0), "no memory left");
+  EXPECT_EQ(facts<NodeChanged>().at(0).why, "no memory left");
+}
+
+TEST_F(Table, WhoIsToBlameForAnEndIsSaid) {
+  hello(0);
+  start(1, two);
+  JobStatus end = ended(1, JobEnd::How::failed);
+  end.ended->infrastructure = true;
+  end.ended->why = "its disk is full";
+  heard(0, end);
+  auto failed = facts<Failed>();
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_TRUE(failed[0].infrastructure);
+  EXPECT_EQ(failed[0].why, "its disk is full");
+  resize(2, one);  // which crossed with that
+  failed = facts<Failed>();
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_TRUE(failed[0].infrastructure);
+  start(3, two);
+  end = ended(3, JobEnd::How::failed);
+  end.ended->why = "its program failed";
+  heard(0, end);
+  failed = facts<Failed>();
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_FALSE(failed[0].infrastructure);
+  EXPECT_EQ(failed[0].why, "its program failed");
+}
+
+TEST_F(Table, WhenAJobFinishedIsSaidWhereItIsKnown) {
+  hello(0);
+  start(1, two);
+  JobStatus end = ended(1, JobEnd::How::finished);
+  end.ended->at = WallTime(from_seconds(1000));
+  heard(0, end);
+  EXPECT_EQ(facts<Finished>().at(0).at, WallTime(from_seconds(1000)));
+  table.told(Start{job_id(1), Generation(1), one});
+  table.mark_down(node_id(0));
+  table.swept(job_id(1), JobEnd{JobEnd::How::finished, 0, "", false, WallTime(from_seconds(2000))});
+  EXPECT_EQ(facts<Finished>().at(0).at, WallTime(from_seconds(2000)));
 }
 
 TEST_F(Table, TheOperatorsWordFailsEveryJobWithAPartOnTheNode) {
@@ -266,7 +347,7 @@ TEST_F(Table, TheOperatorsWordFailsEveryJobWithAPartOnTheNode) {
   ASSERT_EQ(sweeps.size(), 1U);
   EXPECT_EQ(sweeps[0].job, job_id(0));
   resize(2, gpus_on({{0, 0b1}}));
-  table.swept(job_id(0), false);
+  table.swept(job_id(0), std::nullopt);
   EXPECT_EQ(facts<Failed>().at(0).generation, Generation(2));
   hello(1);
   EXPECT_EQ(table.state_of(node_id(1)), NodeState::down) << "until the operator says otherwise";

@@ -1,6 +1,8 @@
 #include "rubato/engine/job_files.h"
 
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,6 +47,32 @@ Result<std::optional<T>> read_as(const std::string& path, Result<T> (*parse)(con
 }
 
 }  // namespace
+
+Result<HeldDirectory> HeldDirectory::open(const std::string& path) {
+  wire::Fd fd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return failed("open", path);
+  return HeldDirectory(std::move(fd), path);
+}
+
+// A process whose program its user may execute but not read cannot look at itself there.
+std::string HeldDirectory::own_path() const {
+  const std::string link = fmt::format("/proc/self/fd/{}", fd_.get());
+  return access((link + "/.").c_str(), X_OK) == 0 ? link : path_;
+}
+
+std::string HeldDirectory::path() const {
+  std::array<char, PATH_MAX> target{};
+  const std::string link = fmt::format("/proc/self/fd/{}", fd_.get());
+  const ssize_t size = readlink(link.c_str(), target.data(), target.size());
+  return size > 0 ? std::string(target.data(), static_cast<std::size_t>(size)) : path_;
+}
+
+Error HeldDirectory::shown(Error error) const {
+  const std::string own = own_path();
+  const std::size_t at = error.message.find(own);
+  if (at != std::string::npos) error.message.replace(at, own.size(), path());
+  return error;
+}
 
 Result<void> write_json_file(const std::string& path, const Json& content, Durable durable) {
   const std::string beside = path + ".new";

@@ -39,6 +39,25 @@ struct JobFiles {
   [[nodiscard]] std::string secrets() const { return directory + "/secrets"; }
 };
 
+// A directory that stays the same one when it is moved while we use it.
+class HeldDirectory {
+ public:
+  [[nodiscard]] static Result<HeldDirectory> open(const std::string& path);
+
+  // By which this process reaches it, wherever it is.
+  [[nodiscard]] std::string own_path() const;
+  // Where it is now, for others.
+  [[nodiscard]] std::string path() const;
+  // The same error with the path that others know.
+  [[nodiscard]] Error shown(Error error) const;
+
+ private:
+  HeldDirectory(wire::Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  wire::Fd fd_;
+  std::string path_;  // where it was
+};
+
 // 0600; what was there before stays if it fails. What need not outlive the machine, because it
 // speaks of its processes, is not waited for.
 enum class Durable : bool { no, yes };

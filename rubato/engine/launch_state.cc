@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iterator>
 #include <utility>
 
 #include "rubato/base/check.h"
@@ -70,6 +71,20 @@ std::vector<std::int64_t> age_in(const Json& content) {
   std::vector<std::int64_t> age = {number(content.value("recovery", Json()))};
   for (const Json& part : content.value("generation", Json::array())) age.push_back(number(part));
   return age;
+}
+
+// On the node where it has most: a job that is shrunk keeps that longest.
+Slot first_slot(const std::vector<Slot>& slots) {
+  std::map<NodeId, int> on_node;
+  for (const Slot& slot : slots) ++on_node[parse_slot(slot).value_or(SlotPlace()).node];
+  Slot best;
+  int most = 0;
+  for (const Slot& slot : slots) {
+    const int here = on_node[parse_slot(slot).value_or(SlotPlace()).node];
+    if (here > most) best = slot;
+    most = std::max(most, here);
+  }
+  return best;
 }
 
 std::string with_text(const std::string& text) { return text.empty() ? "" : ": " + text; }
@@ -160,9 +175,9 @@ void LaunchState::exited(Time now, Uid uid, ProcessEnd end) {
   finish_if_empty();
 }
 
-void LaunchState::could_not_start(Time now, Uid uid, const std::string& why) {
+void LaunchState::could_not_start(Time now, Uid uid, const std::string& why, bool infrastructure) {
   workers_.erase(uid);
-  if (!ending_) end(now, {2, why});
+  if (!ending_) end(now, {2, why, false, infrastructure});
   finish_if_empty();
 }
 
@@ -311,16 +326,38 @@ void LiveRun::begin_round(Time now) {
   plan_.workers.clear();
   ++plan_.number;
   if (++round_ > 1) ++counts_.fresh_starts;
-  for (int i = 0; i < wanted_; ++i) add_worker(now, slot_for(i));
+  fill(now, patience());
 }
 
-void LiveRun::add_worker(Time now, const Slot& slot) {
+// Before the first Hello there is never more than one process, also while one is being ended.
+void LiveRun::fill(Time now, Duration delay) {
+  if (spoke_) {
+    for (const Slot& slot : missing()) add_worker(now, slot, delay);
+  } else if (workers_.empty()) {
+    add_worker(now, first_slot(slots_), delay);
+  }
+}
+
+// One for each worker that the plan lacks.
+std::vector<Slot> LiveRun::missing() const {
+  const auto planned = static_cast<int>(plan_.workers.size());
+  if (!managed())
+    return std::vector<Slot>(static_cast<std::size_t>(std::max(0, wanted_ - planned)));
+  std::set<Slot> taken;
+  for (const Uid uid : plan_.workers) taken.insert(slot_of(uid));
+  std::vector<Slot> slots;
+  std::copy_if(slots_.begin(), slots_.end(), std::back_inserter(slots),
+               [&](const Slot& slot) { return !taken.contains(slot); });
+  return slots;
+}
+
+void LiveRun::add_worker(Time now, const Slot& slot, Duration delay) {
   const Uid uid = next_uid_++;
   Worker worker;
   worker.shaded = founded_ || !plan_.workers.empty();
   plan_.workers.push_back(uid);
   worker.slot = slot;
-  start(now, uid, std::move(worker), patience());
+  start(now, uid, std::move(worker), delay);
 }
 
 void LiveRun::drop(Uid uid) {
@@ -329,6 +366,10 @@ void LiveRun::drop(Uid uid) {
   if (found == workers_.end()) return;
   if (!found->second.started) {
     workers_.erase(found);
+  } else if (!spoke_) {
+    // It may be at work already; on_pass() ends it by force after the grace.
+    found->second.expected = true;
+    order(SignalWorker{uid, SIGTERM});
   } else if (!found->second.said_hello) {
     // It has nothing to lose, and loading costs the others time.
     found->second.expected = true;
@@ -346,18 +387,22 @@ void LiveRun::publish() {
 bool LiveRun::said_hello(Time now, const wire::Hello& hello) {
   const auto found = workers_.find(hello.uid);
   if (found == workers_.end() || !found->second.started || found->second.said_hello ||
-      !found->second.killed_because.empty() || starting_over_) {
+      !found->second.killed_because.empty() || starting_over_ || (!spoke_ && !planned(hello.uid))) {
     return false;
   }
-  wire::Welcome welcome{{}, plan_, !std::exchange(founded_, true)};
+  if (silent_) tell("the program has said Hello after all: it can have several workers again");
+  spoke_ = true;
+  silent_ = false;
+  slowest_hello_ = std::max(slowest_hello_, now - found->second.since);
+  const bool founder = !std::exchange(founded_, true);
+  if (!ending_ && !finishing_) fill(now, Duration::zero());  // these replace nobody
+  wire::Welcome welcome{{}, plan_, founder};
   for (const auto& [uid, worker] : workers_) {
     if (worker.said_hello) welcome.peers.push_back({uid, worker.address});
   }
   found->second.said_hello = true;
   found->second.heard = now;
   found->second.address = hello.address;
-  died_young_ = 0;
-  anybody_spoke_ = true;
   order(SendToWorker{hello.uid, std::move(welcome)});
   if (ending_) order(SendToWorker{hello.uid, wire::Stop{}});
   return true;
@@ -407,7 +452,7 @@ void LiveRun::replace_straggler(Time now, Uid uid) {
   ++counts_.resizes;
   const Slot slot = slot_of(uid);
   drop(uid);
-  add_worker(now, slot);
+  add_worker(now, slot, patience());
   tell(fmt::format("worker {} is slow; worker {} replaces it", uid, plan_.workers.back()));
   publish();
 }
@@ -415,25 +460,27 @@ void LiveRun::replace_straggler(Time now, Uid uid) {
 void LiveRun::on_resize(Time now) {
   if (starting_over_) return;  // the next round takes the new number
   while (static_cast<int>(plan_.workers.size()) > wanted_) drop(plan_.workers.back());
-  while (static_cast<int>(plan_.workers.size()) < wanted_) add_worker(now, Slot());
+  fill(now, patience());
   publish();
 }
 
 void LiveRun::on_place(Time now) {
   if (starting_over_) return;  // the next round takes the new ones
-  std::set<Slot> missing(slots_.begin(), slots_.end());
+  const std::set<Slot> wished(slots_.begin(), slots_.end());
   for (const Uid uid : std::vector<Uid>(plan_.workers)) {
-    if (missing.erase(slot_of(uid)) == 0) drop(uid);
+    if (!wished.contains(slot_of(uid))) drop(uid);
   }
-  for (const Slot& slot : slots_) {
-    if (missing.contains(slot)) add_worker(now, slot);
-  }
+  fill(now, patience());
   publish();
 }
 
 bool LiveRun::settled() const {
   if (ending_ || finishing_ || starting_over_ || static_cast<int>(plan_.workers.size()) != wanted_)
     return false;
+  if (silent_) {
+    return workers_.size() == 1 && workers_.begin()->second.started &&
+           planned(workers_.begin()->first);
+  }
   if (working_ != std::set<Uid>(plan_.workers.begin(), plan_.workers.end())) return false;
   return members_ == working_ && workers_.size() == working_.size() &&
          std::all_of(workers_.begin(), workers_.end(),
@@ -448,19 +495,13 @@ Slot LiveRun::slot_of(Uid uid) const {
 void LiveRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
   members_.erase(uid);
   working_.erase(uid);
-  if (!worker.said_hello) ++died_young_;
   const int code = end_of_worker.killed ? wire::kFailed : end_of_worker.code;
   if (starting_over_) {
     // Killed by us, so no new failure; the last one makes room for the next round.
     if (workers_.empty()) begin_round(now);
-  } else if (code == wire::kFinished) {
+  } else if (code == wire::kFinished && (spoke_ || !worker.expected)) {
     finishing();
-    if (!anybody_spoke_) {
-      tell(
-          "the program ended without a word to its launcher; one that does not use the training "
-          "library needs --mode restart (a job: elastic: false)");
-      anybody_spoke_ = true;
-    }
+    if (!spoke_) take_for_silent();
   } else if (code == wire::kJobFailed) {
     // The others have seen the same and end by themselves; a checkpoint would be of no use.
     end(now, {1, fmt::format("the job failed{}", with_text(worker.text))}, false);
@@ -473,9 +514,10 @@ void LiveRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of
   if (ending_) return;
   if (finishing_ && workers_.empty()) {
     end(now, {0, ""});
-  } else {
-    give_up_if_lost(now, true);
+    return;
   }
+  if (!spoke_ && !finishing_ && !starting_over_) fill(now, patience());
+  give_up_if_lost(now, true);
 }
 
 void LiveRun::refused(Time now, Uid uid, const Worker& worker) {
@@ -485,8 +527,10 @@ void LiveRun::refused(Time now, Uid uid, const Worker& worker) {
   drop(uid);
   wanted_ = static_cast<int>(plan_.workers.size());
   if ((wanted_ < limits_.least || managed()) && !finishing_) {
-    end(now, {2, fmt::format("worker {} does not fit the job{}{}", uid, with_text(worker.text),
-                             too_few())});
+    end(now, {2, fmt::format("worker {} {}{}{}", uid,
+                             spoke_ ? "does not fit the job"
+                                    : "exited with code 2, so it is not started again",
+                             with_text(worker.text), too_few())});
     return;
   }
   publish();
@@ -494,6 +538,8 @@ void LiveRun::refused(Time now, Uid uid, const Worker& worker) {
 
 void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
   ++counts_.failures;
+  const bool loading = !worker.said_hello && !silent_;
+  if (loading || now - worker.since < kYoung) ++died_young_;
   const std::string what =
       fmt::format("worker {} {}{}", uid, to_text(end_of_worker), with_text(worker.text));
   const bool missing = planned(uid);
@@ -513,9 +559,10 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
                      limits_.max_failures));
     publish();
   } else if (!state_may_live()) {
-    tell(what);  // give_up_if_lost starts everything again
+    // Here and below on_exit() sees to it.
+    tell(spoke_ ? what : what + "; it is started again");
   } else {
-    add_worker(now, worker.slot);
+    add_worker(now, worker.slot, patience());
     tell(fmt::format("{}; worker {} replaces it", what, plan_.workers.back()));
     publish();
   }
@@ -552,13 +599,22 @@ void LiveRun::give_up_if_lost(Time now, bool counted) {
   if (workers_.empty()) begin_round(now);
 }
 
+// Nobody has died young for a while: the next one to die is replaced at once.
+void LiveRun::forget_the_young(Time now) {
+  const bool all_well = std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    return (entry.second.said_hello || silent_) && now - entry.second.since >= kYoung;
+  });
+  if (all_well) died_young_ = 0;
+}
+
 void LiveRun::on_pass(Time now) {
+  if (died_young_ > 0) forget_the_young(now);
   for (auto& [uid, worker] : workers_) {
     if (!worker.started || starting_over_) continue;
     if (worker.said_hello && now - worker.heard > limits_.heartbeat) {
       kill_because(uid, fmt::format("no sign of life for {} s", seconds(limits_.heartbeat)));
-    } else if (!worker.said_hello && now - worker.since > limits_.hello) {
-      kill_because(uid, fmt::format("no Hello within {} s", seconds(limits_.hello)));
+    } else if (!worker.said_hello) {
+      look_for_hello(now, uid, worker);
     }
     const bool goes_on = members_.contains(uid) || (planned(uid) && !finishing_);
     if (goes_on || (finishing_ && members_.empty())) {
@@ -570,6 +626,24 @@ void LiveRun::on_pass(Time now) {
       kill_because(uid, "it is not needed any more and did not leave by itself");
     }
   }
+}
+
+void LiveRun::look_for_hello(Time now, Uid uid, const Worker& worker) {
+  const Duration waited = now - worker.since;
+  if (!spoke_) {
+    if (!silent_ && worker.killed_because.empty() && waited > limits_.hello) take_for_silent();
+    return;
+  }
+  const Duration most = std::max(limits_.hello, 4 * slowest_hello_);
+  if (waited > most) kill_because(uid, fmt::format("no Hello within {} s", seconds(most)));
+}
+
+void LiveRun::take_for_silent() {
+  if (std::exchange(silent_, true) || std::max(limits_.most, wanted_) == 1) return;
+  tell(managed() ? fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus)
+                 : std::string("the program says nothing to its launcher, so it runs as one "
+                               "process; one that does not use the training library needs --mode "
+                               "restart to have several"));
 }
 
 // Members end by themselves; those still on their way in came too late.

@@ -31,7 +31,10 @@ struct LaunchLimits {
   int max_failures = 100;
   Duration heartbeat = from_seconds(5);
   Duration grace = from_seconds(10);
-  Duration hello = from_seconds(120);
+  // Without a Hello for so long a program is taken for one that knows nothing of us. A joiner of
+  // one that does is killed, but has at least four times as long as the slowest before it took.
+  Duration hello = kHelloWithin;
+  bool silent = false;  // the program is known to say no Hello
   bool replace_stragglers = false;
 };
 
@@ -61,8 +64,9 @@ using Order = std::variant<StartWorker, SignalWorker, SendToWorker, Tell>;
 
 struct Outcome {
   int code = 0;
-  std::string why{};     // empty if the job finished
-  bool stopped = false;  // because somebody wished it
+  std::string why{};            // empty if the job finished
+  bool stopped = false;         // because somebody wished it
+  bool infrastructure = false;  // the machine could not start a worker: no failure of the job
 };
 
 struct LaunchCounts {
@@ -82,7 +86,7 @@ class LaunchState {
   virtual void begin(Time now) = 0;
   void exited(Time now, Uid uid, ProcessEnd end);
   // No program could be started at all: nothing that trying again would change.
-  void could_not_start(Time now, Uid uid, const std::string& why);
+  void could_not_start(Time now, Uid uid, const std::string& why, bool infrastructure);
 
   // False: unknown or heard of before; close the connection.
   [[nodiscard]] virtual bool said_hello(Time now, const wire::Hello& hello) = 0;
@@ -99,6 +103,8 @@ class LaunchState {
   [[nodiscard]] std::set<Slot> slots_in_use() const;
   // The workers asked for train, each in its slot, and no other lives.
   [[nodiscard]] virtual bool settled() const = 0;
+  // The program has not said Hello in time, or has finished without: it runs as one process.
+  [[nodiscard]] virtual bool silent() const { return false; }
   // Of one worker, by default the newest; answers which.
   [[nodiscard]] Result<Uid> kill(std::optional<Uid> uid);
   // SIGTERM or SIGINT came. The second time there is no more waiting.
@@ -158,6 +164,9 @@ class LaunchState {
   void kill_because(Uid uid, const std::string& why);
   void end(Time now, Outcome outcome, bool ask = true);
   void forget_unstarted();
+  // Who dies sooner after its start has died young: a program that says hello and then fails at
+  // once must not be started again and again without a pause either.
+  static constexpr Duration kYoung = std::chrono::seconds(5);
   // How long a replacement waits when programs die young again and again.
   [[nodiscard]] Duration patience() const;
   [[nodiscard]] bool too_many_failures() const { return counts_.failures > limits_.max_failures; }
@@ -184,13 +193,17 @@ class LaunchState {
 
 // A run whose workers join and leave while the others train.
 //
+// The first worker is alone until it has said Hello: a program that knows nothing of us would do
+// its work once for each worker. One that stays silent keeps its one process, as long as it likes;
+// a late Hello makes it a run like any other.
+//
 // Exactly one worker of a round founds the job, the first that says Hello; the others join. A
 // second founder would be a second job, so a new round begins only when every worker of the old one
 // is dead, and the old one is given up only when no living worker can have the state: each has said
 // that it is stranded, or never said Hello although the job is founded.
 class LiveRun : public LaunchState {
  public:
-  using LaunchState::LaunchState;
+  explicit LiveRun(LaunchLimits limits) : LaunchState(limits), silent_(limits.silent) {}
 
   void begin(Time now) override;
   [[nodiscard]] bool said_hello(Time now, const wire::Hello& hello) override;
@@ -198,6 +211,7 @@ class LiveRun : public LaunchState {
   [[nodiscard]] const wire::Plan& plan() const { return plan_; }
 
   [[nodiscard]] bool settled() const override;
+  [[nodiscard]] bool silent() const override { return silent_; }
 
  private:
   void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
@@ -208,7 +222,11 @@ class LiveRun : public LaunchState {
 
   void heard_notice(Time now, Uid uid, const wire::Notice& notice);
   void begin_round(Time now);
-  void add_worker(Time now, const Slot& slot);
+  void fill(Time now, Duration delay);
+  [[nodiscard]] std::vector<Slot> missing() const;
+  void add_worker(Time now, const Slot& slot, Duration delay);
+  void look_for_hello(Time now, Uid uid, const Worker& worker);
+  void take_for_silent();
   [[nodiscard]] Slot slot_of(Uid uid) const;
   void drop(Uid uid);
   void publish();
@@ -219,6 +237,7 @@ class LiveRun : public LaunchState {
   void heard_members(const Json& content);
   void replace_straggler(Time now, Uid uid);
   void give_up_if_lost(Time now, bool counted);
+  void forget_the_young(Time now);
   [[nodiscard]] bool state_may_live() const;
   [[nodiscard]] std::string too_few() const;
   [[nodiscard]] bool planned(Uid uid) const;
@@ -229,7 +248,9 @@ class LiveRun : public LaunchState {
   std::vector<std::int64_t> members_age_;
   bool founded_ = false;    // in this round
   bool finishing_ = false;  // a worker has finished the job
-  bool anybody_spoke_ = false;
+  bool spoke_ = false;      // a worker has said Hello, in this round or before
+  bool silent_;
+  Duration slowest_hello_{};
   bool starting_over_ = false;  // a new round begins when all are dead
 };
 

@@ -129,9 +129,9 @@ Story restart(LaunchLimits l) { return Story(std::make_unique<RestartRun>(l)); }
 
 TEST(LiveRun, StartsOneFounderAndFinishes) {
   Story story = live(limits(1, 4, 2));
-  EXPECT_EQ(story.first(), "start 1; start 2");
-  story.expect({{"hello 2", "welcome founder (1 2) peers () to 2"},
-                {"hello 1", "welcome (1 2) peers (2) to 1"},
+  EXPECT_EQ(story.first(), "start 1") << "the others come when it has spoken";
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
                 {"hello 1", "error: no"},
                 {"hello 7", "error: no"},
                 {"exit 1 0", "stop to 2"},
@@ -160,7 +160,7 @@ TEST(LiveRun, GrowsAndShrinksByTheNewest) {
 
 TEST(LiveRun, ASupersededJoinerIsKilledAtOnceIfItIsStillLoadingElseAfterTheGrace) {
   Story story = live(limits(1, 4, 2));
-  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
                 {"hello 2", "welcome (1 2) peers (1) to 2"},
                 {R"(notice 1 members {"uids": [1, 2]})", ""},
                 {"resize 4", "start 3; start 4; plan 2 (1 2 3 4) to 1; plan 2 (1 2 3 4) to 2"},
@@ -208,7 +208,7 @@ TEST(LiveRun, AManagedRunHasItsWorkersWhereItIsTold) {
 TEST(LiveRun, AManagedRunIsSettledWhenItsWorkersTrain) {
   Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0", "0.1"}));
   LaunchState& run = story.state();
-  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"}});
+  story.expect({{"hello 1", "start 2 at 0.1; welcome founder (1 2) peers () to 1"}});
   story.play(R"(notice 1 members {"uids": [1], "generation": [1, 1]})");
   EXPECT_FALSE(run.settled());
   story.play("hello 2");
@@ -231,7 +231,7 @@ TEST(LiveRun, AManagedRunIsSettledWhenItsWorkersTrain) {
 
 TEST(LiveRun, AManagedRunEndsWhenItIsTold) {
   Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"0.0", "0.1"}));
-  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+  story.expect({{"hello 1", "start 2 at 0.1; welcome founder (1 2) peers () to 1"},
                 {"end", "stop to 1; signal 2 15"},
                 {"end", ""},
                 {"place 0.0", "error: the run is ending"},
@@ -266,7 +266,7 @@ TEST(LiveRun, AManagedRunIsKilledWhateverItDoes) {
 
 TEST(LiveRun, AManagedRunDoesNotGoOnWithFewer) {
   Story story(placed(std::make_unique<LiveRun>(limits(1, 4, 2, 0)), {"0.0", "0.1"}));
-  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+  story.expect({{"hello 1", "start 2 at 0.1; welcome founder (1 2) peers () to 1"},
                 {"hello 2", "welcome (1 2) peers (1) to 2"},
                 {"killed 2 9", "stop to 1"},
                 {"exit 1 3", ""}});
@@ -275,7 +275,7 @@ TEST(LiveRun, AManagedRunDoesNotGoOnWithFewer) {
 
 TEST(LiveRun, ReplacesTheDeadUpToTheLimit) {
   Story story = live(limits(2, 3, 3, 1));
-  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+  story.expect({{"hello 1", "start 2; start 3; welcome founder (1 2 3) peers () to 1"},
                 {"hello 2", "welcome (1 2 3) peers (1) to 2"},
                 {"hello 3", "welcome (1 2 3) peers (1 2) to 3"},
                 {"killed 1 9", "start 4; plan 2 (2 3 4) to 2; plan 2 (2 3 4) to 3"},
@@ -300,7 +300,7 @@ TEST(LiveRun, ProgramsThatDieYoungAreStartedEverMoreSlowly) {
 
 TEST(LiveRun, RefusalIsNotTriedAgain) {
   Story story = live(limits(2, 3, 3));
-  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+  story.expect({{"hello 1", "start 2; start 3; welcome founder (1 2 3) peers () to 1"},
                 {"hello 2", "welcome (1 2 3) peers (1) to 2"},
                 {"exit 3 2", "plan 2 (1 2) to 1; plan 2 (1 2) to 2"},
                 {R"(notice 2 refused {"text": "another model"})", ""},
@@ -312,7 +312,7 @@ TEST(LiveRun, RefusalIsNotTriedAgain) {
 
 TEST(LiveRun, AFailureOfTheJobStopsAll) {
   Story story = live(limits(1, 2, 2));
-  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
                 {"hello 2", "welcome (1 2) peers (1) to 2"},
                 {R"(notice 1 failed {"text": "the loss is not a number"})", ""},
                 {"exit 1 4", ""},
@@ -325,7 +325,7 @@ TEST(LiveRun, AFailureOfTheJobStopsAll) {
 
 TEST(LiveRun, SilenceIsEndedByForce) {
   Story story = live(limits(1, 2, 2));
-  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
                 {"silence 4", ""},
                 {"beat 1", ""},
                 {"silence 4", ""},
@@ -349,7 +349,7 @@ TEST(LiveRun, SilenceIsEndedByForce) {
 
 TEST(LiveRun, StartsOverOnlyWhenNobodyCanHaveTheState) {
   Story story = live(limits(1, 3, 3));
-  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+  story.expect({{"hello 1", "start 2; start 3; welcome founder (1 2 3) peers () to 1"},
                 {"hello 2", "welcome (1 2 3) peers (1) to 2"},
                 {"killed 1 9", "start 4; plan 2 (2 3 4) to 2"},
                 {"hello 3", "welcome (2 3 4) peers (2) to 3"},
@@ -369,11 +369,11 @@ TEST(LiveRun, StartsOverOnlyWhenNobodyCanHaveTheState) {
 
 TEST(LiveRun, WhoeverDiesBeforeAnybodySpokeIsReplaced) {
   Story story = live(limits(1, 2, 2));
-  story.expect({{"killed 1 9", "start 3"},
+  story.expect({{"killed 1 9", "start 2"},
                 {"killed 2 9", ""},  // two died young, so a short rest
-                {"after 1", "start 4"},
-                {"hello 4", "welcome founder (3 4) peers () to 4"},
-                {"hello 3", "welcome (3 4) peers (4) to 3"}});
+                {"after 1", "start 3"},
+                {"hello 3", "start 4; welcome founder (3 4) peers () to 3"},
+                {"hello 4", "welcome (3 4) peers (3) to 4"}});
   story.expect_counts(2, 0);
   EXPECT_EQ(story.state().counts().fresh_starts, 0);
 }
@@ -381,12 +381,12 @@ TEST(LiveRun, WhoeverDiesBeforeAnybodySpokeIsReplaced) {
 // A job that is moved while its workers load goes on loading where it is to be.
 TEST(LiveRun, WorkersMayAllBeExchangedBeforeAnybodySpoke) {
   Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"1.3"}));
-  story.expect({{"place 1.3 1.0", "start 2 at 1.0"},
-                {"place 1.0", "signal 1 9"},
+  story.expect({{"place 1.3 1.0", ""},
+                {"place 1.0", "signal 1 15"},
                 {"hello 1", "error: no"},
-                {"killed 1 9", ""},
-                {"place 0.1", "signal 2 9; start 3 at 0.1"},
-                {"killed 2 9", ""},
+                {"exit 1 0", "start 2 at 1.0"},
+                {"place 0.1", "signal 2 15"},
+                {"killed 2 15", "start 3 at 0.1"},
                 {"hello 3", "welcome founder (3) peers () to 3"}});
   story.expect_counts(0, 3);
   EXPECT_EQ(story.state().counts().fresh_starts, 0);
@@ -411,7 +411,7 @@ TEST(LiveRun, StrandedTooOftenEnds) {
 
 TEST(LiveRun, AFinishedJobStaysFinished) {
   Story story = live(limits(1, 4, 3));
-  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+  story.expect({{"hello 1", "start 2; start 3; welcome founder (1 2 3) peers () to 1"},
                 {"hello 2", "welcome (1 2 3) peers (1) to 2"},
                 {R"(notice 1 members {"uids": [1, 2]})", ""},
                 {R"(notice 1 finished {"step": 9})", "signal 3 15"},
@@ -424,7 +424,7 @@ TEST(LiveRun, AFinishedJobStaysFinished) {
 
 TEST(LiveRun, TheNewestRecordCountsWhateverTheOrderItIsReadIn) {
   Story story = live(limits(1, 4, 2));
-  story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
                 {"hello 2", "welcome (1 2) peers (1) to 2"},
                 {R"(notice 2 members {"recovery": 1, "generation": [1, 2], "uids": [2]})", ""},
                 {R"(notice 1 members {"recovery": 0, "generation": [1, 3], "uids": [1]})", ""},
@@ -449,7 +449,7 @@ TEST(LiveRun, AJoinerLeftOverWhenTheJobIsDoneIsKilled) {
 
 TEST(LiveRun, StopAsksThenInsists) {
   Story story = live(limits(1, 4, 3));
-  story.expect({{"hello 1", "welcome founder (1 2 3) peers () to 1"},
+  story.expect({{"hello 1", "start 2; start 3; welcome founder (1 2 3) peers () to 1"},
                 {"hello 2", "welcome (1 2 3) peers (1) to 2"},
                 {"stop 15", "stop to 1; stop to 2; signal 3 15"},
                 {"resize 2", "error: the run is ending"},
@@ -477,7 +477,7 @@ TEST(LiveRun, ReplacesStragglersIfAsked) {
   for (const bool replace : {false, true}) {
     l.replace_stragglers = replace;
     Story story = live(l);
-    story.expect({{"hello 1", "welcome founder (1 2) peers () to 1"},
+    story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
                   {"hello 2", "welcome (1 2) peers (1) to 2"},
                   {R"(notice 1 straggler {"worker": 2, "ratio": 3.5})",
                    replace ? "start 3; plan 2 (1 3) to 1; plan 2 (1 3) to 2" : ""},
@@ -489,6 +489,7 @@ TEST(LiveRun, ReplacesStragglersIfAsked) {
 
 TEST(LiveRun, KillsOneForDrills) {
   Story story = live(limits(1, 4, 2));
+  story.play("hello 1");
   story.expect({{"kill", "signal 2 9"},
                 {"kill 1", "signal 1 9"},
                 {"kill 5", "error: there is no worker 5; alive: 1 2"}});
@@ -496,13 +497,119 @@ TEST(LiveRun, KillsOneForDrills) {
 
 TEST(LiveRun, AProgramThatCannotBeStartedEndsTheRun) {
   Story story = live(limits(1, 4, 2));
-  story.state().could_not_start(time_at(1000), 1, "cannot start x");
-  story.expect({{"killed 2 15", "signal 2 15"}});
+  story.state().could_not_start(time_at(1000), 1, "cannot start x", false);
   story.expect_outcome(2, "cannot start x");
+  EXPECT_FALSE(story.state().outcome()->infrastructure);
+}
+
+TEST(LiveRun, AMachineThatCannotStartAWorkerIsNotTheJobsFault) {
+  Story story = live(limits(1, 4, 1));
+  story.state().could_not_start(time_at(1000), 1, "no process left", true);
+  ASSERT_TRUE(story.state().outcome());
+  EXPECT_TRUE(story.state().outcome()->infrastructure);
+}
+
+// Such a program must not be started thousands of times a minute.
+TEST(LiveRun, WhoeverSaysHelloAndFailsAtOnceIsStartedAfterLongerAndLongerPauses) {
+  LiveRun run(limits(1, 1, 1, 1'000'000));
+  Time now = time_at(1);
+  run.begin(now);
+  int starts = 0;
+  for (const Time end = now + from_seconds(60); now < end; now += from_seconds(0.1)) {
+    for (const Order& order : run.take_orders()) {
+      const auto* start = std::get_if<StartWorker>(&order);
+      if (start == nullptr) continue;
+      ++starts;
+      EXPECT_TRUE(run.said_hello(now, {start->uid, "", 1, "tcp:127.0.0.1:1"}));
+      run.exited(now, start->uid, {false, 1});
+    }
+    run.pass(now);
+  }
+  EXPECT_GT(starts, 8);
+  EXPECT_LT(starts, 25);
+  run.pass(now);
+}
+
+// --- programs that know nothing of us ---
+
+TEST(LiveRun, AProgramThatSaysNothingRunsOnce) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 8, 4)), {"0.0", "0.1", "0.2", "0.3"}));
+  EXPECT_EQ(story.first(), "start 1 at 0.0");
+  story.expect({{"after 60", ""}, {"exit 1 0", ""}});
+  story.expect_outcome(0);
+  EXPECT_TRUE(story.state().silent());
+  EXPECT_EQ(story.state().counts().starts, 1);
+}
+
+TEST(LiveRun, TheFirstWorkerIsWhereTheJobHasMost) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 8, 4)), {"0.3", "1.2", "1.3", "2.0"}));
+  EXPECT_EQ(story.first(), "start 1 at 1.2");
+  story.expect({{"hello 1",
+                 "start 2 at 0.3; start 3 at 1.3; start 4 at 2.0; "
+                 "welcome founder (1 2 3 4) peers () to 1"}});
+}
+
+TEST(LiveRun, AProgramThatStaysSilentKeepsItsOneProcess) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 8, 2)), {"0.1", "1.0"}));
+  LaunchState& run = story.state();
+  story.expect({{"after 119", ""}});
+  EXPECT_FALSE(run.silent());
+  EXPECT_EQ(run.slots_in_use(), (Slots{"0.1"})) << "the other slot is empty";
+  story.expect({{"after 3600", ""}});
+  EXPECT_TRUE(run.silent());
+  EXPECT_FALSE(run.settled()) << "it was given more than it uses";
+  story.expect({{"place 0.1", ""}});
+  EXPECT_TRUE(run.settled());
+  // As a program that is started again at every change: the next begins when the last is gone.
+  story.expect({{"place 1.1", "signal 1 15"}});
+  EXPECT_FALSE(run.settled());
+  story.expect({{"exit 1 0", "start 2 at 1.1"}});
+  EXPECT_TRUE(run.settled());
+  story.expect({{"place 0.0", "signal 2 15"},
+                {"after 9", ""},
+                {"after 2", "signal 2 9"},
+                {"killed 2 9", "start 3 at 0.0"},
+                {"exit 3 0", ""}});
+  story.expect_outcome(0);
+  story.expect_counts(0, 3);
+}
+
+TEST(LiveRun, ASilentProgramFailsAndIsStartedAgainAsOne) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 8, 2, 1)), {"0.0", "0.1"}));
+  story.expect({{"after 200", ""}, {"exit 1 1", "start 2 at 0.0"}, {"exit 2 1", ""}});
+  story.expect_outcome(1, "worker 2 exited with code 1, failure 2 of at most 1");
+}
+
+TEST(LiveRun, ASilentProgramIsStopped) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 8, 2)), {"0.0", "0.1"}));
+  story.expect({{"after 200", ""}, {"end", "signal 1 15"}, {"exit 1 0", ""}});
+  story.expect_outcome(128 + SIGTERM, "stopped by its manager");
+}
+
+TEST(LiveRun, ALateHelloMakesItARunLikeAnyOther) {
+  Story story(placed(std::make_unique<LiveRun>(limits(1, 8, 1)), {"0.0"}));
+  story.play("after 300");
+  EXPECT_TRUE(story.state().silent());
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {"place 0.0 0.1", "start 2 at 0.1; plan 2 (1 2) to 1"}});
+  EXPECT_FALSE(story.state().silent());
+  // A joiner may take as long as the first did, and longer.
+  EXPECT_EQ(story.play("after 1100"), "");
+  EXPECT_EQ(story.play("after 200"), "signal 2 9");
+}
+
+TEST(LiveRun, OneThatIsKnownToBeSilentRunsAtOnce) {
+  LaunchLimits known = limits(1, 1, 1);
+  known.silent = true;
+  Story story(placed(std::make_unique<LiveRun>(known), {"0.3"}));
+  EXPECT_TRUE(story.state().settled() && story.state().silent());
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"}});
+  EXPECT_FALSE(story.state().settled() || story.state().silent());
 }
 
 // Whatever happens: a worker founds only when no other that was welcomed lives, numbers are never
-// used again, plans only grow in number, and the limits hold.
+// used again, plans only grow in number, the limits hold, and before the first Hello there is one
+// process at most.
 RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
   LiveRun run(limits(1, 5, *rc::gen::inRange(1, 5), 30));
   Time now = time_at(5);
@@ -513,6 +620,7 @@ RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
       if (const auto* start = std::get_if<StartWorker>(&order)) {
         RC_ASSERT(ever.insert(start->uid).second);
         alive.insert(start->uid);
+        RC_ASSERT(!greeted.empty() || alive.size() == 1);
       } else if (const auto* send = std::get_if<SendToWorker>(&order)) {
         RC_ASSERT(alive.contains(send->uid));
         if (const auto* plan = std::get_if<wire::Plan>(&send->message)) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "rubato/base/text.h"
+#include "rubato/engine/processes.h"
 #include "rubato/engine/restart_run.h"
 #include "rubato/wire/signals.h"
 
@@ -20,6 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kTick = 100ms;
 constexpr auto kHurriedTick = 20ms;
+constexpr Duration kLookAtSocketEvery = 1s;
 
 std::string random_token() {
   std::array<unsigned char, 16> bytes{};
@@ -62,7 +64,9 @@ Launcher::Launcher(LaunchPlan plan, RunSocket socket, LauncherFace& face)
   if (plan_.token.empty()) plan_.token = random_token();
 }
 
-Launcher::~Launcher() { unlink(socket_.path.c_str()); }
+Launcher::~Launcher() {
+  if (!wire::leads_elsewhere(socket_.path, socket_.inode)) unlink(socket_.path.c_str());
+}
 
 Time Launcher::now() const {
   return kStart + std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - began_);
@@ -96,12 +100,26 @@ Outcome Launcher::run() {
   state_->begin(now());
   carry_out();
   while (!state_->outcome()) {
-    poller_.wait(face_.hurries() ? kHurriedTick : kTick);
+    poller_.wait(face_.hurries() || someone_lingers() ? kHurriedTick : kTick);
+    keep_listening();
+    collect_ended();
     state_->pass(now());
     carry_out();
     face_.turn();
   }
   return *state_->outcome();
+}
+
+// A socket that somebody has deleted is made again. If that fails, it is tried again.
+void Launcher::keep_listening() {
+  if (now() < listen_due_) return;
+  listen_due_ = now() + kLookAtSocketEvery;
+  if (!wire::leads_elsewhere(socket_.path, socket_.inode)) return;
+  auto again = claim_socket(socket_.path, "");
+  if (!again) return;
+  poller_.remove(socket_.listener.get());
+  socket_ = std::move(*again);
+  poller_.add(socket_.listener.get(), [this](wire::Poller::Ready) { accept_all(); });
 }
 
 void Launcher::serve(std::chrono::milliseconds longest) {
@@ -252,22 +270,25 @@ void Launcher::carry_out(const StartWorker& start) {
   if (!plan_.live && port_of_round_ != start.round) {
     const auto port = free_port();
     if (!port) {
-      state_->could_not_start(now(), start.uid, port.error().message);
+      state_->could_not_start(now(), start.uid, port.error().message, true);
       return;
     }
     port_ = *port;
     port_of_round_ = start.round;
   }
   const bool niced = start.shaded && may_nice_;
+  bool shortage = false;
   auto process = spawn(plan_.command, environment_of(start, niced),
-                       {niced, plan_.directory, plan_.close_others});
+                       {niced, plan_.directory, plan_.close_others}, &shortage);
   if (!process) {
-    state_->could_not_start(now(), start.uid, process.error().message);
+    state_->could_not_start(now(), start.uid, process.error().message, shortage);
     return;
   }
   WorkerProcess& worker = workers_[start.uid];
   worker.process = std::move(*process);
   worker.slot = start.slot;
+  worker.mark =
+      plan_.live ? fmt::format("RUBATO_WORKER={}", start.uid) : fmt::format("RANK={}", start.rank);
   worker.start_time = wire::start_time_of(worker.process.pid);
   Json fields = {{"worker", start.uid}, {"pid", worker.process.pid}};
   if (start.world > 0) {
@@ -293,7 +314,7 @@ void Launcher::watch(Uid uid, const WorkerProcess& worker) {
 
 void Launcher::carry_out(const SignalWorker& signal) {
   const auto found = workers_.find(signal.uid);
-  if (found == workers_.end()) return;
+  if (found == workers_.end() || found->second.end) return;
   face_.log("signal", {{"worker", signal.uid}, {"signal", signal.signal}});
   send_signal(found->second.process, signal.signal);
 }
@@ -335,28 +356,76 @@ void Launcher::read_output(Uid uid, bool is_err, bool to_the_end) {
   if (to_the_end || !fd.valid()) cutter.finish(print);
 }
 
-// Its last words first: they say why it ended.
-void Launcher::collect(Uid uid) {
-  WorkerProcess& worker = workers_.at(uid);
-  const auto end = reap(worker.process);
-  if (!end) return;
+// Whether it has ended. Its last words first: they say why.
+bool Launcher::take_leave(Uid uid, WorkerProcess& worker) {
+  if (worker.end) return true;
+  worker.end = reap(worker.process);
+  if (!worker.end) return false;
   if (worker.connection >= 0) read_connection(worker.connection);
   read_output(uid, false, true);
   read_output(uid, true, true);
   if (worker.connection >= 0) drop_connection(worker.connection);
-  for (const wire::Fd* fd : {&worker.process.ended, &worker.process.out, &worker.process.err}) {
+  for (wire::Fd* fd : {&worker.process.ended, &worker.process.out, &worker.process.err}) {
     if (fd->valid()) poller_.remove(fd->get());
+    fd->close();
   }
+  return true;
+}
+
+void Launcher::collect(Uid uid) {
+  WorkerProcess& worker = workers_.at(uid);
+  if (!take_leave(uid, worker) || !nothing_is_left()) return;
+  const ProcessEnd end = *worker.end;
   workers_.erase(uid);
-  face_.log("exit", {{"worker", uid}, {"killed", end->killed}, {"code", end->code}});
-  state_->exited(now(), uid, *end);
+  face_.log("exit", {{"worker", uid}, {"killed", end.killed}, {"code", end.code}});
+  state_->exited(now(), uid, end);
   face_.processes_changed();
+}
+
+// Those whose processes could not be killed at once.
+void Launcher::collect_ended() {
+  std::set<int> own;
+  std::vector<Uid> ended;
+  for (const auto& [uid, worker] : workers_) {
+    if (worker.end) {
+      ended.push_back(uid);
+    } else {
+      own.insert(worker.process.pid);
+    }
+  }
+  orphans_.collect(own);
+  for (const Uid uid : ended) collect(uid);
+}
+
+bool Launcher::someone_lingers() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& entry) { return entry.second.end.has_value(); });
+}
+
+// Of workers that have ended; kills what is.
+bool Launcher::nothing_is_left() const {
+  std::set<int> own;
+  std::set<std::string> marks;
+  for (const auto& [uid, worker] : workers_) {
+    if (worker.end) continue;
+    own.insert(worker.process.pid);
+    marks.insert(worker.mark);
+  }
+  return orphans_.end(own, [&](int pid) {
+    if (own.contains(getpgid(pid))) return true;
+    const auto environment = environment_of_process(pid);
+    return environment &&
+           std::any_of(environment->begin(), environment->end(),
+                       [&](const std::string& line) { return marks.contains(line); });
+  });
 }
 
 void Launcher::collect_all() {
   std::vector<Uid> all;
   for (const auto& [uid, worker] : workers_) all.push_back(uid);
-  for (const Uid uid : all) collect(uid);
+  for (const Uid uid : all) {
+    if (workers_.contains(uid)) collect(uid);
+  }
 }
 
 std::vector<WorkerRecord> Launcher::workers() const {

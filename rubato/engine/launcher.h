@@ -4,6 +4,10 @@
 //
 // One thread, which must be the only one (see process.h). Its death does not end the workers: they
 // go on training and finish alone.
+//
+// A worker has ended when all that it has started is gone, too (orphans.h): only then its slot is
+// free. What is left when a worker ends is killed, unless its environment or its process group says
+// that it is of another worker, which lives.
 #pragma once
 
 #include <chrono>
@@ -15,6 +19,7 @@
 
 #include "rubato/engine/console.h"
 #include "rubato/engine/launch_state.h"
+#include "rubato/engine/orphans.h"
 #include "rubato/engine/process.h"
 #include "rubato/engine/run_control.h"
 #include "rubato/wire/frames.h"
@@ -86,7 +91,9 @@ class Launcher {
   struct WorkerProcess {
     Process process;
     Slot slot;
+    std::string mark;  // the variable of its environment that no other worker's has
     long long start_time = 0;
+    std::optional<ProcessEnd> end;  // itself; what it has started may live
     LineCutter out, err;
     int connection = -1;  // 0 and more: its key
   };
@@ -96,6 +103,7 @@ class Launcher {
   };
 
   void watch_signals();
+  void keep_listening();
   void accept_all();
   void read_connection(int key);
   void drop_connection(int key);
@@ -110,7 +118,11 @@ class Launcher {
   [[nodiscard]] Environment environment_of(const StartWorker& start, bool niced) const;
   void watch(Uid uid, const WorkerProcess& worker);
   void read_output(Uid uid, bool is_err, bool to_the_end);
+  [[nodiscard]] bool take_leave(Uid uid, WorkerProcess& worker);
   void collect(Uid uid);
+  void collect_ended();
+  [[nodiscard]] bool nothing_is_left() const;
+  [[nodiscard]] bool someone_lingers() const;
 
   LaunchPlan plan_;
   RunSocket socket_;
@@ -119,9 +131,11 @@ class Launcher {
   wire::Poller poller_;
   wire::Fd signals_;
   std::unique_ptr<LaunchState> state_;
+  Orphans orphans_;
   std::map<Uid, WorkerProcess> workers_;
   std::map<int, Connection> connections_;
   int next_connection_ = 0;
+  Time listen_due_ = kStart;  // to be looked at
   int port_ = 0;
   int port_of_round_ = 0;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

@@ -47,6 +47,7 @@ class World {
   void come_to_rest() {
     for (std::size_t i = 0; i < kNodes; ++i) {
       nodes_[i].frozen_until = kStart;
+      nodes_[i].sick = false;
       if (nodes_[i].down) mark_up(i);
     }
     quiet_ = true;
@@ -76,7 +77,7 @@ class World {
     }
   }
 
-  int starts = 0, finishes = 0, crashes = 0, downs = 0, failures = 0;
+  int starts = 0, finishes = 0, crashes = 0, downs = 0, failures = 0, sick_starts = 0;
 
  private:
   // --- the truth
@@ -122,6 +123,7 @@ class World {
     Time frozen_until;
     NodeState state = NodeState::up;  // by the facts
     bool down = false;                // by the operator
+    bool sick = false;                // no master can be started there
     Time beat;
   };
 
@@ -323,6 +325,7 @@ class World {
       node.link = std::make_shared<Link>();
       links_.push_back({i, node.link});
       node.link->to_engine.push_back(AgentHello{node_id(i), "", {}, node.agent->statuses()});
+      node.link->to_engine.push_back(AgentBeat{node.agent->trouble()});
     }
     if (node.link) {
       Link& link = *node.link;
@@ -340,7 +343,7 @@ class World {
       }
       if (node.link && now_ >= node.beat) {
         node.beat = now_ + from_seconds(1);
-        tell_engine(node, AgentBeat{});
+        tell_engine(node, AgentBeat{node.agent->trouble()});
       }
     }
     for (auto at = node.sweeping.begin(); at != node.sweeping.end();) {
@@ -380,6 +383,9 @@ class World {
       return nodes_[i].agent->master_gone(id, exit);
     }
     if (job.finished) fail("a finished job is started");
+    if (nodes_[i].sick) {
+      return nodes_[i].agent->could_not_start(id, {JobEnd::How::failed, 1, "sick", true, {}});
+    }
     // One that comes too late finds the socket taken, or its start ended, and starts nothing.
     const bool late =
         job.master && !job.master->named &&
@@ -412,6 +418,9 @@ class World {
   }
   void obey(std::size_t i, const NodeJobs::TellEngine& order) {
     tell_engine(nodes_[i], order.message);
+  }
+  void obey(std::size_t i, const NodeJobs::Probe& /*order*/) {
+    nodes_[i].agent->probed(now_, nodes_[i].sick ? "sick" : "");
   }
 
   void connect_masters(JobId id) {
@@ -479,7 +488,8 @@ class World {
       Job& job = job_of(id);
       if (job.master && job.master->named) kill_master(id);
       job.orphans.clear();
-      engine_->swept(id, job.exit && job.exit->end.how == JobEnd::How::finished);
+      const bool finished = job.exit && job.exit->end.how == JobEnd::How::finished;
+      engine_->swept(id, finished ? std::optional(job.exit->end) : std::nullopt);
     }
     engine_->pass(now_);
     engine_orders();
@@ -500,7 +510,7 @@ class World {
     } else if (std::holds_alternative<AgentSettled>(message)) {
       engine_->settled(now_, node_id(i));
     } else {
-      engine_->heard_beat(now_, node_id(i));
+      engine_->heard_beat(now_, node_id(i), std::get<AgentBeat>(message).trouble);
     }
     engine_orders();
   }
@@ -593,6 +603,8 @@ class World {
   void fold(const Failed& fact) {
     if (fact.generation != job_of(fact.job).generation) return;
     ++failures;
+    sick_starts += fact.why == "sick" ? 1 : 0;
+    if (fact.why == "sick" && !fact.infrastructure) fail("it is blamed for a sick node");
     idle(job_of(fact.job));
   }
   void fold(const Finished& fact) {
@@ -672,6 +684,7 @@ class World {
       if (node.agent) node.agent->engine_lost();
     }
     if (chance(0.003)) kill_master(job_id(random_.below(kJobs)));
+    if (chance(node.sick ? 0.02 : 0.004)) node.sick = !node.sick;
     if (engine_ && chance(0.002)) crash_engine();
     if (!engine_) return;
     if (!node.down && chance(0.001)) {
@@ -716,7 +729,7 @@ int number_from(const char* name, int otherwise) {
 TEST(LiveWorld, NothingIsGrantedTwiceAndEveryCommandIsAnswered) {
   const int only = number_from("RUBATO_SEED", -1);
   const int seeds = number_from("RUBATO_SEEDS", 300);
-  int starts = 0, finishes = 0, crashes = 0, downs = 0, failures = 0;
+  int starts = 0, finishes = 0, crashes = 0, downs = 0, failures = 0, sick_starts = 0;
   for (int seed = only < 0 ? 0 : only; seed < (only < 0 ? seeds : only + 1); ++seed) {
     World world(static_cast<std::uint64_t>(seed));
     try {
@@ -730,6 +743,7 @@ TEST(LiveWorld, NothingIsGrantedTwiceAndEveryCommandIsAnswered) {
     crashes += world.crashes;
     downs += world.downs;
     failures += world.failures;
+    sick_starts += world.sick_starts;
   }
   if (only >= 0) return;
   // It has been through what it is there for.
@@ -738,6 +752,7 @@ TEST(LiveWorld, NothingIsGrantedTwiceAndEveryCommandIsAnswered) {
   EXPECT_GT(crashes, seeds);
   EXPECT_GT(failures, seeds);
   EXPECT_GT(downs, seeds / 2);
+  EXPECT_GT(sick_starts, seeds / 2);
 }
 
 }  // namespace

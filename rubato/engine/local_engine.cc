@@ -50,11 +50,14 @@ Result<void> check_length(const std::string& state_directory) {
       state_directory, longest.size() - kMost)};
 }
 
+// Empty if it is none of a unix socket.
+std::string socket_path(const std::string& address) {
+  return address.starts_with(kUnix) ? address.substr(kUnix.size()) : "";
+}
+
 // Others may pass through the directory it is in.
-Result<void> keep_private(const std::string& address) {
-  if (!address.starts_with(kUnix)) return {};
-  const std::string path = address.substr(kUnix.size());
-  if (chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0) return {};
+Result<void> keep_private(const std::string& path) {
+  if (path.empty() || chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0) return {};
   return Error{fmt::format("cannot make {} private: {}", path, std::strerror(errno))};
 }
 
@@ -123,17 +126,31 @@ Result<void> LocalEngine::prepare() {
   auto token = agent_token(agent_token_file(options_.state_directory));
   if (!token) return token.error();
   token_ = std::move(*token);
-  // Whoever owns the state directory is the only one to listen there.
-  if (options_.address.starts_with(kUnix)) unlink(options_.address.substr(kUnix.size()).c_str());
+  return listen();
+}
+
+// Whoever owns the state directory is the only one to listen there.
+Result<void> LocalEngine::listen() {
+  const std::string path = socket_path(options_.address);
+  if (!path.empty()) unlink(path.c_str());
   auto listener = wire::listen_on(options_.address);
   if (!listener) return listener.error();
+  if (auto kept = keep_private(path); !kept) return kept;
+  if (listener_.valid()) poller_.remove(listener_.get());
   listener_ = std::move(*listener);
-  return keep_private(options_.address);
+  socket_ = path.empty() ? std::nullopt : wire::inode_at(path);
+  poller_.add(listener_.get(), [this](wire::Poller::Ready) { accept_all(); });
+  return {};
+}
+
+// If it fails, it is tried again.
+void LocalEngine::keep_listening() {
+  if (!socket_ || !wire::leads_elsewhere(socket_path(options_.address), *socket_)) return;
+  [[maybe_unused]] const auto listens = listen();
 }
 
 Result<void> LocalEngine::open(const std::vector<KnownJob>& jobs) {
   if (auto prepared = prepare(); !prepared) return prepared;
-  poller_.add(listener_.get(), [this](wire::Poller::Ready) { accept_all(); });
   for (const KnownJob& job : jobs) {
     table_.know(job);
     limit_silence(job.job);
@@ -213,6 +230,9 @@ void LocalEngine::pass() {
     }
   }
   for (const JobId job : sweeper_.pass()) {
+    if (const auto home = table_.home_of(job)) {
+      unlink(cgroup_file(options_.state_directory, *home, job).c_str());
+    }
     remove_secrets_of(options_.state_directory, job);
     table_.swept(job, had_finished(job));
   }
@@ -235,16 +255,22 @@ void LocalEngine::see_to_agent(NodeId node) {
     if (there && lives(*there)) return watch_agent(node, *there);
   }
   Detached process;
-  process.command = {options_.program, "agent",
-                     "--state",        options_.state_directory,
-                     "--node",         std::to_string(node.value()),
-                     "--engine",       options_.dial};
+  const bool itself = options_.program.empty();
+  process.command = {itself ? "rubato" : options_.program,
+                     "agent",
+                     "--state",
+                     options_.state_directory,
+                     "--node",
+                     std::to_string(node.value()),
+                     "--engine",
+                     options_.dial};
+  if (itself) process.image = kRunningProgram;
   process.environment = own_environment();
   process.output = directory + "/agent.log";
   // It is our child, so the number is its own until we collect it.
-  if (const auto pid = start_detached(process)) {
-    watch_agent(node, {*pid, wire::start_time_of(*pid)});
-  }
+  const auto pid = start_detached(process);
+  if (!pid) return table_.has_no_agent(node, pid.error().message);
+  watch_agent(node, {*pid, wire::start_time_of(*pid)});
 }
 
 void LocalEngine::watch_agent(NodeId node, const ProcessName& process) {
@@ -312,17 +338,21 @@ void LocalEngine::handle(int key, const Json& json) {
   const auto node = links_.at(key).node;
   if (!message || !node) return drop_link(key);
   if (const auto* status = std::get_if<JobStatus>(&*message)) {
-    table_.heard(now(), *node, *status);
+    if (!is_of_another(*status)) table_.heard(now(), *node, *status);
   } else if (std::holds_alternative<AgentSettled>(*message)) {
     table_.settled(now(), *node);
   } else {
-    table_.heard_beat(now(), *node);
+    table_.heard_beat(now(), *node, std::get<AgentBeat>(*message).trouble);
   }
 }
 
 void LocalEngine::greet(int key, const AgentHello& hello) {
   const bool known = hello.token == token_ && hello.node.index() < agents_.size();
   if (!known || links_.at(key).node) return drop_link(key);
+  if (hello.protocol != kAgentProtocol) {
+    links_.at(key).stream.send(to_json(ToAgent(DismissAgent{})));
+    return drop_link(key);
+  }
   // The newer one counts: the lock of the node lets one agent live at a time.
   for (auto& [other, link] : links_) {
     if (link.node != hello.node) continue;
@@ -331,7 +361,18 @@ void LocalEngine::greet(int key, const AgentHello& hello) {
   }
   links_.at(key).node = hello.node;
   agents_[hello.node.index()].patience = {};
-  table_.said_hello(now(), hello.node, hello.jobs);
+  std::vector<JobStatus> jobs = hello.jobs;
+  std::erase_if(jobs, [this](const JobStatus& status) { return is_of_another(status); });
+  table_.said_hello(now(), hello.node, jobs);
+}
+
+// An agent tells what it finds in a job's directory, and that may be of another job, which had this
+// number before. To finish is final, so then it is looked at more closely.
+bool LocalEngine::is_of_another(const JobStatus& status) const {
+  const bool finished = status.ended && status.ended->how == JobEnd::How::finished;
+  if (!finished || !table_.home_of(status.job)) return false;
+  const auto launch = read_launch({job_directory(options_.state_directory, status.job)});
+  return launch && *launch && (*launch)->token != options_.launch_of(status.job).token;
 }
 
 LocalEngine::Link* LocalEngine::link_of(NodeId node) {
@@ -382,24 +423,30 @@ void LocalEngine::carry_out(const EngineTable::Disconnect& order) {
 // it may have finished just now.
 void LocalEngine::carry_out(const EngineTable::Sweep& order) {
   const JobLaunch launch = options_.launch_of(order.job);
+  const std::string& state = options_.state_directory;
+  if (!check_submission(state, order.job, launch.token)) {
+    return sweeper_.add(order.job, owner_of_job(state, order.job), launch.token, {});
+  }
   // It may be on its way there for the first time, and its master must be able to read the file. On
   // a full disk no master starts either, nor does one of a user who is not there any more.
   if (const auto user = run_as(launch.user)) {
-    [[maybe_unused]] const auto made =
-        make_job_directory(options_.state_directory, order.job, *user);
+    [[maybe_unused]] const auto made = make_job_directory(state, order.job, *user);
   }
-  [[maybe_unused]] const auto written = write_job_file(
-      options_.state_directory, order.job, "fence.json", generation_file(order.generation));
-  sweeper_.add(order.job, owner_of_job(options_.state_directory, order.job), launch.token,
-               processes_named_in(job_directory(options_.state_directory, order.job)));
+  [[maybe_unused]] const auto written =
+      write_job_file(state, order.job, "fence.json", generation_file(order.generation));
+  const auto home = table_.home_of(order.job);
+  sweeper_.add(order.job, owner_of_job(state, order.job), launch.token,
+               processes_named_in(job_directory(state, order.job)),
+               home ? cgroup_of_job(state, *home, order.job) : "");
 }
 
-bool LocalEngine::had_finished(JobId job) const {
+std::optional<JobEnd> LocalEngine::had_finished(JobId job) const {
   const JobFiles files{job_directory(options_.state_directory, job)};
   const auto exit = read_exit(files);
-  if (!exit || !*exit || (*exit)->end.how != JobEnd::How::finished) return false;
+  if (!exit || !*exit || (*exit)->end.how != JobEnd::How::finished) return std::nullopt;
   const auto launch = read_launch(files);
-  return launch && *launch && (*launch)->token == options_.launch_of(job).token;
+  const bool its_own = launch && *launch && (*launch)->token == options_.launch_of(job).token;
+  return its_own ? std::optional((*exit)->end) : std::nullopt;
 }
 
 }  // namespace rubato

@@ -25,13 +25,14 @@
 #include "rubato/engine/sweeper.h"
 #include "rubato/loop/engine.h"
 #include "rubato/wire/frames.h"
+#include "rubato/wire/inode.h"
 #include "rubato/wire/poller.h"
 
 namespace rubato {
 
 struct LocalEngineOptions {
   std::string state_directory;
-  std::string program;  // `program agent ...` and `program master ...`
+  std::string program;  // `program agent ...`; empty: the one that is running
   Cluster cluster;      // with the states its nodes are believed to be in
   std::string address;  // to listen on; empty: the agents' socket of the state directory
   std::string dial;     // where agents are told to connect; empty: the address
@@ -66,6 +67,10 @@ class LocalEngine : public Engine {
   void mark_down(NodeId node);
   void mark_up(NodeId node);
 
+  // To be called about once a second while the state directory is in its place: the agents' socket
+  // is made again if somebody has deleted it.
+  void keep_listening();
+
   // Ends the agents that are connected; jobs go on, and so does a later engine with new agents.
   void dismiss_agents();
 
@@ -90,6 +95,7 @@ class LocalEngine : public Engine {
 
   [[nodiscard]] Time now() const { return options_.clock(); }
   [[nodiscard]] Result<void> prepare();
+  [[nodiscard]] Result<void> listen();
   void accept_all();
   void read_link(int key);
   void drop_link(int key);
@@ -109,13 +115,15 @@ class LocalEngine : public Engine {
   void carry_out(const EngineTable::Sweep& order);
   void carry_out(const EngineTable::Disconnect& order);
   void limit_silence(JobId job);
-  [[nodiscard]] bool had_finished(JobId job) const;
+  [[nodiscard]] std::optional<JobEnd> had_finished(JobId job) const;
+  [[nodiscard]] bool is_of_another(const JobStatus& status) const;
 
   wire::Poller& poller_;
   LocalEngineOptions options_;
   EngineTable table_;
   std::string token_;
   wire::Fd listener_;
+  std::optional<wire::Inode> socket_;  // that it listens on, if it is a file
   std::map<int, Link> links_;
   int next_link_ = 0;
   std::vector<AgentProcess> agents_;  // by node

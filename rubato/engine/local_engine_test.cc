@@ -18,6 +18,7 @@
 
 #include "rubato/base/testing.h"
 #include "rubato/base/text.h"
+#include "rubato/engine/cgroup.h"
 #include "rubato/engine/job_files.h"
 #include "rubato/engine/node_agent.h"
 #include "rubato/engine/process.h"
@@ -218,8 +219,11 @@ class LiveCluster {
     engine_.reset();
     Sweeper sweeper;
     for (std::size_t i = 0; i < kJobs; ++i) {
+      // It may have had the one node or the other for its home.
+      const std::string cgroup = cgroup_of_job(root_, node_id(0), job_id(i));
       sweeper.add(job_id(i), owner_of_job(root_, job_id(i)), token(i),
-                  processes_named_in(job_directory(root_, job_id(i))));
+                  processes_named_in(job_directory(root_, job_id(i))),
+                  cgroup.empty() ? cgroup_of_job(root_, node_id(1), job_id(i)) : cgroup);
     }
     for (int i = 0; sweeper.busy() && i < 6000; ++i) {
       [[maybe_unused]] const auto done = sweeper.pass();
@@ -300,6 +304,29 @@ class LiveCluster {
   void create(std::size_t job, const std::string& file) {
     std::filesystem::create_directories(directory(job));
     std::ofstream(directory(job) + "/" + file) << "now";
+  }
+  // Nothing can be made in the directory of jobs, not even by root.
+  void break_jobs() const {
+    std::filesystem::rename(root_ + "/jobs", root_ + "/away");
+    std::ofstream(root_ + "/jobs") << "no directory";
+  }
+  void mend_jobs() const {
+    std::filesystem::remove(root_ + "/jobs");
+    std::filesystem::rename(root_ + "/away", root_ + "/jobs");
+  }
+  // Says this to the engine as an agent would; all that it answers until it hangs up.
+  std::vector<Json> say_as_agent(Json hello) {
+    hello["token"] = **read_json_file(agent_token_file(root_));
+    wire::FrameStream stream(std::move(*wire::connect_to("unix:" + root_ + "/agents.sock")));
+    stream.send(hello);
+    std::vector<Json> said;
+    until(
+        [&](const Facts&) {
+          for (Json& message : stream.receive()) said.push_back(std::move(message));
+          return !stream.open();
+        },
+        "the engine hangs up");
+    return said;
   }
   void kill_agent(std::size_t node, int signal) const {
     const auto json = read_json_file(node_directory(root_, node_id(node)) + "/agent.json");
@@ -534,6 +561,44 @@ TEST(LocalEngine, AKilledAgentIsReplacedByOneThatAdopts) {
   // The new one obeys, too.
   EXPECT_EQ(released_by(cluster.tell(resize(0, 2, gpus_on({{0, 0b1}}))), job_id(0)),
             gpus_on({{0, 0b10}, {1, 0b1}}));
+}
+
+TEST(LocalEngine, WhatCannotBeStartedIsNotTheJobsFailureAndTheNodeIsSetAside) {
+  LiveCluster cluster;
+  cluster.both_up();
+  cluster.tell(start(1, 1, gpus_on({{0, 0b1000}})));
+  cluster.break_jobs();
+  const Facts facts = cluster.tell(start(0, 1, gpus_on({{0, 0b1}})));
+  std::vector<Failed> failed;
+  std::vector<NodeChanged> changed;
+  for (const Event& fact : facts) {
+    if (const auto* one = std::get_if<Failed>(&fact)) failed.push_back(*one);
+    if (const auto* one = std::get_if<NodeChanged>(&fact)) changed.push_back(*one);
+  }
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_EQ(failed[0].job, job_id(0));
+  EXPECT_TRUE(failed[0].infrastructure);
+  EXPECT_NE(failed[0].why.find("Not a directory"), std::string::npos) << failed[0].why;
+  ASSERT_EQ(changed.size(), 1U) << "told before the end of the job";
+  EXPECT_EQ(changed[0].state, NodeState::unknown);
+  EXPECT_NE(changed[0].why.find("cannot make the directory"), std::string::npos);
+  cluster.mend_jobs();
+  const Facts mended = cluster.until(
+      [&](const Facts&) { return cluster.engine().state_of(node_id(0)) == NodeState::up; },
+      "node 0 is used again");
+  EXPECT_FALSE(frees_anything(mended)) << "what ran there went on";
+  cluster.tell(start(0, 2, gpus_on({{0, 0b1}})));
+  cluster.trains_on(0);
+  cluster.trains_on(1);
+}
+
+TEST(LocalEngine, AnAgentOfAnotherVersionIsSentAway) {
+  LiveCluster cluster;
+  cluster.both_up();
+  Json hello = to_json(FromAgent(AgentHello{node_id(0), "", {1, 1}, {}}));
+  hello.erase("protocol");
+  EXPECT_EQ(cluster.say_as_agent(hello), std::vector<Json>{to_json(ToAgent(DismissAgent{}))});
+  EXPECT_TRUE(cluster.engine().connected(node_id(0))) << "the one that is there stays";
 }
 
 TEST(LocalEngine, AStoppedAgentFreesNothingAndComesBack) {
@@ -771,6 +836,52 @@ TEST(LocalEngine, AMasterThatDiesTakesItsWorkersAlongAndTheJobFails) {
   EXPECT_EQ(only<Running>(cluster.tell(start(0, 2, gpus_on({{0, 0b1}})))).size(), 1U);
 }
 
+// A process that leads a session of its own and has no variable of the job. With the job's cgroup
+// it is found by that; without, by who has started it.
+TEST(LocalEngine, WhatHasEscapedIsGoneBeforeItsGpusAreFree) {
+  enum class End : std::uint8_t { stop, master_killed, node_down };
+  const auto play = [](End end, bool by_cgroup) {
+    LiveCluster cluster;
+    const std::string file = cluster.root() + "/escaped";
+    cluster.set_command({"sh", "-c",
+                         fmt::format("env -i setsid sleep 1000 & echo $! >{0}.part; "
+                                     "mv {0}.part {0}; sleep 1000",
+                                     file)});
+    cluster.both_up();
+    cluster.tell(start(0, 1, gpus_on({{0, 0b1}})));
+    cluster.until([&](const Facts&) { return std::filesystem::exists(file); }, "its process");
+    int pid = 0;
+    std::ifstream(file) >> pid;
+    const ProcessName escaped{pid, wire::start_time_of(pid)};
+    ASSERT_TRUE(lives(escaped));
+    const std::string cgroup = cgroup_of_job(cluster.root(), node_id(0), job_id(0));
+    if (by_cgroup && cgroup.empty()) return;  // there can be none here
+    if (!by_cgroup) std::filesystem::remove(cgroup_file(cluster.root(), node_id(0), job_id(0)));
+    if (end == End::stop) {
+      cluster.engine().carry_out(cluster.time(),
+                                 std::vector<Command>{Stop{job_id(0), Generation(2)}});
+    } else if (end == End::master_killed) {
+      const auto master = read_master(JobFiles{job_directory(cluster.root(), job_id(0))});
+      ASSERT_TRUE(master && *master);
+      kill((*master)->pid, SIGKILL);
+    } else {
+      cluster.kill_agent(0, SIGSTOP);
+      cluster.engine().mark_down(node_id(0));
+    }
+    cluster.until(frees_anything, "the end");
+    EXPECT_FALSE(lives(escaped)) << static_cast<int>(end) << by_cgroup;
+    if (by_cgroup) {
+      EXPECT_FALSE(std::filesystem::exists(cgroup)) << "it is removed";
+    } else if (!cgroup.empty()) {
+      EXPECT_TRUE(empty_cgroup(cgroup));
+      remove_cgroup(cgroup);
+    }
+  };
+  for (const End end : {End::stop, End::master_killed, End::node_down}) {
+    for (const bool by_cgroup : {false, true}) play(end, by_cgroup);
+  }
+}
+
 TEST(LocalEngine, TheSecretsOfAMasterThatDiesAreRemoved) {
   const auto killed = [](bool by_the_engine) {
     LiveCluster cluster;
@@ -811,7 +922,7 @@ TEST(LocalEngine, StartsAgentsWithoutAnyDescriptorOfOurs) {
 TEST(LocalEngine, ASecondAgentOfANodeIsRefused) {
   LiveCluster cluster;
   cluster.both_up();
-  const auto second = NodeAgent::open({cluster.root(), node_id(0), "unix:nowhere", "rubato"});
+  const auto second = NodeAgent::open({cluster.root(), node_id(0), "unix:nowhere"});
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.error().message.find("node 0 has an agent already"), std::string::npos);
 }

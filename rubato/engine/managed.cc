@@ -57,6 +57,11 @@ class Fields {
     if (found == nullptr) return std::nullopt;
     return static_cast<int>(integer_in(*found, name, least, most));
   }
+  std::optional<WallTime> optional_wall_time(const char* name) {
+    const Json* found = find(name, true);
+    if (found == nullptr) return std::nullopt;
+    return WallTime(Duration(integer_in(*found, name, 0, kMostExact)));
+  }
   int small(const char* name, int least, int most) {
     return static_cast<int>(integer(name, least, most));
   }
@@ -75,12 +80,15 @@ class Fields {
     if (found == nullptr) return std::nullopt;
     return real_in(*found, name, least, most);
   }
-  bool boolean(const char* name) {
-    const Json* found = find(name);
+  // Absent means false where `optional` says so.
+  bool boolean(const char* name, bool optional = false) {
+    const Json* found = find(name, optional);
     if (found == nullptr) return false;
     if (!found->is_boolean()) refuse(name, "true or false");
     return found->is_boolean() && found->get<bool>();
   }
+  // False if it is not there.
+  bool flag(const char* name) { return find(name, true) != nullptr && boolean(name); }
   // Without a NUL, which would end it for the system.
   std::string text(const char* name) {
     const Json* found = find(name);
@@ -354,6 +362,8 @@ Json to_json(const JobLaunch& launch) {
                {"log_limit", launch.log_limit},
                {"live", launch.live}};
   if (launch.stop_after) json["stop_after"] = seconds(*launch.stop_after);
+  if (launch.hello != kHelloWithin) json["hello"] = seconds(launch.hello);
+  if (launch.silent) json["silent"] = true;
   return json;
 }
 
@@ -382,7 +392,10 @@ Json to_json(const JobProgress& progress) {
 }
 
 Json to_json(const JobEnd& end) {
-  return {{"how", to_text(end.how)}, {"code", end.code}, {"why", end.why}};
+  Json json = {{"how", to_text(end.how)}, {"code", end.code}, {"why", end.why}};
+  if (end.infrastructure) json["infrastructure"] = true;
+  if (end.at) json["at"] = end.at->time_since_epoch().count();
+  return json;
 }
 
 Json to_json(const JobStatus& status) {
@@ -397,6 +410,7 @@ Json to_json(const JobStatus& status) {
                {"resizes", status.resizes},
                {"pauses", std::move(pauses)}};
   if (status.ended) json["ended"] = to_json(*status.ended);
+  if (status.silent) json["silent"] = true;
   return json;
 }
 
@@ -416,13 +430,12 @@ Json to_json(const std::vector<WorkerRecord>& workers) {
 }
 
 Json to_json(const JobExit& exit) {
-  return {{"generation", exit.generation.value()},
-          {"how", to_text(exit.end.how)},
-          {"code", exit.end.code},
-          {"why", exit.end.why},
-          {"progress", to_json(exit.progress)},
-          {"failures", exit.failures},
-          {"resizes", exit.resizes}};
+  Json json = to_json(exit.end);
+  json.update({{"generation", exit.generation.value()},
+               {"progress", to_json(exit.progress)},
+               {"failures", exit.failures},
+               {"resizes", exit.resizes}});
+  return json;
 }
 
 Json to_json(const ToMaster& message) {
@@ -474,6 +487,10 @@ Result<JobLaunch> parse_job_launch(const Json& json) {
   }
   launch.log_limit = fields.integer("log_limit", 1, kMostExact);
   launch.live = fields.boolean("live");
+  if (const auto hello = fields.optional_real("hello", 0, kMostSeconds)) {
+    launch.hello = from_seconds(*hello);
+  }
+  launch.silent = fields.boolean("silent", true);
   if (fields.ok()) check(fields, launch);
   return fields.result(std::move(launch));
 }
@@ -524,6 +541,8 @@ JobEnd end_in(Fields& fields) {
   }
   end.code = fields.small("code", std::numeric_limits<int>::min(), kMostInt);
   end.why = fields.text("why");
+  end.infrastructure = fields.flag("infrastructure");
+  end.at = fields.optional_wall_time("at");
   return end;
 }
 
@@ -557,6 +576,7 @@ Result<JobStatus> parse_job_status(const Json& json) {
     if (!(value >= 0 && value <= kMostReal)) fields.refuse("pauses", "a list of seconds");
     status.pauses.push_back(value);
   });
+  status.silent = fields.boolean("silent", true);
   return fields.result(std::move(status));
 }
 

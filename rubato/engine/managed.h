@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "rubato/base/json.h"
-#include "rubato/base/time.h"
+#include "rubato/base/wall_time.h"
 #include "rubato/core/allocation.h"
 #include "rubato/core/batch.h"
 #include "rubato/core/cluster.h"
@@ -54,6 +54,14 @@ struct SlotPlace {
                                            int machine_gpus);
 
 inline constexpr std::int64_t kLogLimit = std::int64_t{64} << 20U;
+// A program that has not said Hello by then is taken for one that knows nothing of us.
+inline constexpr Duration kHelloWithin = std::chrono::seconds(120);
+// What people are told of such a program, and what they can change.
+inline constexpr std::string_view kRunsAsOneProcess =
+    "the program does not speak to Rubato, so it runs as one process on one GPU";
+inline constexpr std::string_view kToUseMoreGpus =
+    "to train on more, use the training library (see examples/) or submit it with --no-elastic, "
+    "which starts one process for each GPU; --gpus 1 asks for one GPU from the start";
 
 // All that a master needs to know to run a job.
 struct JobLaunch {
@@ -78,6 +86,8 @@ struct JobLaunch {
   std::optional<Duration> stop_after;  // without a manager for so long, it stops by itself
   std::int64_t log_limit = kLogLimit;  // bytes
   bool live = true;                    // false: a program that knows nothing of us
+  Duration hello = kHelloWithin;
+  bool silent = false;  // live, but in an earlier start it has said no Hello in time
   friend bool operator==(const JobLaunch&, const JobLaunch&) = default;
 };
 
@@ -113,6 +123,9 @@ struct JobEnd {
   How how = How::finished;
   int code = 0;     // what the launcher of the job would exit with
   std::string why;  // empty if it finished
+  // The machine or Rubato itself could not run the job: it is no failure of the job.
+  bool infrastructure = false;
+  std::optional<WallTime> at = std::nullopt;  // when it ended; not known to all who tell of an end
   friend bool operator==(const JobEnd&, const JobEnd&) = default;
 };
 [[nodiscard]] std::string_view to_text(JobEnd::How how);
@@ -127,6 +140,7 @@ struct JobStatus {
   int failures = 0;
   int resizes = 0;             // asked for since this start
   std::vector<double> pauses;  // seconds for which the newest of these kept the training waiting
+  bool silent = false;  // its program says no Hello, so it has one process whatever it is given
   friend bool operator==(const JobStatus&, const JobStatus&) = default;
 };
 inline constexpr std::size_t kPausesKept = 16;

@@ -392,9 +392,14 @@ TEST_F(MasterTest, GoesWhereItIsPlaced) {
 
   std::ofstream(root_ + "/meeting/finish") << "now\n";
   ASSERT_TRUE(manager.until_ended());
-  EXPECT_EQ(manager.last.ended, (JobEnd{JobEnd::How::finished, 0, ""}));
+  ASSERT_TRUE(manager.last.ended && manager.last.ended->at);
+  EXPECT_LE(*manager.last.ended->at, std::chrono::system_clock::now());
+  EXPECT_GT(*manager.last.ended->at, std::chrono::system_clock::now() - std::chrono::minutes(1));
+  EXPECT_EQ(manager.last.ended,
+            (JobEnd{JobEnd::How::finished, 0, "", false, manager.last.ended->at}));
   EXPECT_EQ(wait(), 0);
   EXPECT_EQ(exit().resizes, 2);
+  EXPECT_EQ(exit().end, manager.last.ended);
 }
 
 TEST_F(MasterTest, IsKilledAtOnce) {
@@ -404,7 +409,9 @@ TEST_F(MasterTest, IsKilledAtOnce) {
   const auto named = workers();
   manager.say(KillJob{});
   ASSERT_TRUE(manager.until_ended());
-  EXPECT_EQ(manager.last.ended, (JobEnd{JobEnd::How::failed, 128 + SIGKILL, "killed"}));
+  ASSERT_TRUE(manager.last.ended);
+  EXPECT_EQ(*manager.last.ended,
+            (JobEnd{JobEnd::How::failed, 128 + SIGKILL, "killed", false, manager.last.ended->at}));
   EXPECT_EQ(wait(), 128 + SIGKILL);
   for (const WorkerRecord& worker : named) EXPECT_FALSE(lives(worker.process));
 }
@@ -535,12 +542,22 @@ TEST_F(MasterTest, WhatCannotBeLaunchedSaysWhy) {
   EXPECT_EQ(wait(), 2);
   EXPECT_EQ(exit().generation, Generation(4));
   EXPECT_TRUE(has(exit().end.why, "cannot start \"no-such-program\"")) << exit().end.why;
+  EXPECT_FALSE(exit().end.infrastructure) << "the job's own fault";
 
   launch_.generation = Generation(5);
   launch_.directory = root_ + "/nowhere";
   start();
   EXPECT_EQ(wait(), 2);
   EXPECT_TRUE(has(exit().end.why, "the working directory")) << exit().end.why;
+  EXPECT_FALSE(exit().end.infrastructure);
+
+  launch_.generation = Generation(6);
+  launch_.directory.clear();
+  fs::remove(files_.log());
+  fs::create_directory(files_.log());
+  start();
+  EXPECT_EQ(wait(), 2);
+  EXPECT_TRUE(exit().end.infrastructure) << "its log cannot be written: " << exit().end.why;
 }
 
 TEST_F(MasterTest, KeepsTheTailOfALongLog) {
@@ -579,6 +596,101 @@ TEST_F(MasterTest, StartsOtherProgramsAgainInTheirNewSlots) {
   manager.say(StopJob{Generation(5)});
   ASSERT_TRUE(manager.until_ended());
   EXPECT_EQ(manager.last.ended->how, JobEnd::How::stopped);
+}
+
+// --- programs that say no Hello ---
+
+TEST_F(MasterTest, AProgramThatSaysNothingRunsOnce) {
+  launch_.command = {"/bin/sh", "-c",
+                     "echo $RUBATO_SLOT >>runs; while [ ! -e go ]; do sleep 0.05; done"};
+  launch_.slots = {"0.1", "0.2", "1.0", "1.2"};
+  start();
+  Manager manager = manage();
+  ASSERT_TRUE(manager.until([](const JobStatus& s) { return !s.in_use.empty(); })) << log();
+  std::ofstream(root_ + "/go") << "go";
+  ASSERT_TRUE(manager.until_ended()) << log();
+  EXPECT_EQ(manager.last.ended->how, JobEnd::How::finished);
+  EXPECT_TRUE(manager.last.silent);
+  EXPECT_EQ(content_of(root_ + "/runs"), "0.1\n");
+  EXPECT_TRUE(has(log(), "runs as one process on one GPU")) << log();
+  EXPECT_EQ(wait(), 0);
+}
+
+TEST_F(MasterTest, AProgramThatStaysSilentKeepsItsOneProcess) {
+  launch_.command = {"/bin/sh", "-c", "echo $RUBATO_SLOT >>runs; exec sleep 1000"};
+  launch_.hello = from_seconds(0.3);
+  start();
+  Manager manager = manage();
+  ASSERT_TRUE(manager.until([](const JobStatus& status) { return status.silent; })) << log();
+  EXPECT_EQ(manager.last.in_use, (Slots{"0.0"}));
+  EXPECT_FALSE(manager.last.running) << "it was given two";
+  manager.say(Place{Generation(4), {"0.0"}, std::nullopt});
+  ASSERT_TRUE(manager.until_running(4)) << log();
+  manager.say(Place{Generation(5), {"1.3"}, std::nullopt});
+  ASSERT_TRUE(manager.until_running(5)) << log();
+  EXPECT_EQ(manager.last.in_use, (Slots{"1.3"}));
+  EXPECT_EQ(manager.last.failures, 0);
+  // It runs from its start on; what it writes comes a little later.
+  const std::string runs = "0.0\n1.3\n";
+  const auto until = Clock::now() + kPatience;
+  while (content_of(root_ + "/runs") != runs && Clock::now() < until) usleep(10'000);
+  EXPECT_EQ(content_of(root_ + "/runs"), runs) << "a move starts it again";
+  manager.say(StopJob{Generation(6)});
+  ASSERT_TRUE(manager.until_ended());
+  EXPECT_EQ(manager.last.ended->how, JobEnd::How::stopped);
+}
+
+// --- what workers leave behind ---
+
+// A process that leads its own session and has no variable of the job; its pid is in `file`.
+std::string escape_to(const std::string& file) {
+  return fmt::format("env -i setsid sleep 1000 & echo $! >{0}.part; mv {0}.part {0}; ", file);
+}
+
+ProcessName named_in(const std::string& file) {
+  const auto until = Clock::now() + kPatience;
+  while (!fs::exists(file) && Clock::now() < until) usleep(10'000);
+  const int pid = static_cast<int>(parse_integer(trim(content_of(file))).value_or(0));
+  return {pid, wire::start_time_of(pid)};
+}
+
+TEST_F(MasterTest, WhatHasEscapedItsWorkerIsGoneBeforeTheEndIsTold) {
+  for (const bool live : {false, true}) {
+    launch_.live = live;
+    launch_.slots = {"0.0"};
+    launch_.command = {"/bin/sh", "-c", escape_to("escaped") + "sleep 1000"};
+    start();
+    Manager manager = manage();
+    const ProcessName escaped = named_in(root_ + "/escaped");
+    ASSERT_TRUE(lives(escaped));
+    manager.say(StopJob{launch_.generation.next()});
+    ASSERT_TRUE(manager.until([](const JobStatus& status) { return status.in_use.empty(); }));
+    EXPECT_FALSE(lives(escaped)) << "a slot is free when nothing is left";
+    wait();
+    fs::remove(root_ + "/escaped");
+    launch_.generation = Generation(launch_.generation.value() + 10);
+  }
+}
+
+// What says by its environment that it is of a worker that lives is spared.
+TEST_F(MasterTest, WhatIsLeftOfAWorkerGoesWithItAndNotWithAnother) {
+  launch_.live = false;
+  launch_.command = {"/bin/sh", "-c",
+                     "(setsid sleep 1000 & echo $! >left$RANK.part; mv left$RANK.part left$RANK); "
+                     "if [ $RANK = 0 ]; then while [ ! -e go ]; do sleep 0.05; done; exit 0; fi; "
+                     "sleep 1000"};
+  start();
+  Manager manager = manage();
+  const ProcessName first = named_in(root_ + "/left0");
+  const ProcessName second = named_in(root_ + "/left1");
+  ASSERT_TRUE(lives(first) && lives(second));
+  std::ofstream(root_ + "/go") << "go";
+  ASSERT_TRUE(manager.until([](const JobStatus& s) { return s.in_use == Slots{"1.2"}; })) << log();
+  EXPECT_FALSE(lives(first));
+  EXPECT_TRUE(lives(second)) << "its worker lives";
+  manager.say(KillJob{});
+  ASSERT_TRUE(manager.until_ended());
+  EXPECT_FALSE(lives(second));
 }
 
 TEST_F(MasterTest, SaysNothingOfGpusWhereThereAreNone) {

@@ -29,6 +29,8 @@ JobLaunch launch() {
   launch.stop_after = from_seconds(60);
   launch.log_limit = 1000;
   launch.live = false;
+  launch.hello = from_seconds(30);
+  launch.silent = true;
   return launch;
 }
 
@@ -44,6 +46,7 @@ JobStatus status() {
   status.failures = 2;
   status.resizes = 4;
   status.pauses = {0.1, 0.25};
+  status.silent = true;
   return status;
 }
 
@@ -82,7 +85,12 @@ TEST(Managed, LaunchesReadBackAsWritten) {
   JobLaunch plain = launch();
   plain.batch.reset();
   plain.stop_after.reset();
+  plain.hello = kHelloWithin;
+  plain.silent = false;
   EXPECT_EQ(parse_job_launch(to_json(plain)).value(), plain);
+  for (const char* newer : {"hello", "silent"}) {
+    EXPECT_FALSE(to_json(plain).contains(newer)) << "an older reader knows nothing of it";
+  }
 }
 
 TEST(Managed, StatusesReadBackAsWritten) {
@@ -91,7 +99,9 @@ TEST(Managed, StatusesReadBackAsWritten) {
   JobStatus plain = status();
   plain.ended.reset();
   plain.progress = {};
+  plain.silent = false;
   EXPECT_EQ(parse_job_status(to_json(plain)).value(), plain);
+  EXPECT_FALSE(to_json(plain).contains("silent")) << "an older reader knows nothing of it";
 }
 
 TEST(Managed, WhatIsNotFiniteIsLeftOut) {
@@ -112,6 +122,26 @@ TEST(Managed, FilesReadBackAsWritten) {
   EXPECT_EQ(parse_process_name(to_json(process)).value(), process);
   const JobExit exit{Generation(3), {JobEnd::How::stopped, 143, "why"}, status().progress, 1, 2};
   EXPECT_EQ(parse_job_exit(to_json(exit)).value(), exit);
+  JobExit whole = exit;
+  whole.end.infrastructure = true;
+  whole.end.at = WallTime(Duration(1'790'000'000'123'456));
+  EXPECT_EQ(parse_job_exit(to_json(whole)).value(), whole);
+}
+
+TEST(Managed, AnOlderMasterDoesNotSayWhenAJobEnded) {
+  const auto exit = parse_job_exit(Json::parse(
+      R"({"generation":3,"how":"finished","code":0,"why":"","failures":0,"resizes":0,"progress":
+          {"step":0,"samples":0,"epoch":0,"rate":0,"step_rate":0,"workers":0,"batch":0}})"));
+  ASSERT_TRUE(exit) << exit.error().message;
+  EXPECT_EQ(exit->end, (JobEnd{JobEnd::How::finished, 0, ""}));
+  Json wrong = to_json(*exit);
+  wrong["at"] = -1;
+  EXPECT_EQ(parse_job_exit(wrong).error().message,
+            "the exit of a job has a \"at\" that is not an integer from 0 to 9007199254740992");
+  wrong["at"] = 0;
+  wrong["infrastructure"] = 1;
+  EXPECT_EQ(parse_job_exit(wrong).error().message,
+            "the exit of a job has a \"infrastructure\" that is not true or false");
 }
 
 TEST(Managed, MessagesReadBackAsWritten) {
@@ -165,7 +195,7 @@ TEST(Managed, WhatIsWrongIsRefusedInOneSentence) {
   }
   const Json whole = to_json(launch());
   for (const auto& [name, value] : whole.items()) {
-    if (name == "stop_after") continue;
+    if (name == "stop_after" || name == "hello" || name == "silent") continue;
     Json json = whole;
     json.erase(name);
     EXPECT_FALSE(parse_job_launch(json).ok()) << name;

@@ -23,8 +23,8 @@ constexpr auto kBetweenTries = 1s;
 constexpr int kTriesToWriteExit = 600;
 constexpr std::int64_t kEventsLimit = std::int64_t{16} << 20U;
 
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+WallTime wall_clock() {
+  return std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
 }
 
 // Nothing of a run around us, then what the job wishes; ours comes on top of it.
@@ -40,6 +40,8 @@ LaunchPlan plan_of(const JobLaunch& launch, const Environment& environment) {
   plan.limits.most = std::max(plan.limits.start, launch.most);
   plan.limits.max_failures = launch.max_failures;
   plan.limits.grace = launch.grace;
+  plan.limits.hello = launch.hello;
+  plan.limits.silent = launch.silent;
   plan.slots = launch.slots;
   plan.live = launch.live;
   plan.name = launch.name;
@@ -55,7 +57,7 @@ JobEnd end_of(const Outcome& outcome) {
   const auto how = outcome.code == 0 ? JobEnd::How::finished
                    : outcome.stopped ? JobEnd::How::stopped
                                      : JobEnd::How::failed;
-  return {how, outcome.code, outcome.why};
+  return {how, outcome.code, outcome.why, outcome.infrastructure, wall_clock()};
 }
 
 bool has_ended(const JobFiles& files, const JobLaunch& launch) {
@@ -80,45 +82,52 @@ Result<std::unique_ptr<Master>> Master::open(const std::string& directory,
   const auto launch = read_launch(files);
   if (!launch) return launch.error();
   if (!*launch) return Error{fmt::format("{} is not there: nothing to launch", files.launch())};
-  return open(files, **launch, environment, machine_gpus);
+  auto held = HeldDirectory::open(directory);
+  if (!held) return held.error();
+  return open(std::move(*held), **launch, environment, machine_gpus);
 }
 
-Result<std::unique_ptr<Master>> Master::open(const JobFiles& files, const JobLaunch& launch,
+Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch& launch,
                                              const Environment& environment, int machine_gpus) {
-  auto socket = claim_socket(
-      files.socket(), fmt::format("{}: a master of this job lives already", files.directory));
+  const JobFiles files{held.own_path()};
+  const std::string path = held.path();
+  auto socket =
+      claim_socket(files.socket(), fmt::format("{}: a master of this job lives already", path));
   if (!socket) return socket.error();
   // First the name, then the look: an agent that takes this start for dead writes down its end and
   // then looks whom to kill, so that one of the two sees the other.
   const auto named = write_json_file(files.master(), to_json(own_name()), Durable::no);
   if (!named || has_ended(files, launch)) {
     unlink(socket->path.c_str());
-    return named ? Error{fmt::format("{}: this start has come to its end already", files.directory)}
+    return named ? Error{fmt::format("{}: this start has come to its end already", path)}
                  : named.error();
   }
-  const auto refused = [&](const Error& error) -> Error {
-    const JobExit exit{launch.generation, {JobEnd::How::failed, 2, error.message}, {}, 0, 0};
+  const auto refused = [&](const Error& why, bool infrastructure = false) -> Error {
+    const Error error = held.shown(why);
+    const JobEnd end{JobEnd::How::failed, 2, error.message, infrastructure, wall_clock()};
+    const JobExit exit{launch.generation, end, {}, 0, 0};
     const auto written = write_json_file(files.exit(), to_json(exit));
     unlink(socket->path.c_str());
     return written ? error : written.error();
   };
   if (auto entered = check_directory(launch.directory); !entered) return refused(entered.error());
   auto output = LimitedLog::open(files.log(), launch.log_limit);
-  if (!output) return refused(output.error());
+  if (!output) return refused(output.error(), true);
   auto events = LimitedLog::open(files.events(), std::min(launch.log_limit, kEventsLimit));
-  if (!events) return refused(events.error());
-  auto secrets = hand_out_secrets(files, launch.secrets);
+  if (!events) return refused(events.error(), true);
+  auto secrets = hand_out_secrets({path}, launch.secrets);  // workers need the path
   if (!secrets) return refused(secrets.error());
   // Programs that know nothing of us may expect it to be there.
   mkdir(files.checkpoint().c_str(), S_IRWXU);
-  return std::unique_ptr<Master>(
-      new Master(files, launch, machine_gpus, plan_of(launch, environment), std::move(*socket),
-                 {std::move(*output), std::move(*events)}, std::move(*secrets)));
+  return std::unique_ptr<Master>(new Master(
+      std::move(held), launch, machine_gpus, plan_of(launch, environment), std::move(*socket),
+      {std::move(*output), std::move(*events)}, std::move(*secrets)));
 }
 
-Master::Master(JobFiles files, JobLaunch launch, int machine_gpus, LaunchPlan plan,
+Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, LaunchPlan plan,
                RunSocket socket, Logs logs, std::map<std::string, std::string> secrets)
-    : files_(std::move(files)),
+    : held_(std::move(held)),
+      files_{held_.own_path()},
       launch_(std::move(launch)),
       machine_gpus_(machine_gpus),
       logs_(std::move(logs)),
@@ -139,6 +148,7 @@ int Master::run() {
 }
 
 void Master::end(const Outcome& outcome) {
+  const JobEnd end = end_of(outcome);
   const LaunchCounts& counts = launcher_.state().counts();
   log("end", {{"code", outcome.code},
               {"why", outcome.why},
@@ -151,20 +161,20 @@ void Master::end(const Outcome& outcome) {
   logs_.output.flush();
   logs_.events.flush();
   remove_secrets(files_);
-  write_exit(outcome);
-  ended_ = end_of(outcome);
+  write_exit(end);
+  ended_ = end;
   tell_managers();
   launcher_.serve(kLastWords);
 }
 
 // A disk may be full for a while. Managers that ask meanwhile are told, because the end is a fact.
-void Master::write_exit(const Outcome& outcome) {
+void Master::write_exit(const JobEnd& end) {
   const LaunchCounts& counts = launcher_.state().counts();
-  const JobExit exit{generation_, end_of(outcome), meter_.progress(launcher_.now()),
-                     counts.failures, counts.resizes};
+  const JobExit exit{generation_, end, meter_.progress(launcher_.now()), counts.failures,
+                     counts.resizes};
   for (int i = 0; i < kTriesToWriteExit; ++i) {
     if (write_json_file(files_.exit(), to_json(exit))) return;
-    ended_ = end_of(outcome);
+    ended_ = end;
     tell_managers();
     launcher_.serve(kBetweenTries);
     usleep(std::chrono::microseconds(kBetweenTries).count());
@@ -180,7 +190,8 @@ void Master::output(Uid uid, bool /*is_err*/, std::string_view line) {
 void Master::say(const std::string& text) { logs_.output.line("rubato: " + text); }
 
 void Master::log(const std::string& event, const Json& fields) {
-  Json line = {{"time", wall_clock()}, {"event", event}};
+  Json line = {{"time", std::chrono::duration<double>(wall_clock().time_since_epoch()).count()},
+               {"event", event}};
   line.update(fields);
   logs_.events.line(line_of(line));
 }
@@ -229,7 +240,9 @@ std::optional<std::string> Master::visible_gpus(const StartWorker& start) const 
 
 void Master::complete(Environment& environment, const StartWorker& start) const {
   for (const auto& [name, path] : secrets_) set(environment, name, path);
-  set_default(environment, "RUBATO_CHECKPOINT", files_.checkpoint());
+  const JobFiles here{held_.path()};
+  set_default(environment, "RUBATO_CHECKPOINT", here.checkpoint());
+  if (launch_.live) set(environment, "RUBATO_LAUNCHER", "unix:" + here.socket());
   set(environment, "RUBATO_START", fmt::format("{}", launch_.generation.value()));
   set(environment, "RUBATO_JOB", fmt::format("{}", launch_.job.value()));
   set(environment, "RUBATO_TOKEN", launch_.token);
@@ -319,6 +332,7 @@ JobStatus Master::status() const {
   status.failures = launcher_.state().counts().failures;
   status.resizes = launcher_.state().counts().resizes;
   status.pauses = meter_.pauses();
+  status.silent = launcher_.state().silent();
   return status;
 }
 

@@ -43,10 +43,10 @@ class Master : private LauncherFace {
     Time progress_due;
   };
 
-  Master(JobFiles files, JobLaunch launch, int machine_gpus, LaunchPlan plan, RunSocket socket,
+  Master(HeldDirectory held, JobLaunch launch, int machine_gpus, LaunchPlan plan, RunSocket socket,
          Logs logs, std::map<std::string, std::string> secrets);
 
-  [[nodiscard]] static Result<std::unique_ptr<Master>> open(const JobFiles& files,
+  [[nodiscard]] static Result<std::unique_ptr<Master>> open(HeldDirectory held,
                                                             const JobLaunch& launch,
                                                             const Environment& environment,
                                                             int machine_gpus);
@@ -71,9 +71,10 @@ class Master : private LauncherFace {
   void tell_managers();
   void tell(int connection, Manager& manager, const JobStatus& now_true);
   void end(const Outcome& outcome);
-  void write_exit(const Outcome& outcome);
+  void write_exit(const JobEnd& end);
 
-  JobFiles files_;
+  HeldDirectory held_;  // the job's directory, which may be moved
+  JobFiles files_;      // reached through it
   JobLaunch launch_;
   int machine_gpus_;
   Logs logs_;

@@ -4,13 +4,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rubato/base/text.h"
+#include "rubato/engine/cgroup.h"
 #include "rubato/engine/process.h"
 #include "rubato/engine/state_directory.h"
 #include "rubato/wire/signals.h"
@@ -25,16 +26,23 @@ constexpr Duration kTickWhileSweeping = 20ms;
 constexpr Duration kBeatEvery = 1s;
 constexpr Duration kShortestPatience = 20ms;
 constexpr Duration kLongestPatience = 1s;
+// As much as a job's own files may need.
+constexpr std::size_t kProbeSize = std::size_t{64} << 10U;
 
 void say(const std::string& text) { fmt::print(stderr, "rubato agent: {}\n", text); }
 
-Result<wire::Fd> take_lock(const std::string& path, NodeId node) {
-  wire::Fd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+Result<wire::Fd> take_lock(const std::string& path, int flags, NodeId node) {
+  wire::Fd lock(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
   if (!lock.valid()) return Error{fmt::format("cannot open {}: {}", path, std::strerror(errno))};
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return Error{fmt::format("node {} has an agent already, which holds {}", node.value(), path)};
   }
   return lock;
+}
+
+// The machine or Rubato itself could not run the job.
+JobEnd not_its_fault(std::string why) {
+  return {JobEnd::How::failed, 1, std::move(why), true, std::nullopt};
 }
 
 Duration longer(Duration patience) {
@@ -53,23 +61,6 @@ std::vector<std::string> homes_in(const Environment& environment) {
   return homes;
 }
 
-Result<std::vector<JobId>> jobs_in(const std::string& directory) {
-  DIR* entries = opendir(directory.c_str());
-  if (entries == nullptr) {
-    return Error{fmt::format("cannot look for jobs in {}: {}", directory, std::strerror(errno))};
-  }
-  std::vector<JobId> jobs;
-  while (const dirent* entry = readdir(entries)) {
-    const auto number = parse_integer(entry->d_name);
-    if (number && *number >= 0 && *number <= UINT32_MAX) {
-      jobs.emplace_back(static_cast<JobId::rep>(*number));
-    }
-  }
-  closedir(entries);
-  std::sort(jobs.begin(), jobs.end());
-  return jobs;
-}
-
 }  // namespace
 
 // --- life ----------------------------------------------------------------------------------------
@@ -78,8 +69,13 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::open(NodeAgentOptions options) {
   const std::string directory = node_directory(options.state_directory, options.node);
   if (auto made = make_state_directory(options.state_directory); !made) return made.error();
   if (auto made = make_own_directory(directory); !made) return made.error();
-  auto lock = take_lock(directory + "/lock", options.node);
+  // An agent of an older version has only the file, which somebody may have deleted.
+  auto file = take_lock(directory + "/lock", O_RDWR | O_CREAT, options.node);
+  if (!file) return file.error();
+  auto lock = take_lock(directory, O_RDONLY | O_DIRECTORY, options.node);
   if (!lock) return lock.error();
+  const auto home = wire::inode_at(options.state_directory);
+  if (!home) return Error{fmt::format("cannot look at {}", options.state_directory)};
   const auto token = read_json_file(agent_token_file(options.state_directory));
   if (!token) return token.error();
   if (!*token || !(*token)->is_string()) {
@@ -88,14 +84,15 @@ Result<std::unique_ptr<NodeAgent>> NodeAgent::open(NodeAgentOptions options) {
   }
   const auto written = write_json_file(directory + "/agent.json", to_json(own_name()));
   if (!written) return written.error();
-  return std::unique_ptr<NodeAgent>(
-      new NodeAgent(std::move(options), (*token)->get<std::string>(), std::move(*lock)));
+  return std::unique_ptr<NodeAgent>(new NodeAgent(std::move(options), (*token)->get<std::string>(),
+                                                  {std::move(*file), std::move(*lock)}, *home));
 }
 
-NodeAgent::NodeAgent(NodeAgentOptions options, std::string token, wire::Fd lock)
+NodeAgent::NodeAgent(NodeAgentOptions options, std::string token, Locks locks, wire::Inode home)
     : options_(std::move(options)),
       token_(std::move(token)),
-      lock_(std::move(lock)),
+      locks_(std::move(locks)),
+      home_(home),
       jobs_(options_.node, {}) {}
 
 Time NodeAgent::now() const {
@@ -116,7 +113,7 @@ void NodeAgent::run() {
   while (!over_) {
     poller_.wait(std::chrono::duration_cast<std::chrono::milliseconds>(idle_time()));
     pass();
-    carry_out();
+    if (!over_) carry_out();
   }
 }
 
@@ -131,21 +128,44 @@ Duration NodeAgent::idle_time() const {
 }
 
 void NodeAgent::pass() {
+  if (leave_if_moved()) return;
   if (!engine_.open() && now() >= connect_at_) connect_to_engine();
   if (now() >= beat_due_) {
     beat_due_ = now() + kBeatEvery;
-    tell_engine(AgentBeat{});
+    tell_engine(AgentBeat{jobs_.trouble()});
   }
   for (auto& [id, master] : masters_) {
     if (master.wanted && !master.stream.open() && now() >= master.connect_at) {
       connect_to_master(id, master);
     }
   }
-  for (const JobId id : sweeper_.pass()) {
-    remove_secrets_of(options_.state_directory, id);
+  sweep();
+  jobs_.pass(now());
+}
+
+// Children that are no masters are what dead masters have left: nothing of them may live on.
+void NodeAgent::sweep() {
+  std::set<int> own;
+  for (const auto& [id, master] : masters_) own.insert(master.process.pid);
+  orphans_.collect(own);
+  if (!sweeper_.busy()) return;
+  for (const JobId id : sweeper_.pass(orphans_.end(own))) {
+    if (!refused_.contains(id)) {
+      unlink(cgroup_file(options_.state_directory, options_.node, id).c_str());
+      remove_secrets_of(options_.state_directory, id);
+    }
     jobs_.swept(id);
   }
-  jobs_.pass(now());
+}
+
+// Nothing that is read or written by the old path is of our jobs any more. The daemon at the new
+// one starts another agent, which finds the masters.
+bool NodeAgent::leave_if_moved() {
+  if (over_ || !wire::leads_elsewhere(options_.state_directory, home_)) return over_;
+  say(fmt::format("{} was moved, deleted or replaced: this agent leaves, jobs go on",
+                  options_.state_directory));
+  over_ = true;
+  return true;
 }
 
 // --- what is there -------------------------------------------------------------------------------
@@ -155,7 +175,7 @@ JobFiles NodeAgent::files_of(JobId job) const {
 }
 
 Result<void> NodeAgent::look_at_disk() {
-  const auto jobs = jobs_in(options_.state_directory + "/jobs");
+  const auto jobs = jobs_with_directory(options_.state_directory);
   if (!jobs) return jobs.error();
   for (const JobId id : *jobs) {
     const auto launch = read_launch(files_of(id));
@@ -227,6 +247,7 @@ void NodeAgent::watch(JobId job, const ProcessName& process) {
   // The number may have passed to another between the two.
   if (!master.ended.valid() || !lives(process)) return master_ended(job);
   poller_.add(master.ended.get(), [this, job](wire::Poller::Ready) {
+    if (leave_if_moved()) return;  // how it ended is written elsewhere
     master_ended(job);
     carry_out();
   });
@@ -239,10 +260,17 @@ void NodeAgent::master_ended(JobId job) {
   if (found->second.stream.open()) read_master_of(job);
   hang_up(found->second);
   if (found->second.ended.valid()) poller_.remove(found->second.ended.get());
-  collect_child(found->second.process.pid);
+  const ProcessName process = found->second.process;
+  collect_child(process.pid);
   masters_.erase(found);
   const JobLaunch* launch = jobs_.launch_of(job);
-  jobs_.master_gone(job, launch == nullptr ? std::nullopt : exit_that_counts(*launch));
+  const auto exit = launch == nullptr ? std::nullopt : exit_that_counts(*launch);
+  // It names itself before it starts anything of the job.
+  const auto named = read_master(files_of(job));
+  const bool came_up = exit || (named && *named && **named == process);
+  if (came_up) return jobs_.master_gone(job, exit);
+  jobs_.could_not_start(job, not_its_fault("its launcher ended before it could begin; master.err "
+                                           "in the job's directory may say why"));
 }
 
 // --- the engine ----------------------------------------------------------------------------------
@@ -260,6 +288,7 @@ void NodeAgent::connect_to_engine() {
     carry_out();
   });
   tell_engine(AgentHello{options_.node, token_, own_name(), jobs_.statuses()});
+  tell_engine(AgentBeat{jobs_.trouble()});
 }
 
 void NodeAgent::read_engine() {
@@ -354,14 +383,32 @@ void NodeAgent::carry_out() {
 
 void NodeAgent::carry_out(const NodeJobs::StartMaster& order) {
   const JobId id = order.launch.job;
+  if (const auto why = why_refused(order.launch)) {
+    refused_.insert(id);
+    say(why->why);
+    return jobs_.could_not_start(id, *why);
+  }
+  refused_.erase(id);
+  // Without a launch nobody knows of which job an end is that lies there.
+  const JobFiles files = files_of(id);
+  if (access(files.launch().c_str(), F_OK) != 0) unlink(files.exit().c_str());
   if (const auto exit = exit_that_counts(order.launch)) return jobs_.master_gone(id, exit);
   const auto process = start_master(order.launch);
   if (!process) {
     say(process.error().message);
-    return jobs_.could_not_start(id, process.error().message);
+    return jobs_.could_not_start(id, not_its_fault(process.error().message));
   }
   watch(id, *process);
   jobs_.started(id);
+}
+
+// Nothing is started in, or written to, a directory that is another job's, or may be.
+std::optional<JobEnd> NodeAgent::why_refused(const JobLaunch& launch) const {
+  if (const auto there = read_launch(files_of(launch.job)); !there)
+    return not_its_fault(there.error().message);
+  const auto own = check_submission(options_.state_directory, launch.job, launch.token);
+  if (own) return std::nullopt;
+  return JobEnd{JobEnd::How::failed, 1, own.error().message};
 }
 
 Result<ProcessName> NodeAgent::start_master(const JobLaunch& launch) {
@@ -374,15 +421,34 @@ Result<ProcessName> NodeAgent::start_master(const JobLaunch& launch) {
       write_job_file(options_.state_directory, launch.job, "launch.json", to_json(launch));
   if (!written) return written.error();
   Detached master;
-  master.command = {options_.program, "master", files.directory};
+  master.command = {"rubato", "master", files.directory};
+  master.image = kRunningProgram;
   master.environment = *user ? clean_environment(**user) : own_environment();
   master.user = *user;
   master.directories = homes_in(master.environment);
   master.output = files.directory + "/master.err";
+  const wire::Fd cgroup = make_cgroup_of(launch);
+  master.cgroup = cgroup.get();
   const auto pid = start_detached(master);
-  if (!pid) return pid.error();
+  if (!pid) {
+    remove_cgroup(cgroup_of_job(options_.state_directory, options_.node, launch.job));
+    return pid.error();
+  }
   // It is our child, so the number is its own until we collect it.
   return ProcessName{*pid, wire::start_time_of(*pid)};
+}
+
+// Its path is written down first, so that the next agent can empty it.
+wire::Fd NodeAgent::make_cgroup_of(const JobLaunch& launch) const {
+  const ProcessName self = own_name();
+  const auto path = make_cgroup(fmt::format("rubato-{}-{}-{}-{}", self.pid, self.start_time,
+                                            launch.job.value(), launch.generation.value()));
+  if (!path) return {};
+  if (write_cgroup_of_job(options_.state_directory, options_.node, launch.job, *path)) {
+    return entrance_of(*path);
+  }
+  remove_cgroup(*path);
+  return {};
 }
 
 void NodeAgent::carry_out(const NodeJobs::Connect& order) {
@@ -411,15 +477,25 @@ void NodeAgent::carry_out(const NodeJobs::KillMaster& order) {
   const auto found = masters_.find(order.job);
   const uid_t owner = owner_of_job(options_.state_directory, order.job);
   if (found != masters_.end() && lives_as(owner, found->second.process)) {
-    kill(found->second.process.pid, SIGKILL);
+    const int pid = found->second.process.pid;
+    if (const auto table = all_processes()) below_[order.job] = below(pid, *table);
+    kill(pid, SIGKILL);
   }
 }
 
 void NodeAgent::carry_out(const NodeJobs::Sweep& order) {
   const JobLaunch* launch = jobs_.launch_of(order.job);
   if (launch == nullptr) return;
+  // Of a directory that is another job's nothing is believed.
+  const bool refused = refused_.contains(order.job);
+  std::vector<ProcessName> named;
+  if (!refused) named = processes_named_in(files_of(order.job).directory);
+  if (const auto killed = below_.extract(order.job)) {
+    named.insert(named.end(), killed.mapped().begin(), killed.mapped().end());
+  }
   sweeper_.add(order.job, owner_of_job(options_.state_directory, order.job), launch->token,
-               processes_named_in(files_of(order.job).directory));
+               std::move(named),
+               refused ? "" : cgroup_of_job(options_.state_directory, options_.node, order.job));
 }
 
 void NodeAgent::carry_out(const NodeJobs::RecordExit& order) {
@@ -431,11 +507,40 @@ void NodeAgent::carry_out(const NodeJobs::RecordForgotten& order) {
 }
 
 bool NodeAgent::write(JobId job, const std::string& name, const Json& content) const {
+  if (refused_.contains(job)) return true;  // nothing is written for it
   const auto written = write_job_file(options_.state_directory, job, name, content);
   if (!written) say(written.error().message);
   return written.ok();
 }
 
 void NodeAgent::carry_out(const NodeJobs::TellEngine& order) { tell_engine(order.message); }
+
+void NodeAgent::carry_out(const NodeJobs::Probe& /*order*/) {
+  const auto tried = try_to_start();
+  const std::string trouble = tried ? "" : tried.error().message;
+  if (trouble != jobs_.trouble())
+    say(tried ? "jobs can be started again" : "no job can be started: " + trouble);
+  jobs_.probed(now(), trouble);
+}
+
+Result<void> NodeAgent::try_to_start() const {
+  const std::string directory =
+      fmt::format("{}/jobs/.probe-{}", options_.state_directory, options_.node.value());
+  if (mkdir(directory.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    return Error{fmt::format("cannot make the directory {}: {}", directory, std::strerror(errno))};
+  const std::string file = directory + "/launch.json";
+  const auto written = write_json_file(file, Json(std::string(kProbeSize, '.')));
+  unlink(file.c_str());
+  rmdir(directory.c_str());
+  if (!written) return written.error();
+  Detached process;
+  process.command = {"rubato", "--version"};
+  process.image = kRunningProgram;
+  process.environment = own_environment();
+  const auto pid = start_detached(process);
+  if (!pid) return pid.error();
+  end_child(*pid);
+  return {};
+}
 
 }  // namespace rubato

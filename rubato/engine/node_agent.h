@@ -4,18 +4,25 @@
 // It starts masters detached and adopts those that live when it starts, by pid, time of start and
 // the job's token. Its own death changes nothing for them, nor does that of the engine: it connects
 // again for ever. One thread, the only one of its process. One agent a node: a lock says so.
+//
+// What a master that is killed leaves behind becomes the agent's (orphans.h), and a job has a
+// cgroup where it can be had: so nothing of a job is left when its end is told. Masters that it has
+// adopted are not its children; without a cgroup, what they leave is found by name and token alone.
 #pragma once
 
 #include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "rubato/engine/job_files.h"
 #include "rubato/engine/node_jobs.h"
+#include "rubato/engine/orphans.h"
 #include "rubato/engine/sweeper.h"
 #include "rubato/wire/frames.h"
+#include "rubato/wire/inode.h"
 #include "rubato/wire/poller.h"
 
 namespace rubato {
@@ -23,8 +30,7 @@ namespace rubato {
 struct NodeAgentOptions {
   std::string state_directory;
   NodeId node;
-  std::string engine;   // its address
-  std::string program;  // `program master DIRECTORY` is a job's master
+  std::string engine;  // its address
 };
 
 class NodeAgent {
@@ -45,7 +51,11 @@ class NodeAgent {
     Duration patience{};
   };
 
-  NodeAgent(NodeAgentOptions options, std::string token, wire::Fd lock);
+  struct Locks {
+    wire::Fd file, directory;
+  };
+
+  NodeAgent(NodeAgentOptions options, std::string token, Locks locks, wire::Inode home);
 
   [[nodiscard]] Time now() const;
   void watch_signals();
@@ -65,6 +75,8 @@ class NodeAgent {
 
   [[nodiscard]] Duration idle_time() const;
   void pass();
+  [[nodiscard]] bool leave_if_moved();
+  void sweep();
   void carry_out();
   void carry_out(const NodeJobs::StartMaster& order);
   void carry_out(const NodeJobs::Connect& order);
@@ -75,20 +87,29 @@ class NodeAgent {
   void carry_out(const NodeJobs::RecordExit& order);
   void carry_out(const NodeJobs::RecordForgotten& order);
   void carry_out(const NodeJobs::TellEngine& order);
+  void carry_out(const NodeJobs::Probe& order);
   // Whether it could be written.
   bool write(JobId job, const std::string& name, const Json& content) const;
   [[nodiscard]] std::optional<JobExit> exit_that_counts(const JobLaunch& launch) const;
+  [[nodiscard]] std::optional<JobEnd> why_refused(const JobLaunch& launch) const;
   [[nodiscard]] Result<ProcessName> start_master(const JobLaunch& launch);
+  // Does what a start needs, without a job.
+  [[nodiscard]] Result<void> try_to_start() const;
+  [[nodiscard]] wire::Fd make_cgroup_of(const JobLaunch& launch) const;
 
   NodeAgentOptions options_;
   std::string token_;
-  wire::Fd lock_;
+  Locks locks_;
+  wire::Inode home_;  // of the state directory
   wire::Poller poller_;
   wire::Fd signals_;
   bool over_ = false;
   NodeJobs jobs_;
   Sweeper sweeper_;
+  Orphans orphans_;
   std::map<JobId, Master> masters_;
+  std::set<JobId> refused_;                          // their directories are those of other jobs
+  std::map<JobId, std::vector<ProcessName>> below_;  // those of masters that we have killed
   wire::FrameStream engine_;
   Time connect_at_;
   Duration patience_{};

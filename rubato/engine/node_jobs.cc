@@ -84,11 +84,12 @@ void NodeJobs::obey(Time now, const NodeTable& table) {
   settle();
 }
 
-void NodeJobs::obey(Time /*now*/, const LaunchJob& start) {
+void NodeJobs::obey(Time now, const LaunchJob& start) {
   const JobId id = start.launch.job;
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return launch(start.launch);
   Job& job = found->second;
+  if (start.launch.token != job.launch.token) return replace(now, id, job, start.launch);
   if (start.launch.generation <= newest(job) || finished(job)) {
     if (job.phase == Phase::ended) tell(job);
   } else if (job.phase == Phase::ended) {
@@ -149,6 +150,13 @@ Generation NodeJobs::newest(const Job& job) {
   if (job.command) generation = std::max(generation, generation_of(*job.command));
   if (job.next) generation = std::max(generation, job.next->generation);
   return generation;
+}
+
+// What is here is another job that had this number before: nothing of it is an answer.
+void NodeJobs::replace(Time now, JobId id, Job& job, const JobLaunch& by) {
+  if (job.phase == Phase::ended) return launch(by);
+  doom(now, id, job);
+  job.next = by;
 }
 
 void NodeJobs::launch(const JobLaunch& launch) {
@@ -215,10 +223,10 @@ void NodeJobs::started(JobId id) {
   }
 }
 
-void NodeJobs::could_not_start(JobId id, const std::string& why) {
+void NodeJobs::could_not_start(JobId id, const JobEnd& end) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end() || found->second.phase != Phase::alive) return;
-  found->second.end = failed(why);
+  if (!found->second.end) found->second.end = end;
   sweep(id, found->second);
 }
 
@@ -278,6 +286,8 @@ JobEnd NodeJobs::end_without_a_word(const Job& job) {
 // Even after an end in order: what has left its worker's process group must not keep a GPU.
 void NodeJobs::sweep(JobId id, Job& job) {
   if (!job.end) job.end = end_without_a_word(job);
+  // Before the end is told, so that the job does not come back to a node that cannot run it.
+  if (job.end->infrastructure && trouble_.empty()) orders_.emplace_back(Probe{});
   // Before anything is killed, so that the verdict is the same whoever comes after us, and that a
   // master which starts only now sees that it is too late.
   if (!job.recorded) record(id, job);
@@ -321,7 +331,8 @@ void NodeJobs::ended(JobId id, Job& job) {
     job.command.reset();
   }
   const auto next = std::exchange(job.next, std::nullopt);
-  if (next && job.end->how != JobEnd::How::finished) {
+  const bool finished = job.end->how == JobEnd::How::finished;
+  if (next && (!finished || next->token != job.launch.token)) {
     // Not a word of the old run: whoever has forgotten when this one was started would take it for
     // the end of this one.
     launch(*next);
@@ -347,7 +358,17 @@ void NodeJobs::settle() {
 
 // --- time ----------------------------------------------------------------------------------------
 
+void NodeJobs::probed(Time now, const std::string& trouble) {
+  const bool changed = trouble_ != trouble;
+  trouble_ = trouble;
+  patience_ = trouble.empty() ? Duration()
+                              : std::clamp(patience_ * 2, limits_.probe, limits_.longest_probe);
+  probe_due_ = now + patience_;
+  if (changed) orders_.emplace_back(TellEngine{AgentBeat{trouble_}});
+}
+
 void NodeJobs::pass(Time now) {
+  if (!trouble_.empty() && now >= probe_due_) orders_.emplace_back(Probe{});
   for (auto& [id, job] : jobs_) {
     if (job.phase == Phase::alive) {
       kill_if_due(now, id, job);

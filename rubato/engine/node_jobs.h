@@ -10,6 +10,10 @@
 // job elsewhere. How it ended is what the master said or left in exit.json; a master that left
 // nothing has failed.
 //
+// A start that fails because of the machine or of Rubato itself is no failure of the job. The agent
+// then tries by itself whether a job could be started here. While it could not, the engine is told
+// why, and the agent tries again, with a longer pause each time.
+//
 // A master is its user's, who may stop its process or answer in its place: so a stop has a time
 // limit, after which the master is killed, and a word of what nobody has told it is ignored.
 //
@@ -67,14 +71,18 @@ class NodeJobs {
   struct TellEngine {
     FromAgent message;
   };
+  // Try whether a job could be started here; then say probed().
+  struct Probe {};
   using Order = std::variant<StartMaster, Connect, HangUp, SendToMaster, KillMaster, Sweep,
-                             RecordExit, RecordForgotten, TellEngine>;
+                             RecordExit, RecordForgotten, TellEngine, Probe>;
 
   struct Limits {
     Duration obey = from_seconds(3);    // a master that was told to kill its workers and end
     Duration leave = from_seconds(5);   // one whose job has ended, or should have
     Duration engine = from_seconds(3);  // an engine silent for so long is gone
     Duration record = from_seconds(2);  // between two tries to write down an end
+    Duration probe = from_seconds(1);   // between the first two probes of a node in trouble
+    Duration longest_probe = from_seconds(30);
   };
 
   NodeJobs(NodeId node, Limits limits) : node_(node), limits_(limits) {}
@@ -95,7 +103,7 @@ class NodeJobs {
 
   // --- from masters ---
   void started(JobId id);
-  void could_not_start(JobId id, const std::string& why);
+  void could_not_start(JobId id, const JobEnd& end);
   void connected(Time now, JobId id);
   void disconnected(JobId id);
   void master_said(Time now, JobId id, const JobStatus& status);
@@ -103,12 +111,16 @@ class NodeJobs {
   void master_gone(JobId id, const std::optional<JobExit>& exit);
   void swept(JobId id);
   void recorded(JobId id);
+  // `trouble`: why no job could be started; empty if one could.
+  void probed(Time now, const std::string& trouble);
 
   // To be called several times a second.
   void pass(Time now);
 
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
   [[nodiscard]] const JobLaunch* launch_of(JobId job) const;
+  // Why no job can be started here; empty: one can, as far as is known.
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
  private:
   enum class Phase : std::uint8_t { alive, sweeping, ended };
@@ -143,6 +155,7 @@ class NodeJobs {
   void obey(Time now, const DismissAgent& dismiss);
 
   void launch(const JobLaunch& launch);
+  void replace(Time now, JobId id, Job& job, const JobLaunch& by);
   void command(JobId id, Job& job, Command command);
   void pass_on(JobId id, Job& job);
   void doom(Time now, JobId id, Job& job);
@@ -166,6 +179,9 @@ class NodeJobs {
   std::map<JobId, Job> jobs_;
   std::optional<Time> engine_heard_;
   bool settling_ = false;  // a table has come that is not carried out yet
+  std::string trouble_;
+  Duration patience_{};  // before the next probe
+  Time probe_due_;       // while there is trouble
   std::vector<Order> orders_;
 };
 

@@ -72,12 +72,92 @@ TEST_F(Agent, StartsAMasterOnce) {
   EXPECT_TRUE(jobs.take_orders().empty());
 }
 
+TEST_F(Agent, AStartThatTheMachineCannotMakeIsToldAfterTheNodesTrouble) {
+  engine(LaunchJob{launch(1)});
+  skip();
+  jobs.could_not_start(job_id(7), {JobEnd::How::failed, 1, "its disk is full", true, {}});
+  EXPECT_EQ(orders<NodeJobs::Probe>().size(), 1U);
+  jobs.probed(now, "its disk is full");
+  auto beats = orders<NodeJobs::TellEngine>();
+  ASSERT_EQ(beats.size(), 1U) << "before the end, so that it does not come back here";
+  EXPECT_EQ(std::get<AgentBeat>(beats[0].message).trouble, "its disk is full");
+  jobs.swept(job_id(7));
+  const auto ends = told();
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_TRUE(ends[0].ended->infrastructure);
+  // Another one that fails meanwhile changes nothing.
+  engine(LaunchJob{launch(2)});
+  jobs.could_not_start(job_id(7), {JobEnd::How::failed, 1, "its disk is full", true, {}});
+  EXPECT_TRUE(orders<NodeJobs::Probe>().empty());
+}
+
+TEST_F(Agent, ANodeInTroubleIsTriedAgainAfterLongerAndLongerPauses) {
+  jobs.probed(now, "its disk is full");
+  EXPECT_EQ(orders<NodeJobs::TellEngine>().size(), 1U);
+  int probes = 0;
+  for (int i = 0; i < 300; ++i) {
+    later(1);
+    for (const auto& probe : orders<NodeJobs::Probe>()) {
+      static_cast<void>(probe);
+      ++probes;
+      jobs.probed(now, "its disk is full");
+      EXPECT_TRUE(orders<NodeJobs::TellEngine>().empty()) << "it was told";
+    }
+  }
+  EXPECT_GE(probes, 10);
+  EXPECT_LE(probes, 16);
+  jobs.probed(now, "");
+  const auto beats = orders<NodeJobs::TellEngine>();
+  ASSERT_EQ(beats.size(), 1U);
+  EXPECT_EQ(std::get<AgentBeat>(beats[0].message).trouble, "");
+  later(1000);
+  EXPECT_TRUE(orders<NodeJobs::Probe>().empty());
+}
+
+TEST_F(Agent, AProgramThatFailsIsNoTroubleOfTheNode) {
+  run(1);
+  jobs.master_gone(job_id(7), exit(1, JobEnd::How::failed));
+  EXPECT_TRUE(orders<NodeJobs::Probe>().empty());
+}
+
 TEST_F(Agent, ANewerStartOfARunningJobPlacesIt) {
   run(1);
   engine(LaunchJob{launch(2)});
   const auto sent = orders<NodeJobs::SendToMaster>();
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(std::get<Place>(sent[0].message).generation, Generation(2));
+}
+
+TEST_F(Agent, AnotherJobOfTheSameNumberIsNoAnswer) {
+  JobLaunch other = launch(1);
+  other.token = "other";
+  // One that has finished, as it was found on the disk.
+  jobs.found({launch(5), false, {}, exit(5, JobEnd::How::finished)});
+  skip();
+  jobs.swept(job_id(7));
+  skip();
+  engine(LaunchJob{other});
+  const auto started = orders<NodeJobs::StartMaster>();
+  ASSERT_EQ(started.size(), 1U);
+  EXPECT_EQ(started[0].launch, other);
+  // One that runs is ended first, also if it says that it has finished.
+  jobs.started(job_id(7));
+  jobs.connected(now, job_id(7));
+  skip();
+  JobLaunch third = launch(2);
+  third.token = "third";
+  engine(LaunchJob{third});
+  const auto sent = orders<NodeJobs::SendToMaster>();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<KillJob>(sent[0].message));
+  jobs.master_gone(job_id(7), exit(1, JobEnd::How::finished));
+  jobs.swept(job_id(7));
+  const auto orders = jobs.take_orders();
+  const auto* start = std::get_if<NodeJobs::StartMaster>(&orders.back());
+  ASSERT_NE(start, nullptr);
+  EXPECT_EQ(start->launch, third);
+  for (const NodeJobs::Order& order : orders)
+    EXPECT_FALSE(std::holds_alternative<NodeJobs::TellEngine>(order)) << "of the old one";
 }
 
 TEST_F(Agent, TheNewestCommandWaitsForTheMaster) {

@@ -27,6 +27,10 @@ struct Pipe {
   wire::Fd read_end, write_end;
 };
 
+bool is_shortage(int error) {
+  return error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE;
+}
+
 Result<Pipe> new_pipe() {
   int ends[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -108,22 +112,34 @@ bool set_output(const std::string& path) {
 void become_detached(char* const* arguments, char* const* environment, const Detached& detached) {
   default_signals();
   if (setsid() < 0) return;
+  if (detached.cgroup >= 0) {
+    [[maybe_unused]] const auto entered = write(detached.cgroup, "0", 1);
+  }
   if (detached.user && !become_user(*detached.user)) return;
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || !set_output(detached.output)) return;
   if (!keep_standard_only() || !enter_first_of(detached.directories)) return;
-  execvpe(arguments[0], arguments, environment);
+  execvpe(detached.image.empty() ? arguments[0] : detached.image.c_str(), arguments, environment);
+}
+
+std::string why_not_started(const std::string& program, int reason) {
+  const char* why = reason == ENOENT
+                        ? "the program was not found (of a script: or what its first line names)"
+                        : std::strerror(reason);
+  return fmt::format("cannot start {}: {}", rubato::quoted(program, 200), why);
 }
 
 // Starts a child that does `become`, which must not come back; answers its pid once exec has
-// happened.
+// happened, or 0 and in `error` why not.
 template <class Become>
-Result<int> fork_and(const std::string& program, const Become& become) {
+int fork_and(const Become& become, int& error) {
   // Closed by a successful exec; otherwise it carries the reason.
   auto failure = new_pipe();
-  if (!failure) return failure.error();
-  const pid_t pid = fork();
-  if (pid < 0) return Error{fmt::format("cannot start a process: {}", std::strerror(errno))};
+  const pid_t pid = failure ? fork() : -1;
+  if (pid < 0) {
+    error = errno;
+    return 0;
+  }
   if (pid == 0) {
     become();
     const int reason = errno;
@@ -136,12 +152,10 @@ Result<int> fork_and(const std::string& program, const Become& become) {
   do {
     size = read(failure->read_end.get(), &reason, sizeof(reason));
   } while (size < 0 && errno == EINTR);
-  if (size == sizeof(reason)) {
-    waitpid(pid, nullptr, 0);
-    return Error{
-        fmt::format("cannot start {}: {}", rubato::quoted(program, 200), std::strerror(reason))};
-  }
-  return pid;
+  if (size != sizeof(reason)) return pid;
+  waitpid(pid, nullptr, 0);
+  error = reason;
+  return 0;
 }
 
 bool has_capability(unsigned capability) {
@@ -175,24 +189,33 @@ void set_default(Environment& environment, const std::string& name, const std::s
 }
 
 Result<Process> spawn(const std::vector<std::string>& command, const Environment& environment,
-                      const SpawnOptions& options) {
+                      const SpawnOptions& options, bool* shortage) {
   CHECK(!command.empty());
+  if (shortage != nullptr) *shortage = true;
   auto out = new_pipe();
   if (!out) return out.error();
   auto err = new_pipe();
   if (!err) return err.error();
   const std::vector<char*> arguments = pointers(command);
   const std::vector<char*> variables = pointers(environment);
-  const auto pid = fork_and(command.front(), [&] {
-    become_worker(arguments.data(), variables.data(), *out, *err, options);
-  });
-  if (!pid) return pid.error();
-  Process process{*pid, wire::watch_process(*pid), std::move(out->read_end),
+  int failure = 0;
+  const int pid = fork_and(
+      [&] { become_worker(arguments.data(), variables.data(), *out, *err, options); }, failure);
+  if (pid == 0) {
+    if (shortage != nullptr) *shortage = is_shortage(failure);
+    const std::string& directory = options.directory;
+    if (!directory.empty() && access(directory.c_str(), X_OK) != 0) {
+      return Error{fmt::format("cannot enter the directory {}: {}", rubato::quoted(directory, 200),
+                               std::strerror(failure))};
+    }
+    return Error{why_not_started(command.front(), failure)};
+  }
+  Process process{pid, wire::watch_process(pid), std::move(out->read_end),
                   std::move(err->read_end)};
   if (!process.ended.valid()) {
     const Error error{fmt::format("cannot watch a worker: {}", std::strerror(errno))};
-    kill(-*pid, SIGKILL);
-    waitpid(*pid, nullptr, 0);
+    kill(-pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
     return error;
   }
   make_nonblocking(process.out);
@@ -243,11 +266,19 @@ Result<int> start_detached(const Detached& detached) {
   CHECK(!detached.command.empty());
   const std::vector<char*> arguments = pointers(detached.command);
   const std::vector<char*> variables = pointers(detached.environment);
-  return fork_and(detached.command.front(),
-                  [&] { become_detached(arguments.data(), variables.data(), detached); });
+  int failure = 0;
+  const int pid =
+      fork_and([&] { become_detached(arguments.data(), variables.data(), detached); }, failure);
+  if (pid == 0) return Error{why_not_started(detached.command.front(), failure)};
+  return pid;
 }
 
 void collect_child(int pid) { waitpid(pid, nullptr, WNOHANG); }
+
+void end_child(int pid) {
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
 
 std::optional<ProcessEnd> reap(const Process& process) {
   siginfo_t info{};

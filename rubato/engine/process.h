@@ -40,10 +40,11 @@ struct SpawnOptions {
   bool close_others = false;  // it gets no descriptor beyond the standard ones
 };
 // The program is looked up in our PATH; that it cannot be executed is an error here, not an exit
-// code.
+// code. `shortage` says whether the machine had no process, descriptor or memory left for it: then
+// the program is not to blame.
 [[nodiscard]] Result<Process> spawn(const std::vector<std::string>& command,
                                     const Environment& environment,
-                                    const SpawnOptions& options = {});
+                                    const SpawnOptions& options = {}, bool* shortage = nullptr);
 
 // Collects a child that has ended, after killing what is left of its group; nullopt if it lives.
 [[nodiscard]] std::optional<ProcessEnd> reap(const Process& process);
@@ -70,6 +71,9 @@ struct RunAs {
 // means. Root may become anybody; whoever is not root runs jobs of their own alone.
 [[nodiscard]] Result<std::optional<RunAs>> run_as(const std::string& user);
 
+// The program that is running now, also if its file was moved, deleted or replaced since.
+inline constexpr const char* kRunningProgram = "/proc/self/exe";
+
 struct Detached {
   std::vector<std::string> command;
   Environment environment;
@@ -79,12 +83,16 @@ struct Detached {
   // Where it starts, with its own rights; the first that it can enter. Empty: where we are.
   std::vector<std::string> directories{};
   std::string output{};  // file that standard output and error are appended to; empty: nowhere
+  std::string image{};   // the file to execute; empty: the command's first word
+  int cgroup = -1;       // the entrance of a cgroup that it should be in (cgroup.h), if it can
 };
 // A child that leads a session of its own and so survives us; no descriptor of ours reaches it. Its
 // output file is opened with its own rights. Answers its pid; to be collected.
 [[nodiscard]] Result<int> start_detached(const Detached& detached);
 // To be called when it has ended. Does nothing if it was not started by this process.
 void collect_child(int pid);
+// Kills it if it lives, and waits for its end.
+void end_child(int pid);
 
 // Whether a process started by us could raise its priority again.
 [[nodiscard]] bool may_undo_nice();

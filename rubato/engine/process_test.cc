@@ -69,10 +69,49 @@ TEST(Process, TellsSignals) {
 }
 
 TEST(Process, AProgramThatIsNotThereIsAnError) {
-  const auto process = spawn({"rubato-no-such-program"}, plain());
+  bool shortage = true;
+  const auto process = spawn({"rubato-no-such-program"}, plain(), {}, &shortage);
   ASSERT_FALSE(process.ok());
   EXPECT_EQ(process.error().message,
-            "cannot start \"rubato-no-such-program\": No such file or directory");
+            "cannot start \"rubato-no-such-program\": the program was not found (of a script: or "
+            "what its first line names)");
+  EXPECT_FALSE(shortage) << "the machine could have started it";
+}
+
+TEST(Process, AMachineWithoutDescriptorsIsNotTheProgramsFault) {
+  // The first time that the sanitizer sees the type of a buffer it needs descriptors of its own.
+  EXPECT_FALSE(spawn({"/no/such/program"}, plain()).ok());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  bool shortage = false;
+  const auto process = spawn({"true"}, plain(), {}, &shortage);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(process.ok());
+  EXPECT_TRUE(shortage);
+}
+
+// Of a copy of a program, which starts itself again when its file is gone.
+TEST(Process, TheRunningProgramCanBeStartedWhenItsFileIsGone) {
+  const std::string directory = std::filesystem::temp_directory_path() / "rubato-image-XXXXXX";
+  std::string made = directory;
+  ASSERT_NE(mkdtemp(made.data()), nullptr);
+  const std::string copy = made + "/sh";
+  std::filesystem::copy_file(std::filesystem::canonical("/bin/sh"), copy);
+  const std::string script =
+      fmt::format("rm '{0}'; test -e '{0}' && exit 1; exec {1} -c 'exit 7'", copy, kRunningProgram);
+  Detached detached;
+  detached.command = {"shown", "-c", script};
+  detached.image = copy;
+  detached.environment = plain();
+  const auto pid = start_detached(detached);
+  ASSERT_TRUE(pid) << pid.error().message;
+  int status = 0;
+  ASSERT_EQ(waitpid(*pid, &status, 0), *pid);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  std::filesystem::remove_all(made);
 }
 
 TEST(Process, LivesUntilItEnds) {

@@ -5,12 +5,6 @@
 #include <fmt/format.h>
 
 namespace rubato {
-namespace {
-
-// A round that ends sooner has hardly begun: the next one waits a little longer each time.
-constexpr Duration kYoung = std::chrono::seconds(5);
-
-}  // namespace
 
 void RestartRun::begin(Time now) {
   killed_at_.reset();

@@ -108,7 +108,7 @@ Result<RunSocket> claim_socket(const std::string& path, const std::string& taken
   auto listener = wire::listen_on("unix:" + path);
   if (!listener && errno == EADDRINUSE) return Error{taken};
   if (!listener) return listener.error();
-  return RunSocket{std::move(*listener), path};
+  return RunSocket{std::move(*listener), path, wire::inode_at(path).value_or(wire::Inode())};
 }
 
 Result<std::vector<LiveRunInfo>> live_runs(const std::string& directory) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rubato/base/json.h"
+#include "rubato/wire/inode.h"
 #include "rubato/wire/socket.h"
 
 namespace rubato {
@@ -21,6 +22,7 @@ namespace rubato {
 struct RunSocket {
   wire::Fd listener;
   std::string path;
+  wire::Inode inode = {};
 };
 // The place of a new run; an error if one of that name lives.
 [[nodiscard]] Result<RunSocket> claim_run(const std::string& directory, const std::string& name);

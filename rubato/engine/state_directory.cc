@@ -1,8 +1,10 @@
 #include "rubato/engine/state_directory.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <dirent.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <sys/fsuid.h>
@@ -10,8 +12,10 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "rubato/base/text.h"
 #include "rubato/engine/job_files.h"
 #include "rubato/engine/secrets.h"
+#include "rubato/wire/inode.h"
 
 namespace rubato {
 namespace {
@@ -27,6 +31,12 @@ constexpr mode_t kOthersTouch = S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
 Result<void> let_pass(const std::string& path) {
   if (chmod(path.c_str(), S_IRWXU | kOthersPass) != 0) return failed("let users pass", path);
   return {};
+}
+
+// Where it is on the disk, which a copy of it is not.
+Json place_of(const std::string& directory) {
+  const auto inode = wire::inode_at(directory);
+  return inode ? Json::array({inode->device, inode->number}) : Json();
 }
 
 // Files are reached with the rights of this user by this thread while it lives. The C library's
@@ -56,6 +66,22 @@ std::string node_directory(const std::string& state_directory, NodeId node) {
 }
 std::string agent_token_file(const std::string& state_directory) {
   return state_directory + "/agent.token";
+}
+std::string cgroup_file(const std::string& state_directory, NodeId home, JobId job) {
+  return fmt::format("{}/cgroup-{}.json", node_directory(state_directory, home), job.value());
+}
+std::string cgroup_of_job(const std::string& state_directory, NodeId home, JobId job) {
+  const auto file = read_json_file(cgroup_file(state_directory, home, job));
+  if (!file || !*file || !(*file)->is_object()) return "";
+  const Json cgroup = (*file)->value("cgroup", Json());
+  const bool ours = (*file)->value("of", Json()) == place_of(node_directory(state_directory, home));
+  return ours && cgroup.is_string() ? cgroup.get<std::string>() : "";
+}
+Result<void> write_cgroup_of_job(const std::string& state_directory, NodeId home, JobId job,
+                                 const std::string& cgroup) {
+  const Json content = {{"cgroup", cgroup},
+                        {"of", place_of(node_directory(state_directory, home))}};
+  return write_json_file(cgroup_file(state_directory, home, job), content, Durable::no);
 }
 
 Result<void> make_own_directory(const std::string& path) {
@@ -91,6 +117,35 @@ Result<void> make_job_directory(const std::string& state_directory, JobId job,
     return failed("give to its user", path);
   }
   return {};
+}
+
+Result<std::vector<JobId>> jobs_with_directory(const std::string& state_directory) {
+  const std::string directory = state_directory + "/jobs";
+  DIR* entries = opendir(directory.c_str());
+  if (entries == nullptr) {
+    return Error{fmt::format("cannot look for jobs in {}: {}", directory, std::strerror(errno))};
+  }
+  std::vector<JobId> jobs;
+  while (const dirent* entry = readdir(entries)) {
+    const auto number = parse_integer(entry->d_name);
+    if (number && *number >= 0 && *number <= UINT32_MAX) {
+      jobs.emplace_back(static_cast<JobId::rep>(*number));
+    }
+  }
+  closedir(entries);
+  std::sort(jobs.begin(), jobs.end());
+  return jobs;
+}
+
+Result<void> check_submission(const std::string& state_directory, JobId job,
+                              const std::string& token) {
+  const JobFiles files{job_directory(state_directory, job)};
+  const auto launch = read_launch(files);
+  if (!launch) return launch.error();
+  if (!*launch || (*launch)->token == token) return {};
+  return Error{fmt::format(
+      "{} belongs to another job, which had the number {} before; move that directory away",
+      files.directory, job.value())};
 }
 
 void remove_secrets_of(const std::string& state_directory, JobId job) {

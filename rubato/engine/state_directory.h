@@ -9,6 +9,7 @@
 
 #include <string>
 #include <sys/types.h>
+#include <vector>
 
 #include "rubato/engine/managed.h"
 #include "rubato/engine/process.h"
@@ -18,6 +19,13 @@ namespace rubato {
 [[nodiscard]] std::string job_directory(const std::string& state_directory, JobId job);
 [[nodiscard]] std::string node_directory(const std::string& state_directory, NodeId node);
 [[nodiscard]] std::string agent_token_file(const std::string& state_directory);
+// Where the home of a job keeps the path of the job's cgroup, while it has one. A copy of the
+// directory says nothing: the job is not its own.
+[[nodiscard]] std::string cgroup_file(const std::string& state_directory, NodeId home, JobId job);
+[[nodiscard]] Result<void> write_cgroup_of_job(const std::string& state_directory, NodeId home,
+                                               JobId job, const std::string& cgroup);
+// Empty if there is none.
+[[nodiscard]] std::string cgroup_of_job(const std::string& state_directory, NodeId home, JobId job);
 
 // Makes it if it is not there; an error if others may read it or write to it, or if it is theirs.
 [[nodiscard]] Result<void> make_own_directory(const std::string& path);
@@ -26,6 +34,15 @@ namespace rubato {
 // Makes the directory of a job and gives it to this user, who alone may enter it.
 [[nodiscard]] Result<void> make_job_directory(const std::string& state_directory, JobId job,
                                               const std::optional<RunAs>& user);
+
+// The numbers of all jobs that have a directory, ascending.
+[[nodiscard]] Result<std::vector<JobId>> jobs_with_directory(const std::string& state_directory);
+
+// Whether a job's directory is its own, or nobody's yet. The token tells a job from another one
+// that had the same number (because the journal was lost, or a directory was copied here): an error
+// names the directory, which must be neither used nor shown then.
+[[nodiscard]] Result<void> check_submission(const std::string& state_directory, JobId job,
+                                            const std::string& token);
 
 // Whose job it is: us, if it has no directory.
 [[nodiscard]] uid_t owner_of_job(const std::string& state_directory, JobId job);

@@ -110,6 +110,24 @@ TEST_F(StateDirectoryTest, RemovesAJobsDirectoryAndNotWhatItsLinksNameElsewhere)
   remove_job_directory(state_, JobId(4));  // which is not there
 }
 
+// Where a copy would name the cgroup of a job that it does not have.
+TEST_F(StateDirectoryTest, ACopyKnowsNoCgroups) {
+  ASSERT_TRUE(make_state_directory(state_).ok());
+  ASSERT_TRUE(make_own_directory(node_directory(state_, NodeId(1))).ok());
+  EXPECT_EQ(cgroup_of_job(state_, NodeId(1), JobId(3)), "");
+  ASSERT_TRUE(write_cgroup_of_job(state_, NodeId(1), JobId(3), "/sys/fs/cgroup/it").ok());
+  EXPECT_EQ(cgroup_of_job(state_, NodeId(1), JobId(3)), "/sys/fs/cgroup/it");
+  EXPECT_EQ(cgroup_of_job(state_, NodeId(0), JobId(3)), "");
+  fs::copy(state_, root_ + "/copy", fs::copy_options::recursive);
+  EXPECT_EQ(cgroup_of_job(root_ + "/copy", NodeId(1), JobId(3)), "");
+  fs::rename(state_, root_ + "/moved");
+  EXPECT_EQ(cgroup_of_job(root_ + "/moved", NodeId(1), JobId(3)), "/sys/fs/cgroup/it");
+  for (const char* odd : {"3", "{}", R"({"cgroup": 7, "of": null})", "[]", "{"}) {
+    std::ofstream(cgroup_file(root_ + "/moved", NodeId(1), JobId(3))) << odd;
+    EXPECT_EQ(cgroup_of_job(root_ + "/moved", NodeId(1), JobId(3)), "") << odd;
+  }
+}
+
 TEST_F(StateDirectoryTest, RemovesNothingThatTheJobsUserCouldNot) {
   const auto nobody = look_up_user("nobody");
   if (geteuid() != 0 || !nobody) GTEST_SKIP() << "needs root and the user nobody";

@@ -1,16 +1,14 @@
 #include "rubato/engine/sweeper.h"
 
-#include <array>
-#include <cerrno>
+#include <algorithm>
 #include <csignal>
-#include <dirent.h>
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <unistd.h>
 
 #include "rubato/base/text.h"
+#include "rubato/engine/cgroup.h"
 #include "rubato/engine/job_files.h"
 #include "rubato/wire/socket.h"
 
@@ -23,64 +21,25 @@ constexpr int kCleanPasses = 2;
 
 constexpr std::string_view kVariable = "RUBATO_TOKEN=";
 
-// Failures to look, as against nothing to see.
-bool is_shortage(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
-}
-
-// Empty if the process is gone or not ours to look at; nullopt if it could not be looked at.
-std::optional<std::string> content_of(int pid, const char* file) {
-  const wire::Fd fd(open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 16384> buffer;  // NOLINT: filled by read
-  for (;;) {
-    const ssize_t size = fd.valid() ? read(fd.get(), buffer.data(), buffer.size()) : -1;
-    if (size < 0 && is_shortage(errno)) return std::nullopt;
-    if (size <= 0) return text;
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-  }
-}
-
 // Empty if it has none, or if it is not ours to look at; nullopt if it could not be looked at.
 std::optional<std::string> token_of(int pid) {
-  const auto environment = content_of(pid, "environ");
+  const auto environment = environment_of_process(pid);
   if (!environment) return std::nullopt;
-  std::string_view rest = *environment;
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\0'));
-    if (line.starts_with(kVariable)) return std::string(line.substr(kVariable.size()));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  for (const std::string& line : *environment) {
+    if (line.starts_with(kVariable)) return line.substr(kVariable.size());
   }
   return "";
-}
-
-// nullopt if some could not be looked at.
-std::optional<std::vector<int>> all_processes() {
-  DIR* entries = opendir("/proc");
-  if (entries == nullptr) return std::nullopt;
-  std::vector<int> pids;
-  errno = 0;
-  while (const dirent* entry = readdir(entries)) {
-    const auto pid = parse_integer(entry->d_name);
-    if (pid && *pid > 0) pids.push_back(static_cast<int>(*pid));
-    errno = 0;
-  }
-  const bool whole = errno == 0;
-  closedir(entries);
-  return whole ? std::optional(std::move(pids)) : std::nullopt;
 }
 
 using ProcessesByToken = std::multimap<std::string, int>;
 
 // nullopt if some could not be looked at.
-std::optional<ProcessesByToken> processes_by_token() {
-  const auto pids = all_processes();
-  if (!pids) return std::nullopt;
+std::optional<ProcessesByToken> by_token(const std::vector<ProcessEntry>& table) {
   ProcessesByToken found;
-  for (const int pid : *pids) {
-    auto token = token_of(pid);
+  for (const ProcessEntry& entry : table) {
+    auto token = token_of(entry.name.pid);
     if (!token) return std::nullopt;
-    if (!token->empty()) found.emplace(std::move(*token), pid);
+    if (!token->empty()) found.emplace(std::move(*token), entry.name.pid);
   }
   return found;
 }
@@ -91,7 +50,7 @@ enum class There : std::uint8_t { no, yes, unclear };
 // By the real user, which a program cannot hide.
 There there_as(uid_t owner, int pid) {
   constexpr std::string_view kLine = "\nUid:\t";
-  const auto status = content_of(pid, "status");
+  const auto status = proc_file(pid, "status");
   if (!status) return There::unclear;
   const std::size_t at = status->find(kLine);
   if (at == std::string::npos) return There::no;
@@ -134,30 +93,63 @@ bool gone(int pid, There there) {
 
 }  // namespace
 
-void Sweeper::add(JobId job, uid_t owner, std::string token, std::vector<ProcessName> named) {
-  jobs_[job] = {owner, std::move(token), std::move(named), 0};
+void Sweeper::add(JobId job, uid_t owner, std::string token, std::vector<ProcessName> named,
+                  std::string cgroup) {
+  jobs_[job] = {owner, std::move(token), std::move(named), std::move(cgroup), 0};
 }
 
-std::vector<JobId> Sweeper::pass() {
+std::vector<JobId> Sweeper::pass(bool others_gone) {
   if (jobs_.empty()) return {};
-  const auto by_token = processes_by_token();
+  const auto table = all_processes();
+  const auto tokens = table ? by_token(*table) : std::nullopt;
   std::vector<JobId> done;
   for (auto& [id, job] : jobs_) {
-    bool clean = by_token.has_value();
-    for (const ProcessName& process : job.named) {
-      clean &= gone(process.pid, there_by_name(job.owner, process));
-    }
-    if (by_token && !job.token.empty()) {
-      const auto [first, last] = by_token->equal_range(job.token);
-      for (auto found = first; found != last; ++found) {
+    bool clean = others_gone && tokens.has_value();
+    if (tokens) {
+      name_all(job, *table, *tokens);
+      const auto [first, last] = tokens->equal_range(job.token);
+      for (auto found = first; found != last && !job.token.empty(); ++found) {
         clean &= gone(found->second, there_by_token(job.owner, job.token, found->second));
       }
     }
+    for (const ProcessName& process : job.named) {
+      clean &= gone(process.pid, there_by_name(job.owner, process));
+    }
+    if (!job.cgroup.empty()) clean &= empty_cgroup(job.cgroup);
     job.clean = clean ? job.clean + 1 : 0;
     if (job.clean >= kCleanPasses) done.push_back(id);
   }
-  for (const JobId id : done) jobs_.erase(id);
+  for (const JobId id : done) {
+    const auto job = jobs_.find(id);
+    if (!job->second.cgroup.empty()) remove_cgroup(job->second.cgroup);
+    jobs_.erase(job);
+  }
   return done;
+}
+
+// Before anything is killed: what a dead process had started is nobody's to be seen.
+void Sweeper::name_all(Job& job, const std::vector<ProcessEntry>& table,
+                       const std::multimap<std::string, int>& tokens) {
+  std::set<int> roots;
+  for (const ProcessName& process : job.named) {
+    if (there_by_name(job.owner, process) == There::yes) roots.insert(process.pid);
+  }
+  const auto [first, last] = tokens.equal_range(job.token);
+  for (auto found = first; found != last && !job.token.empty(); ++found) {
+    if (there_as(job.owner, found->second) == There::yes) roots.insert(found->second);
+  }
+  for (const int root : roots) {
+    const std::vector<ProcessName> found = below(root, table);
+    // One that has started us is no process of a job, whatever the job's files say.
+    const bool ours =
+        root == getpid() ||
+        std::any_of(found.begin(), found.end(), [](const auto& p) { return p.pid == getpid(); });
+    if (ours) continue;
+    for (const ProcessName& process : found) {
+      const bool known = std::find(job.named.begin(), job.named.end(), process) != job.named.end();
+      if (!known) job.named.push_back(process);
+    }
+  }
 }
 
 bool lives_as(uid_t owner, const ProcessName& process) {

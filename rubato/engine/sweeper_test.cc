@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <csignal>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "rubato/core/testing.h"
+#include "rubato/engine/cgroup.h"
 #include "rubato/engine/job_files.h"
 
 namespace rubato {
@@ -78,6 +80,51 @@ TEST_F(SweeperTest, LeavesAloneWhatIsAnothersOrHasAnotherName) {
   sweeper_.add(job_id(0), getuid() + 1, "", {name_});
   EXPECT_TRUE(done_in_time());
   EXPECT_TRUE(lives(name_));
+}
+
+// What it has started, in a session of its own and with no variable of the job.
+TEST_F(SweeperTest, KillsWhatANamedProcessHasStarted) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    pid_t child = fork();
+    if (child == 0) {
+      setsid();
+      for (;;) pause();
+    }
+    if (write(ends[1], &child, sizeof(child)) != sizeof(child)) std::_Exit(1);
+    for (;;) pause();
+  }
+  pid_t child = 0;
+  ASSERT_EQ(read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  const ProcessName hidden{child, wire::start_time_of(child)};
+  sweeper_.add(job_id(0), getuid(), "", {{parent, wire::start_time_of(parent)}});
+  EXPECT_TRUE(done_in_time());
+  EXPECT_FALSE(lives(hidden));
+  EXPECT_TRUE(lives(name_)) << "a child of ours, but of no job";
+  waitpid(parent, nullptr, 0);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(SweeperTest, ItsCgroupIsEmptiedAndRemoved) {
+  const auto cgroup = make_cgroup(fmt::format("rubato-test-{}", getpid()));
+  if (!cgroup) GTEST_SKIP() << "there can be no cgroup here";
+  const wire::Fd entrance = entrance_of(*cgroup);
+  const std::string number = fmt::format("{}", child_);
+  ASSERT_EQ(write(entrance.get(), number.data(), number.size()),
+            static_cast<ssize_t>(number.size()));
+  sweeper_.add(job_id(0), getuid(), "", {}, *cgroup);
+  EXPECT_TRUE(done_in_time());
+  EXPECT_EQ(WTERMSIG(collect()), SIGKILL);
+  EXPECT_NE(access(cgroup->c_str(), F_OK), 0) << "it is removed";
+}
+
+TEST_F(SweeperTest, IsNotDoneWhileOthersLive) {
+  sweeper_.add(job_id(0), getuid(), "", {});
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(sweeper_.pass(false).empty());
+  EXPECT_TRUE(done_in_time());
 }
 
 TEST_F(SweeperTest, WhatCannotBeLookedAtIsNotGone) {

@@ -309,6 +309,17 @@ TEST(Launcher, AProgramThatSaysNothingIsToldOfTheOtherMode) {
   EXPECT_TRUE(has(played.err, "--mode restart")) << played.err;
 }
 
+TEST(Launcher, WhatItLeavesBehindIsGoneAtTheEnd) {
+  const Played played = play("", limits(2), {"sh", "-c", "env -i setsid sleep 1000 & echo pid $!"});
+  EXPECT_EQ(played.code, 0);
+  EXPECT_EQ(played.summary["starts"], 1) << "it has said no Hello";
+  const std::size_t at = played.err.find("pid ");
+  ASSERT_NE(at, std::string::npos) << played.err;
+  const auto pid = parse_integer(played.err.substr(at + 4, played.err.find('\n', at) - at - 4));
+  ASSERT_TRUE(pid.has_value()) << played.err;
+  EXPECT_NE(kill(static_cast<pid_t>(*pid), 0), 0);
+}
+
 TEST(Launcher, AProgramThatIsNotThere) {
   const Played played = play("", limits(3), {"no-such-program"});
   EXPECT_EQ(played.code, 2);

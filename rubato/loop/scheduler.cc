@@ -99,6 +99,8 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
     if (JobView* job = jobs.find(cancelled->job)) issue(*job, reaction);
   } else if (auto* held = std::get_if<Held>(&event)) {
     if (JobView* job = jobs.find(held->job)) issue(*job, reaction);
+  } else if (auto* limited = std::get_if<Limited>(&event); limited != nullptr && limited->keeps) {
+    if (JobView* job = jobs.find(limited->job)) issue(*job, reaction);
   } else if (std::holds_alternative<Skipped>(event)) {
     say_again(reaction);
   }

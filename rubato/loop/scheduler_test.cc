@@ -527,6 +527,24 @@ TEST(Scheduler, NewLimitsCountFromTheNextDecision) {
   EXPECT_EQ(loop.decide(1, {grant_count(0, 4)}), Lines{"resize 0 gen 2 on 0:1111"});
 }
 
+// Its program uses but one of the GPUs it was given: that one stays, whatever the placement would
+// have dropped.
+TEST(Scheduler, AJobThatKeepsSomeOfItsGpusLetsGoOfTheRestAtOnce) {
+  Loop loop("2x4");
+  loop.on(0, submitted(0, elastic_spec(4, 8)));
+  loop.decide(0, {grant_count(0, 8)});
+  EXPECT_EQ(loop.on(1, Limited{job_id(0), {1, 1, {}}, gpus_on({{1, 0b10}})}),
+            Lines{"resize 0 gen 2 on 1:10"});
+  EXPECT_TRUE(loop.scheduler.decision_due());
+  EXPECT_EQ(loop.job(0).spec->requested, 1);
+  EXPECT_EQ(loop.decide(1, {grant_count(0, 1)}), Lines{}) << "it has what it may have";
+  loop.on(1, submitted(1, elastic_spec(1, 8)));
+  EXPECT_EQ(loop.decide(1, {grant_count(0, 1), grant_count(1, 7)}), Lines{})
+      << "they are free when the engine says so";
+  EXPECT_EQ(loop.released(2, 0, gpus_on({{0, 0b1111}, {1, 0b1101}}), false),
+            Lines{"start 1 gen 1 on 0:1111 1:1101"});
+}
+
 std::shared_ptr<JobSpec> with_cooldown(std::shared_ptr<JobSpec> spec, double s) {
   spec->cooldown = from_seconds(s);
   return spec;

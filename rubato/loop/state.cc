@@ -132,6 +132,8 @@ struct Folder {
     // Policies for rigid jobs go by what was asked for.
     if (!spec.limits.legal(spec.requested)) spec.requested = spec.limits.smallest();
     job->spec = std::make_shared<const JobSpec>(std::move(spec));
+    // A pair is on the same GPUs; what becomes of one that is not is for the next decision.
+    if (e.keeps && !job->shares_with) give_up(state, *job, minus(job->target, *e.keeps));
     note_change(state, e.job);
   }
 

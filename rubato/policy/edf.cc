@@ -200,12 +200,20 @@ Decision Edf::decide(const Snapshot& snapshot, State& state) const {
 }
 
 Json Edf::State::save() const {
-  Json json = {{"queue", queue.save()}, {"due", Json::array()}};
+  Json json = save_due();
+  json["queue"] = queue.save();
+  return json;
+}
+
+Json Edf::State::save_due() const {
+  Json json = {{"due", Json::array()}};
   for (const auto& [deadline, job] : due) {
     json["due"].push_back({deadline.time_since_epoch().count(), job.value()});
   }
   return json;
 }
+
+Result<std::string> Edf::State::save_text() const { return with_queue(save_due(), queue); }
 
 Result<Edf::State> Edf::State::load(const Json& json) {
   try {

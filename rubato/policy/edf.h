@@ -40,6 +40,8 @@ struct Edf {
     GangQueue queue;
     std::set<std::pair<Time, JobId>> due;  // admitted jobs with a deadline; ended ones linger
     [[nodiscard]] Json save() const;
+    [[nodiscard]] Json save_due() const;  // all but the queue
+    [[nodiscard]] Result<std::string> save_text() const;
     [[nodiscard]] static Result<State> load(const Json& json);
   };
 

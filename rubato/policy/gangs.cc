@@ -6,6 +6,22 @@
 #include <limits>
 
 namespace rubato {
+namespace {
+
+Json row_of(const Gang& gang) {
+  // JSON has no infinity: a job without a deadline is saved as null.
+  Json::array_t values;
+  values.reserve(5);
+  values.emplace_back(gang.job.value());
+  values.emplace_back(gang.gpus);
+  values.emplace_back(gang.rank.level);
+  std::isinf(gang.rank.key) ? values.emplace_back(nullptr) : values.emplace_back(gang.rank.key);
+  values.emplace_back(gang.rank.stamp);
+  Json row = std::move(values);
+  return row;
+}
+
+}  // namespace
 
 Room::Room(const Cluster& cluster) {
   for (int t = 0; t < cluster.types(); ++t) {
@@ -77,6 +93,7 @@ void GangQueue::erase_waiting(JobId job) {
   const auto size = std::lower_bound(waiting_.begin(), waiting_.end(), gang.gpus,
                                      [](const SizeClass& s, int gpus) { return s.gpus < gpus; });
   size->gangs.erase(gang);
+  if (job.index() < spelled_.size()) spelled_[job.index()] = std::string();
 }
 
 void GangQueue::settle(const Outcome& outcome) {
@@ -109,28 +126,46 @@ void GangQueue::move_waiting(JobId job, Rank rank) {
 }
 
 Json GangQueue::save() const {
-  const auto row = [](const Gang& gang) {
-    // JSON has no infinity: a job without a deadline is saved as null.
-    Json::array_t values;
-    values.reserve(5);
-    values.emplace_back(gang.job.value());
-    values.emplace_back(gang.gpus);
-    values.emplace_back(gang.rank.level);
-    std::isinf(gang.rank.key) ? values.emplace_back(nullptr) : values.emplace_back(gang.rank.key);
-    values.emplace_back(gang.rank.stamp);
-    return Json(std::move(values));
-  };
   Json::array_t running;
   running.reserve(running_.size());
-  for (const auto& gang : running_) running.push_back(row(gang));
+  for (const auto& gang : running_) running.push_back(row_of(gang));
   Json::array_t waiting;
   for (const auto& size : waiting_) {
-    for (const auto& gang : size.gangs) waiting.push_back(row(gang));
+    for (const auto& gang : size.gangs) waiting.push_back(row_of(gang));
   }
   Json json = {{"last_stamp", last_stamp_}, {"first_stamp", first_stamp_}};
   json["running"] = std::move(running);
   json["waiting"] = std::move(waiting);
   return json;
+}
+
+Result<std::string> GangQueue::save_text() const {
+  std::string text =
+      fmt::format(R"({{"first_stamp":{},"last_stamp":{},"running":)", first_stamp_, last_stamp_);
+  Json::array_t running;
+  running.reserve(running_.size());
+  for (const auto& gang : running_) running.push_back(row_of(gang));
+  auto spelled = canonical_json(Json(std::move(running)));
+  if (!spelled) return spelled;
+  text += *spelled + R"(,"waiting":[)";
+  spelled_.resize(waiting_gang_.size());
+  bool first = true;
+  for (const auto& size : waiting_) {
+    for (const auto& gang : size.gangs) {
+      std::string& row = spelled_[gang.job.index()];
+      if (row.empty()) {
+        spelled = canonical_json(row_of(gang));
+        if (!spelled) return spelled;
+        row = std::move(*spelled);
+      }
+      if (!std::exchange(first, false)) text += ',';
+      text += row;
+    }
+  }
+  text += "]}";
+  if (constexpr auto kMost = JsonLimits().bytes; text.size() > kMost)
+    return Error{fmt::format("larger than the {} bytes allowed for JSON", kMost)};
+  return text;
 }
 
 Result<GangQueue> GangQueue::load(const Json& json) {
@@ -154,6 +189,16 @@ Result<GangQueue> GangQueue::load(const Json& json) {
   } catch (const nlohmann::json::exception& problem) {
     return Error{fmt::format("saved queue: {}", problem.what())};
   }
+}
+
+Result<std::string> with_queue(const Json& rest, const GangQueue& queue) {
+  auto text = canonical_json(rest);
+  if (!text) return text;
+  auto queued = queue.save_text();
+  if (!queued) return queued;
+  text->pop_back();
+  *text += fmt::format(R"({}"queue":{}}})", rest.empty() ? "" : ",", *queued);
+  return text;
 }
 
 Decision to_decision(const GangQueue::Outcome& outcome) {

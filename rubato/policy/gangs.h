@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -141,6 +142,8 @@ class GangQueue {
   [[nodiscard]] const std::vector<Gang>& running() const { return running_; }
 
   [[nodiscard]] Json save() const;
+  // canonical_json(save()); what a waiting job says in it is spelled once.
+  [[nodiscard]] Result<std::string> save_text() const;
   [[nodiscard]] static Result<GangQueue> load(const Json& json);
 
  private:
@@ -195,10 +198,11 @@ class GangQueue {
   void set_where(JobId job, Where where);
   [[nodiscard]] std::vector<JobId> known_jobs() const;
 
-  std::vector<Gang> running_;       // in rank order
-  std::vector<SizeClass> waiting_;  // ascending in gpus; sizes stay once seen
-  std::vector<Where> where_;        // by job
-  std::vector<Gang> waiting_gang_;  // by job, valid while it waits
+  std::vector<Gang> running_;                 // in rank order
+  std::vector<SizeClass> waiting_;            // ascending in gpus; sizes stay once seen
+  std::vector<Where> where_;                  // by job
+  std::vector<Gang> waiting_gang_;            // by job, valid while it waits
+  mutable std::vector<std::string> spelled_;  // by job; empty: not yet, as it waits now
   std::int64_t last_stamp_ = 0;
   std::int64_t first_stamp_ = 0;
   Sequence seen_{static_cast<Sequence::rep>(-1)};
@@ -253,5 +257,8 @@ GangQueue::Outcome GangQueue::fill(const Snapshot& snapshot, Blocking blocking, 
 }
 
 [[nodiscard]] Decision to_decision(const GangQueue::Outcome& outcome);
+
+// canonical_json() of `rest` with the member "queue". All other names must come before that one.
+[[nodiscard]] Result<std::string> with_queue(const Json& rest, const GangQueue& queue);
 
 }  // namespace rubato

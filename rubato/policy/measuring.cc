@@ -45,6 +45,7 @@ class Measuring final : public Policy {
   [[nodiscard]] bool learns() const override { return policy_->learns(); }
   [[nodiscard]] bool knows_truth() const override { return policy_->knows_truth(); }
   [[nodiscard]] Json save() const override { return policy_->save(); }
+  [[nodiscard]] Result<std::string> save_text() const override { return policy_->save_text(); }
   Result<void> load(const Json& state) override { return policy_->load(state); }
 
  private:

@@ -45,6 +45,8 @@ class Policy {
   [[nodiscard]] virtual bool keeps_deadline(JobId /*job*/) const { return false; }
 
   [[nodiscard]] virtual Json save() const = 0;
+  // canonical_json(save()), where it is asked for after every decision and may be long.
+  [[nodiscard]] virtual Result<std::string> save_text() const { return canonical_json(save()); }
   [[nodiscard]] virtual Result<void> load(const Json& state) = 0;
 };
 
@@ -83,6 +85,13 @@ class ErasedPolicy final : public Policy {
     }
   }
   [[nodiscard]] Json save() const override { return state_.save(); }
+  [[nodiscard]] Result<std::string> save_text() const override {
+    if constexpr (requires { state_.save_text(); }) {
+      return state_.save_text();
+    } else {
+      return canonical_json(state_.save());
+    }
+  }
   Result<void> load(const Json& state) override {
     auto read = P::State::load(state);
     if (!read) return read.error();

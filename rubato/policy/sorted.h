@@ -28,6 +28,7 @@ struct Sorted {
   struct State {
     GangQueue queue;
     [[nodiscard]] Json save() const { return queue.save(); }
+    [[nodiscard]] Result<std::string> save_text() const { return queue.save_text(); }
     [[nodiscard]] static Result<State> load(const Json& json);
   };
 

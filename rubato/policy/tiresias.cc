@@ -164,7 +164,15 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
 }
 
 Json Tiresias::State::save() const {
-  Json json = {{"queue", queue.save()}, {"forgiven", Json::array()}, {"promotions", Json::array()}};
+  Json json = save_service();
+  json["queue"] = queue.save();
+  return json;
+}
+
+Result<std::string> Tiresias::State::save_text() const { return with_queue(save_service(), queue); }
+
+Json Tiresias::State::save_service() const {
+  Json json = {{"forgiven", Json::array()}, {"promotions", Json::array()}};
   for (const auto& [job, service] : forgiven) {
     json["forgiven"].push_back({job.value(), service.gpu_micros(), forgiven_time.at(job).count()});
   }

@@ -51,6 +51,8 @@ struct Tiresias {
     std::set<std::pair<Time, JobId>> promotions;  // when waiting jobs will have starved
     std::map<JobId, Time> promotion_of;
     [[nodiscard]] Json save() const;
+    [[nodiscard]] Json save_service() const;  // all but the queue
+    [[nodiscard]] Result<std::string> save_text() const;
     [[nodiscard]] static Result<State> load(const Json& json);
   };
 

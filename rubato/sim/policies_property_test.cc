@@ -265,6 +265,7 @@ class Triplets final : public Watched {
     untold.changed.clear();
     EXPECT_EQ(words(*rebuilt_->decide(untold)), words(decision)) << "rebuilt";
     EXPECT_EQ(reloaded_->save().dump(), rebuilt_->save().dump());
+    EXPECT_EQ(policy_->save_text().value(), canonical_json(policy_->save()).value());
   }
   std::string name_;
   std::unique_ptr<Policy> reloaded_, rebuilt_;

@@ -248,6 +248,11 @@ class FieldsIn {
   void required(const char* name, std::shared_ptr<const T>& value) {
     field<std::shared_ptr<const T>>(name, value);
   }
+  // Absent if it is as in every new value.
+  template <class T>
+  void unless_plain(const char* name, T& value) {
+    if (const Json* found = find(name)) Value(found, object_, name).read(value);
+  }
   // Calls `read` with each element of a list.
   template <class F>
   void list(const char* name, const F& read) {
@@ -287,6 +292,10 @@ class FieldsOut {
   template <class T>
   void field(const char* name, const std::shared_ptr<const T>& value) {
     if (value != nullptr) object_[name] = writer_.write(value);
+  }
+  template <class T>
+  void unless_plain(const char* name, const T& value) {
+    if (value != T()) field(name, value);
   }
   template <class T>
   void required(const char* name, const std::shared_ptr<const T>& value) {
@@ -470,22 +479,26 @@ void describe(auto& f, Is<Released> auto& value) {
 }
 
 void describe(auto& f, Is<Finished> auto& value) {
-  auto& [job, generation] = value;
+  auto& [job, generation, at] = value;
+  f.field("at", at);
   f.field("generation", generation);
   f.field("job", job);
 }
 
 void describe(auto& f, Is<Failed> auto& value) {
-  auto& [job, generation, progress] = value;
+  auto& [job, generation, progress, infrastructure, why] = value;
   f.field("generation", generation);
+  f.unless_plain("infrastructure", infrastructure);
   f.field("job", job);
   f.field("progress", progress);
+  f.unless_plain("why", why);
 }
 
 void describe(auto& f, Is<NodeChanged> auto& value) {
-  auto& [node, state] = value;
+  auto& [node, state, why] = value;
   f.field("node", node);
   f.field("state", state);
+  f.unless_plain("why", why);
 }
 
 void describe(auto& f, Is<Estimated> auto& value) {
@@ -503,14 +516,16 @@ void describe(auto& f, Is<Cancelled> auto& value) {
 }
 
 void describe(auto& f, Is<Held> auto& value) {
-  auto& [job, on] = value;
+  auto& [job, on, until] = value;
   f.field("job", job);
   f.field("on", on);
+  f.field("until", until);
 }
 
 void describe(auto& f, Is<Limited> auto& value) {
-  auto& [job, limits] = value;
+  auto& [job, limits, keeps] = value;
   f.field("job", job);
+  f.field("keeps", keeps);
   f.field("limits", limits);
 }
 
@@ -632,7 +647,7 @@ Json Writer::write(const T& value) {
     return nullptr;
   } else if constexpr (IsId<T>::value) {
     return value.value();
-  } else if constexpr (std::is_same_v<T, Time>) {
+  } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
     return value.time_since_epoch().count();
   } else if constexpr (std::is_same_v<T, Duration>) {
     return value.count();
@@ -719,8 +734,8 @@ void Value::read(T& value) const {
     refuse(fmt::format("{} is no state, phase or kind", rubato::quoted(name)));
   } else if constexpr (IsId<T>::value) {
     value = T(get<typename T::rep>());
-  } else if constexpr (std::is_same_v<T, Time>) {
-    value = Time(Duration(get<std::int64_t>()));
+  } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
+    value = T(Duration(get<std::int64_t>()));
   } else if constexpr (std::is_same_v<T, Duration>) {
     value = Duration(get<std::int64_t>());
   } else if constexpr (std::is_same_v<T, GpuTime>) {
@@ -1333,8 +1348,8 @@ Result<V> decode_alternative(const Coded& coded, SpeedPool& pool, std::string_vi
 
 const std::map<std::string, int, std::less<>>& coded_versions() {
   static const std::map<std::string, int, std::less<>> versions = {
-      {"submitted", 1}, {"running", 1},      {"released", 1},  {"finished", 1},  {"failed", 1},
-      {"estimated", 1}, {"node-changed", 1}, {"wake", 1},      {"cancelled", 1}, {"held", 1},
+      {"submitted", 1}, {"running", 1},      {"released", 1},  {"finished", 2},  {"failed", 2},
+      {"estimated", 1}, {"node-changed", 2}, {"wake", 1},      {"cancelled", 1}, {"held", 2},
       {"limited", 1},   {"due", 1},          {"skipped", 1},   {"decided", 1},   {"start", 1},
       {"resize", 1},    {"stop", 1},         {kAllocation, 1}, {kCluster, 1},    {kJobSpec, 1},
       {kProgress, 1},   {kSpeed, 1},         {kState, 1},

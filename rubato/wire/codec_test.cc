@@ -132,16 +132,17 @@ struct SameEvent {
            same(progress, b.progress) && stopped == b.stopped;
   }
   bool operator()(const Finished& a, const Finished& b) const {
-    const auto& [job, generation] = a;
-    return job == b.job && generation == b.generation;
+    const auto& [job, generation, at] = a;
+    return job == b.job && generation == b.generation && at == b.at;
   }
   bool operator()(const Failed& a, const Failed& b) const {
-    const auto& [job, generation, progress] = a;
-    return job == b.job && generation == b.generation && same(progress, b.progress);
+    const auto& [job, generation, progress, infrastructure, why] = a;
+    return job == b.job && generation == b.generation && same(progress, b.progress) &&
+           infrastructure == b.infrastructure && why == b.why;
   }
   bool operator()(const NodeChanged& a, const NodeChanged& b) const {
-    const auto& [node, state] = a;
-    return node == b.node && state == b.state;
+    const auto& [node, state, why] = a;
+    return node == b.node && state == b.state && why == b.why;
   }
   bool operator()(const Estimated& a, const Estimated& b) const {
     const auto& [job, speed, losses] = a;
@@ -149,11 +150,14 @@ struct SameEvent {
   }
   bool operator()(const Wake& /*a*/, const Wake& /*b*/) const { return true; }
   bool operator()(const Cancelled& a, const Cancelled& b) const { return a.job == b.job; }
-  bool operator()(const Held& a, const Held& b) const { return a.job == b.job && a.on == b.on; }
+  bool operator()(const Held& a, const Held& b) const {
+    const auto& [job, on, until] = a;
+    return job == b.job && on == b.on && until == b.until;
+  }
   bool operator()(const Limited& a, const Limited& b) const {
     const auto& [min, max, allowed] = a.limits;
     return a.job == b.job && min == b.limits.min && max == b.limits.max &&
-           allowed == b.limits.allowed;
+           allowed == b.limits.allowed && a.keeps == b.keeps;
   }
   bool operator()(const Due& a, const Due& b) const {
     return a.job == b.job && a.deadline == b.deadline;
@@ -351,11 +355,11 @@ class Draw {
       case 2:
         return Released{job, generation, gpus(), progress(), coin()};
       case 3:
-        return Finished{job, generation};
+        return Finished{job, generation, maybe([&] { return WallTime(time() - kStart); })};
       case 4:
-        return Failed{job, generation, progress()};
+        return Failed{job, generation, progress(), coin(), text()};
       case 5:
-        return NodeChanged{id<NodeId>(), static_cast<NodeState>(below(4))};
+        return NodeChanged{id<NodeId>(), static_cast<NodeState>(below(4)), text()};
       case 6:
         return Estimated{job, speed(), losses()};
       case 7:
@@ -363,9 +367,11 @@ class Draw {
       case 8:
         return Cancelled{job};
       case 9:
-        return Held{job, coin()};
+        return Held{job, coin(), maybe([&] { return time(); })};
       case 10:
-        return Limited{job, {whole<int>(), whole<int>(), list([&] { return whole<int>(); })}};
+        return Limited{job,
+                       {whole<int>(), whole<int>(), list([&] { return whole<int>(); })},
+                       maybe([&] { return gpus(); })};
       case 11:
         return Due{job, maybe([&] { return time(); })};
       case 12:
@@ -497,9 +503,15 @@ TEST(Codec, RefusesWhatItDoesNotUnderstandInOneSentence) {
     return event ? "accepted" : event.error().message;
   };
   EXPECT_EQ(problem("finished", 1, R"({"generation":1,"job":2})"), "accepted");
-  EXPECT_EQ(problem("finished", 2, "{}"),
-            "finished of version 2: this version of rubato reads them up to 1; use the newer one "
+  EXPECT_EQ(problem("finished", 2, R"({"at":3,"generation":1,"job":2})"), "accepted");
+  EXPECT_EQ(problem("finished", 3, "{}"),
+            "finished of version 3: this version of rubato reads them up to 2; use the newer one "
             "that wrote it");
+  // As an older version wrote them.
+  EXPECT_EQ(problem("held", 1, R"({"job":2,"on":true})"), "accepted");
+  EXPECT_EQ(problem("failed", 1,
+                    R"({"generation":1,"job":2,"progress":{"at":0,"rate":0,"work_left":1}})"),
+            "accepted");
   EXPECT_EQ(problem("finished", 0, "{}"), "finished of version 0: there is none");
   EXPECT_EQ(problem("start", 1, "{}"), "\"start\" is no type of event");
   EXPECT_EQ(problem("ended", 1, "{}"), "\"ended\" is no type of event");

@@ -147,13 +147,15 @@ std::optional<ProcessState> look_at_process(int pid) {
   const ssize_t size = fd.valid() ? read(fd.get(), line, sizeof(line) - 1) : -1;
   if (size < 0 && (errno == ENOENT || errno == ESRCH)) return ProcessState{};
   // The name in brackets may hold anything, so fields are counted from the last bracket: the state
-  // is the first after it, and the start time, field 22 of the line, the 20th.
+  // is the first after it, the parent the second, and the start time, field 22 of the line, the
+  // 20th.
   const char* field = size > 0 ? std::strrchr(line, ')') : nullptr;
   if (field == nullptr || field[1] != ' ') return std::nullopt;
   const bool ended = field[2] == 'Z' || field[2] == 'X';
+  const int parent = std::atoi(field + 3);
   for (int i = 0; field != nullptr && i < 20; ++i) field = std::strchr(field + 1, ' ');
   if (field == nullptr) return std::nullopt;
-  return ProcessState{std::atoll(field + 1), ended};
+  return ProcessState{std::atoll(field + 1), ended, parent};
 }
 
 long long start_time_of(int pid) {

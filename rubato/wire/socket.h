@@ -56,6 +56,7 @@ struct ProcessState {
   // it does not exist.
   long long start_time = 0;
   bool ended = false;  // and waits to be collected
+  int parent = 0;
 };
 // nullopt if it cannot be looked at now, for want of descriptors or memory: whether it exists is
 // not known then.

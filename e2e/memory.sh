@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# A daemon that gets no more memory. Its limit is lowered from outside, so that it does not matter how
+# much it needs: first so that half of its reserve is all that is left, then to nothing at all. New jobs are
+# refused and the rest goes on; at worst it ends with one sentence, jobs go on, and the next daemon has
+# everything that was acknowledged.
+set -uo pipefail
+RUBATO=$(realpath "${RUBATO:-build/rubato}")
+# shellcheck source=e2e/checks.bash
+source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"
+if ! command -v prlimit >/dev/null; then
+  echo 'skipped: there is no prlimit here'
+  exit 0
+fi
+if grep -qa __asan_init "$RUBATO" || grep -qa __tsan_init "$RUBATO"; then
+  echo 'skipped: a sanitizer has its own memory'
+  exit 0
+fi
+dir=$(mktemp -d)
+daemon=
+# shellcheck disable=SC2317 # the trap calls it
+clean_up() {
+  if [[ -n $daemon ]]; then
+    cancel_waiting
+    touch "$dir/done"
+    await idle
+    kill "$daemon"
+    wait "$daemon"
+  fi
+  rm -rf "$dir"
+}
+trap clean_up EXIT
+cd "$dir" || exit 1
+unset RUBATO_SERVER RUBATO_TOKEN_FILE
+export RUBATO_STATE=$dir/state NO_COLOR=1
+
+# await COMMAND...: until it succeeds, for a minute at most.
+await() {
+  local end=$((SECONDS + 60))
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < end)) || return 1
+    sleep 0.1
+  done
+}
+# shellcheck disable=SC2317 # await calls it
+idle() { [[ -z $("$RUBATO" ls --parsable -t R,RS,CG) ]]; }
+# One arena: what malloc has reserved for other threads would be memory that no limit takes away.
+up() {
+  MALLOC_ARENA_MAX=1 "$RUBATO" up --quiet --cluster 1x1 --policy fifo 2>>daemon.err &
+  daemon=$!
+  await "$RUBATO" nodes || echo 'the daemon does not answer'
+}
+cancel_waiting() { "$RUBATO" ls --parsable -t PD | xargs -r -n 500 "$RUBATO" cancel; }
+used() { awk '/^VmSize/ { print $2 * 1024 }' "/proc/$daemon/status"; }
+says() { # CODE PATTERN ARGS...
+  local code=$1 pattern=$2 got
+  shift 2
+  "$RUBATO" "$@" >both.txt 2>&1 </dev/null
+  got=$?
+  [[ $got -eq $code ]] && grep -qE -- "$pattern" both.txt
+}
+state_of() { "$RUBATO" status "$1" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["state"])'; }
+runs() { [[ $(state_of "$1") == RUNNING ]]; }
+
+# Submits large jobs over one connection each until the daemon refuses or is gone; prints how many were
+# acknowledged, and the status and sentence that ended it. Bounded: 6,000 jobs of 50 KiB.
+fill() {
+  python3 - "$RUBATO_STATE/api.sock" <<'END'
+import http.client, json, socket, sys
+class Unix(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(sys.argv[1])
+taken = 0
+body = json.dumps({"command": ["true", "x" * 50000], "elastic": False, "gpus": 1})
+connection = Unix("localhost")
+try:
+    for _ in range(6000):
+        connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        text = reply.read().decode()
+        if reply.status != 201:
+            print(taken, reply.status, json.loads(text).get("error", ""))
+            break
+        taken += 1
+    else:
+        print(taken, 201, "was never refused")
+except (OSError, http.client.HTTPException) as problem:
+    print(taken, 0, "the daemon is gone:", problem)
+END
+}
+
+up
+first=$("$RUBATO" submit --parsable --no-elastic --gpus 1 -- sh -c "until [ -e '$dir/done' ]; do sleep 0.1; done")
+second=$("$RUBATO" submit --parsable --no-elastic --gpus 1 -- true)
+check 'a job runs' await runs "$first"
+
+# Half of the reserve less than it has: an allocation that fails gets the reserve, which cannot be had again.
+prlimit --pid "$daemon" --as="$(($(used) - (32 << 20)))":
+read -r taken status sentence <<<"$(fill)"
+check "new jobs are refused ($taken taken, then $status $sentence)" test "$status" = 503
+check 'with the reason' grep -q 'short of memory' <<<"$sentence"
+check 'the daemon is there' kill -0 "$daemon"
+check 'what runs goes on' runs "$first"
+check 'one can look' says 0 '^JOBID' ls -n 5
+check 'health says what is wrong' says 1 'the daemon is short of memory and takes no new jobs' health
+check 'jobs are cancelled' says 0 'CANCELLED' cancel "$second"
+prlimit --pid "$daemon" --as=unlimited:
+taken_again() { "$RUBATO" submit --parsable --no-elastic --gpus 1 -- true; }
+check 'with more memory jobs are taken again' await taken_again
+acknowledged=$("$RUBATO" ls --all --parsable | wc -l)
+
+# Nothing at all: no reserve helps.
+prlimit --pid "$daemon" --as=1:
+read -r more status sentence <<<"$(fill)"
+wait "$daemon"
+check 'it ends with its exit code' test $? -eq 1
+daemon=
+check "it ended in the middle of submissions ($more $status $sentence)" test "$status" = 0
+check 'with one sentence' test "$(grep -c 'rubato: out of memory; the daemon ends; jobs train on' daemon.err)" -eq 1
+check 'and no other' test "$(wc -l <daemon.err)" -eq 1
+up
+check 'everything acknowledged is there' test "$("$RUBATO" ls --all --parsable | wc -l)" -ge $((acknowledged + more))
+check 'the job still runs' await runs "$first"
+check 'it was started once' says 0 '"restarts": 0' status "$first" --json
+check 'cancel those that wait' cancel_waiting
+touch "$dir/done"
+check 'it completes' says 0 'COMPLETED' wait --timeout 1m "$first"
+kill "$daemon"
+check 'the daemon ends in peace' wait "$daemon"
+daemon=
+check 'the journal replays' says 0 'all reproduced byte for byte' replay state
+
+echo "$passed passed, $failed failed"
+((failed == 0))
