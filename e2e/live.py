@@ -2,6 +2,7 @@
 """The live cluster end to end: real daemons, agents and training on 2 virtual nodes of 4 slots.
 
     e2e/live.py BUILD [SCENARIO...]     all scenarios by default; exit 1 if anything does not hold
+    e2e/live.py --list                  the names of the scenarios
 
 Each scenario has a state directory of its own and leaves no process behind; where one fails, its
 logs are kept. Nothing depends on how fast this machine is: what should happen is waited for, within
@@ -874,6 +875,9 @@ def until_long_enough(scenario, build):
 
 
 def main(scenarios, title):
+    if sys.argv[1:] == ["--list"]:
+        print(*(scenario.__name__ for scenario in scenarios), sep="\n")
+        return
     build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
     names = sys.argv[2:]
     chosen = [s for s in scenarios if not names or s.__name__ in names]

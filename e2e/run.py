@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Runs the end-to-end checks side by side, and prints what each of them said when it is over.
+
+    e2e/run.py [--at-once N] [BUILD] [NAME...]     all of them by default; exit 1 if one fails
+
+A check is a script beside this file, or one scenario of live.py or security.py ("live:afs"). As many
+run at once as the machine has cores: most of their time is waiting. The table at the end has the
+seconds that each took, and those of the processor.
+"""
+
+import argparse
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Ten times what a check needs. One that hangs must say so and not use up the time of the others.
+LIMIT = 900
+
+
+def checks(build):
+    """Command by name; what takes longest begins first."""
+    found = {}
+    for script in ("live", "security"):
+        program = [sys.executable, str(HERE / f"{script}.py")]
+        listed = subprocess.run([*program, "--list"], capture_output=True, text=True, check=True)
+        for scenario in listed.stdout.split():
+            found[f"{script}:{scenario}"] = [*program, str(build), scenario]
+    for script in sorted(HERE.glob("*.sh")):
+        if script.stem not in ("live", "security"):
+            found[script.stem] = ["bash", str(script)]
+    return found
+
+
+def run(command, build):
+    """Exit status, output, seconds, processor seconds."""
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, errors="replace",
+                               start_new_session=True, cwd=HERE.parent,
+                               env={**os.environ, "RUBATO": str(build / "rubato")})
+    # It may clean up after the first signal; what it started has a minute to end.
+    timers = [threading.Timer(LIMIT + after, os.killpg, (process.pid, number))
+              for after, number in ((0, signal.SIGINT), (60, signal.SIGKILL))]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
+    output = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    for timer in timers:
+        timer.cancel()
+    took = time.monotonic() - began
+    if took > LIMIT:
+        output += f"it was still running after {LIMIT} s\n"
+    return process.returncode, output, took, used.ru_utime + used.ru_stime
+
+
+def work(waiting, build, done):
+    while True:
+        try:
+            name, command = waiting.get_nowait()
+        except queue.Empty:
+            return
+        status, output, took, used = run(command, build)
+        word = "passed" if status == 0 else f"FAILED with status {status}"
+        # In one piece: the others print, too.
+        sys.stdout.write(f"==> {name}: {word}\n{output}")
+        sys.stdout.flush()
+        done.append((name, status, took, used))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--at-once", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
+    parser.add_argument("build", nargs="?", default=str(HERE.parent / "build"))
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    build = pathlib.Path(arguments.build).resolve()
+    found = checks(build)
+    unknown = [name for name in arguments.names if name not in found]
+    if unknown:
+        parser.error(f"there is no check {unknown[0]}; there are: {' '.join(found)}")
+    waiting = queue.Queue()
+    for name, command in found.items():
+        if not arguments.names or name in arguments.names:
+            waiting.put((name, command))
+    done = []
+    began = time.monotonic()
+    threads = [threading.Thread(target=work, args=(waiting, build, done))
+               for _ in range(max(1, arguments.at_once))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"\n{'check':34} {'s':>5} {'processor s':>12}")
+    for name, status, took, used in sorted(done, key=lambda row: -row[2]):
+        print(f"{name:34} {took:5.0f} {used:12.0f}{'' if status == 0 else '  FAILED'}")
+    failed = sum(status != 0 for _, status, _, _ in done)
+    print(f"{'all':34} {time.monotonic() - began:5.0f} {sum(row[3] for row in done):12.0f}")
+    print(f"end to end: {len(done) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
