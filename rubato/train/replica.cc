@@ -159,9 +159,13 @@ std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// Torch's key of a parameter's state.
-std::string key_of(const torch::Tensor& tensor) {
+// Torch's key of a parameter's state: its address, which libtorch 1 writes as text.
+auto key_of(const torch::Tensor& tensor) {
+#if TORCH_VERSION_MAJOR >= 2
+  return static_cast<void*>(tensor.unsafeGetTensorImpl());
+#else
   return c10::guts::to_string(tensor.unsafeGetTensorImpl());
+#endif
 }
 
 // What a chunk's head says of the optimizer: its steps and the tensors that follow the value.
