@@ -11,7 +11,7 @@
 #include "rubato/base/check.h"
 #include "rubato/daemon/core.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 // Machines that never say anything.
@@ -77,4 +77,4 @@ BENCHMARK_CAPTURE(take_in, afs, "afs-l")
     ->UseRealTime();
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench

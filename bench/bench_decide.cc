@@ -14,7 +14,7 @@
 #include "rubato/sim/generator.h"
 #include "rubato/sim/simulation.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 std::unique_ptr<Policy> policy_named(const std::string& name) {
@@ -181,4 +181,4 @@ const int kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench

@@ -8,7 +8,7 @@
 #include "rubato/model/fit.h"
 #include "rubato/model/goodput.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 // About ResNet-50 on ImageNet with 4-GPU nodes.
@@ -74,4 +74,4 @@ BENCHMARK(fit_measurements)
     ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench

@@ -36,7 +36,8 @@
 
 namespace {
 
-using namespace rubato;
+using namespace rubato::bench;
+namespace wire = rubato::wire;
 using Clock = std::chrono::steady_clock;
 
 struct Options {

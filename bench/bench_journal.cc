@@ -10,7 +10,7 @@
 #include "rubato/base/check.h"
 #include "rubato/daemon/journal.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 // A job as submitted, about what `rubato submit` makes of one.
@@ -68,4 +68,4 @@ void open_journal(benchmark::State& state) {
 BENCHMARK(open_journal)->Arg(10'000)->Arg(100'000)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench

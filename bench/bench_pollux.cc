@@ -16,7 +16,7 @@
 #include "rubato/sim/catalogue.h"
 #include "rubato/sim/simulation.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 const std::string kData = "../shared/data/pollux";
@@ -158,4 +158,4 @@ BENCHMARK(a_tenth_of_the_budget)
     ->Iterations(1);
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench

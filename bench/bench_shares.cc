@@ -15,7 +15,7 @@
 #include "rubato/policy/gavel.h"
 #include "rubato/policy/share_program.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 constexpr std::size_t kTypes = 3;
@@ -306,4 +306,4 @@ BENCHMARK(allox)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench

@@ -24,7 +24,7 @@
 #include "examples/models.h"
 #include "rubato/elastic/layout.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 constexpr int kProcesses = 2;
@@ -228,7 +228,7 @@ int run(int steps) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench
 
 int main(int argc, char** argv) {
   const bool given = argc == 3 && std::string(argv[1]) == "--steps" && std::atoi(argv[2]) > 0;
@@ -236,5 +236,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "plain_gloo: use --steps NUMBER\n");
     return 2;
   }
-  return rubato::run(given ? std::atoi(argv[2]) : 20);
+  return rubato::bench::run(given ? std::atoi(argv[2]) : 20);
 }

@@ -38,7 +38,7 @@
 #include "rubato/elastic/reduction.h"
 #include "rubato/wire/poller.h"
 
-namespace rubato {
+namespace rubato::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -383,6 +383,6 @@ int run(const Settings& settings) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::bench
 
-int main(int argc, char** argv) { return rubato::run(rubato::parse(argc, argv)); }
+int main(int argc, char** argv) { return rubato::bench::run(rubato::bench::parse(argc, argv)); }

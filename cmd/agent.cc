@@ -4,7 +4,7 @@
 #include "cmd/command_line.h"
 #include "rubato/engine/node_agent.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct AgentFlags {
@@ -32,4 +32,4 @@ void add_agent(CLI::App& app, Action& chosen) {
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -17,7 +17,7 @@
 #include "rubato/base/unicode.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 std::string from_environment(const char* name) {
@@ -162,4 +162,4 @@ std::string with_exit_codes(const std::string& examples) {
       examples);
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

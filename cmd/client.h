@@ -12,7 +12,7 @@
 #include "rubato/daemon/client.h"
 #include "rubato/daemon/show.h"
 
-namespace rubato {
+namespace rubato::cmd {
 
 struct ClientFlags {
   std::string state;
@@ -49,4 +49,4 @@ int for_each_word(const ClientFlags& flags, const std::vector<std::string>& word
 // Exit codes are the same everywhere; the footer of each command's help.
 [[nodiscard]] std::string with_exit_codes(const std::string& examples);
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -5,7 +5,7 @@
 #include "cmd/client.h"
 #include "rubato/base/unicode.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 // --- nodes ---------------------------------------------------------------------------------------
@@ -260,4 +260,4 @@ void add_client_cluster(CLI::App& app, Action& chosen) {
   add_users(app, chosen);
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

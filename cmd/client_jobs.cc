@@ -12,7 +12,7 @@
 #include "rubato/daemon/job_file.h"
 #include "rubato/engine/console.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 // For the commands that take jobs and nothing else.
@@ -505,4 +505,4 @@ void add_client_jobs(CLI::App& app, Action& chosen) {
   add_history(app, chosen);
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

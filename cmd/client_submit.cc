@@ -11,7 +11,7 @@
 #include "rubato/base/unicode.h"
 #include "rubato/daemon/job_flags.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct SubmitFlags {
@@ -102,7 +102,7 @@ Result<Json> job_of(SubmitFlags& flags) {
   const std::size_t before = flags.words.size() - std::min(flags.behind_dashes, flags.words.size());
   if (before > 1) {
     return Error{fmt::format("{} follows the job file; write -- before the command",
-                             rubato::for_terminal(flags.words[1]))};
+                             rubato::base::for_terminal(flags.words[1]))};
   }
   flags.job.command.assign(flags.words.begin() + static_cast<std::ptrdiff_t>(before),
                            flags.words.end());
@@ -251,4 +251,4 @@ void add_submit(CLI::App& app, Action& chosen, std::size_t behind_dashes) {
   command->callback([flags, &chosen] { chosen = [flags] { return submit(*flags); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

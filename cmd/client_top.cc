@@ -16,7 +16,7 @@
 #include "cmd/client.h"
 #include "rubato/base/unicode.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct TopFlags {
@@ -260,4 +260,4 @@ void add_top(CLI::App& app, Action& chosen) {
   command->callback([flags, &chosen] { chosen = [flags] { return top(*flags); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -11,7 +11,7 @@
 
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::cmd {
 
 using Action = std::function<int()>;
 
@@ -62,4 +62,4 @@ int bad_input(const Error& error);
 // "-" is standard output.
 [[nodiscard]] Result<void> write_file(const std::string& path, const std::string& content);
 
-}  // namespace rubato
+}  // namespace rubato::cmd

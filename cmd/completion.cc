@@ -4,7 +4,7 @@
 
 #include "cmd/command_line.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct Flag {
@@ -219,4 +219,4 @@ void add_completion(CLI::App& app, Action& chosen) {
   });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

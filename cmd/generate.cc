@@ -7,7 +7,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/sim/generator.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct GenerateFlags {
@@ -24,7 +24,7 @@ Result<std::vector<GpuShare>> parse_mix(const std::string& text) {
     const auto weight = parts.size() == 2 ? parse_double(trim(parts[1])) : std::nullopt;
     if (!gpus || *gpus < 1 || *gpus > 1'000'000 || !weight) {
       return Error{fmt::format("--gpu-mix {}: write GPUS=WEIGHT,..., for example 1=80,2=10,8=10",
-                               rubato::quoted(text))};
+                               base::quoted(text))};
     }
     mix.push_back({static_cast<int>(*gpus), *weight});
   }
@@ -121,4 +121,4 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -23,23 +23,23 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "rubato " RUBATO_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
-  rubato::Action chosen;
-  rubato::add_simulate(app, chosen, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
-  rubato::add_generate(app, chosen);
-  rubato::add_policies(app, chosen);
-  rubato::add_run(app, chosen);
-  rubato::add_resize(app, chosen);
-  rubato::add_master(app, chosen);
-  rubato::add_agent(app, chosen);
-  rubato::add_up(app, chosen);
+  rubato::cmd::Action chosen;
+  rubato::cmd::add_simulate(app, chosen, fmt::format("{}", fmt::join(argv, argv + argc, " ")));
+  rubato::cmd::add_generate(app, chosen);
+  rubato::cmd::add_policies(app, chosen);
+  rubato::cmd::add_run(app, chosen);
+  rubato::cmd::add_resize(app, chosen);
+  rubato::cmd::add_master(app, chosen);
+  rubato::cmd::add_agent(app, chosen);
+  rubato::cmd::add_up(app, chosen);
   char** const dashes = std::find(argv, argv + argc, std::string_view("--"));
-  rubato::add_submit(
+  rubato::cmd::add_submit(
       app, chosen, static_cast<std::size_t>(std::max<std::ptrdiff_t>(argv + argc - dashes, 1) - 1));
-  rubato::add_client_jobs(app, chosen);
-  rubato::add_top(app, chosen);
-  rubato::add_client_cluster(app, chosen);
-  rubato::add_completion(app, chosen);
-  rubato::add_replay(app, chosen);
+  rubato::cmd::add_client_jobs(app, chosen);
+  rubato::cmd::add_top(app, chosen);
+  rubato::cmd::add_client_cluster(app, chosen);
+  rubato::cmd::add_completion(app, chosen);
+  rubato::cmd::add_replay(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    return rubato::bad_input({std::string(error.what()) + "; see rubato --help"});
+    return rubato::cmd::bad_input({std::string(error.what()) + "; see rubato --help"});
   }
   return chosen();
 }

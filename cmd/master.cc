@@ -9,7 +9,7 @@
 
 #include "cmd/command_line.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 // So that no signal of the one who started us reaches us. One that leads a group, as under a shell,
@@ -40,4 +40,4 @@ void add_master(CLI::App& app, Action& chosen) {
   command->callback([directory, &chosen] { chosen = [directory] { return run(*directory); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

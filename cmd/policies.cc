@@ -4,7 +4,7 @@
 #include "rubato/base/json.h"
 #include "rubato/policy/all.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 Json as_json() {
@@ -53,4 +53,4 @@ void add_policies(CLI::App& app, Action& chosen) {
   });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -7,7 +7,7 @@
 
 #include "rubato/sim/report.h"
 
-namespace rubato {
+namespace rubato::cmd {
 
 ProgressBar::ProgressBar(std::string label, std::size_t total)
     : label_(std::move(label)), total_(total) {
@@ -41,4 +41,4 @@ void ProgressBar::show() {
   if (shown) fmt::print(stderr, "\r\x1b[K");
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-namespace rubato {
+namespace rubato::cmd {
 
 class ProgressBar {
  public:
@@ -27,4 +27,4 @@ class ProgressBar {
   std::thread painter_;  // none when nobody looks
 };
 
-}  // namespace rubato
+}  // namespace rubato::cmd

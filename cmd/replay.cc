@@ -7,7 +7,7 @@
 #include "cmd/command_line.h"
 #include "cmd/progress_bar.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 int run_replay(const std::string& directory) {
@@ -50,4 +50,4 @@ void add_replay(CLI::App& app, Action& chosen) {
       [directory, &chosen] { chosen = [directory] { return run_replay(*directory); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -6,7 +6,7 @@
 #include "rubato/daemon/job_flags.h"
 #include "rubato/engine/run_control.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct ControlFlags {
@@ -53,7 +53,7 @@ Result<Json> limits_of(const std::string& to, const Json& job) {
   const auto now = parse_integer(show::count(job, "gpus"));
   constexpr long long kMost = 1'000'000;
   if (!change || *change > kMost || *change < -kMost) {
-    return Error{fmt::format("{} is no change of a number", rubato::quoted(to))};
+    return Error{fmt::format("{} is no change of a number", base::quoted(to))};
   }
   if (!now || *now < 1) return Error{"it has no GPUs now; say how many it may have"};
   return Json{{"gpus", std::max<long long>(*now + *change, 1)}};
@@ -89,8 +89,8 @@ int resize_any(const ResizeFlags& flags) {
     if (!flags.run) {
       const auto client = connect(flags.client);
       if (client && client->get(job_target(name)).ok()) {
-        return bad_input({fmt::format("there are a run and a job {}; add --run or --job",
-                                      rubato::quoted(name))});
+        return bad_input(
+            {fmt::format("there are a run and a job {}; add --run or --job", base::quoted(name))});
       }
     }
     return resize(name, to);
@@ -118,7 +118,7 @@ int kill_worker(const std::vector<std::string>& words) {
   if (uid && words.size() == 1) name.reset();
   if (words.size() == 2 && !uid) {
     return bad_input({fmt::format("{} is not the number of a worker; see rubato runs",
-                                  rubato::quoted(words.back()))});
+                                  base::quoted(words.back()))});
   }
   const auto answer = ask(name, request);
   if (!answer) return bad_input(answer.error());
@@ -194,4 +194,4 @@ void add_resize(CLI::App& app, Action& chosen) {
   runs->callback([flags, &chosen] { chosen = [flags] { return list(flags->json); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -9,7 +9,7 @@
 #include "rubato/base/text.h"
 #include "rubato/engine/terminal_run.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 constexpr int kMostWorkers = 4096;
@@ -38,7 +38,7 @@ Result<void> set_workers(const RunFlags& flags, LaunchLimits& limits) {
     const auto most = parse_count(ends.back());
     if (ends.size() > 2 || !least || !most || *least > *most) {
       return Error{fmt::format("--workers {}: write MIN:MAX or N with 1 <= MIN <= MAX <= {}",
-                               rubato::quoted(flags.workers), kMostWorkers)};
+                               base::quoted(flags.workers), kMostWorkers)};
     }
     limits.least = *least;
     limits.most = *most;
@@ -150,4 +150,4 @@ void add_run(CLI::App& app, Action& chosen) {
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -21,7 +21,7 @@
 extern "C" const char rubato_page[];      // NOLINT(readability-identifier-naming): in page.S
 extern "C" const char rubato_page_end[];  // NOLINT(readability-identifier-naming)
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct SimulateFlags {
@@ -64,7 +64,7 @@ Result<std::vector<double>> read_numbers(const std::string& path) {
     if (!value && line == 1) continue;
     if (!value || !(*value >= 0) || !std::isfinite(*value)) {
       return Error{
-          fmt::format("{}:{}: {} is not a number of 0 or more", path, line, rubato::quoted(item))};
+          fmt::format("{}:{}: {} is not a number of 0 or more", path, line, base::quoted(item))};
     }
     numbers.push_back(*value);
   }
@@ -429,4 +429,4 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

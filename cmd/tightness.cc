@@ -4,7 +4,7 @@
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::cmd {
 
 Result<std::pair<double, double>> parse_tightness(const char* flag, const std::string& text) {
   const auto ends = split(text, ':');
@@ -12,12 +12,12 @@ Result<std::pair<double, double>> parse_tightness(const char* flag, const std::s
   const auto high = ends.size() == 2 ? parse_double(ends[1]) : std::nullopt;
   if (!low || !high) {
     return Error{
-        fmt::format("{} {}: write LOW:HIGH, for example 0.5:1.5", flag, rubato::quoted(text))};
+        fmt::format("{} {}: write LOW:HIGH, for example 0.5:1.5", flag, base::quoted(text))};
   }
   if (!(*low > 0) || !(*high >= *low) || !std::isfinite(*high)) {
-    return Error{fmt::format("{} {}: is not a range above 0", flag, rubato::quoted(text))};
+    return Error{fmt::format("{} {}: is not a range above 0", flag, base::quoted(text))};
   }
   return std::pair(*low, *high);
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

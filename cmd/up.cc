@@ -16,7 +16,7 @@
 #include "rubato/engine/process.h"
 #include "rubato/place/placement.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 struct UpFlags {
@@ -238,4 +238,4 @@ void add_up(CLI::App& app, Action& chosen) {
   command->callback([flags, &chosen] { chosen = [flags] { return up(*flags); }; });
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

@@ -8,7 +8,7 @@
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::cmd {
 namespace {
 
 bool write_all(std::FILE* file, const std::string& content) {
@@ -47,7 +47,7 @@ CLI::Validator number_that(const char* is, bool (*holds)(double)) {
   return {[=](const std::string& text) {
             const auto number = parse_double(text);
             if (number && holds(*number)) return std::string();
-            return fmt::format("must be {}, not {}", is, rubato::quoted(text));
+            return fmt::format("must be {}, not {}", is, base::quoted(text));
           },
           ""};
 }
@@ -67,4 +67,4 @@ int bad_input(const Error& error) {
   return 2;
 }
 
-}  // namespace rubato
+}  // namespace rubato::cmd

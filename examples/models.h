@@ -27,6 +27,8 @@
 
 namespace rubato::examples {
 
+using base::Random;
+
 struct Model : torch::nn::Module {
   virtual torch::Tensor loss(const train::Batch& batch) = 0;
 };

@@ -14,7 +14,7 @@
 
 namespace {
 
-using namespace rubato;
+using namespace rubato::fuzz;
 
 std::string_view take_line(std::string_view& rest) {
   const auto end = std::min(rest.find('\n'), rest.size());

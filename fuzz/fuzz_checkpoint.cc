@@ -46,7 +46,7 @@ std::string from_sizes(const std::string& input) {
   const std::size_t sizes_end = 2 + 8 * sections;
   if (input.size() < sizes_end) return input;
   const std::string rest = input.substr(sizes_end);
-  rubato::Json list = rubato::Json::array();
+  rubato::base::Json list = rubato::base::Json::array();
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < sections; ++i) {
     std::uint64_t size = 0;
@@ -58,8 +58,8 @@ std::string from_sizes(const std::string& input) {
         {{"name", "s"}, {"head", nullptr}, {"bytes", size}, {"checksum", checksum.value()}});
     at += (size + 63) / 64 * 64;
   }
-  const rubato::Json about{{"plan", 1}, {"revision", 0}, {"step", 5}};
-  std::string file = sealed(rubato::Json{{"about", about}, {"sections", list}}.dump());
+  const rubato::base::Json about{{"plan", 1}, {"revision", 0}, {"step", 5}};
+  std::string file = sealed(rubato::base::Json{{"about", about}, {"sections", list}}.dump());
   file.resize((file.size() + 63) / 64 * 64, '\0');
   return file + rest;
 }

@@ -6,7 +6,7 @@
 #include "rubato/core/cluster.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const auto cluster = parse_cluster({reinterpret_cast<const char*>(data), size});
   if (!cluster) return 0;
   int gpus = 0;

@@ -11,8 +11,8 @@
 
 namespace {
 
-using rubato::Coded;
-using rubato::Result;
+using rubato::base::Result;
+using rubato::wire::Coded;
 
 template <class T>
 void check_error(const Result<T>& decoded) {
@@ -36,7 +36,7 @@ void check(const Coded& coded, const Decode& decode, const Encode& encode) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::wire;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const auto line = std::min(input.find('\n'), input.size());
   const Coded coded{std::string(input.substr(0, line)), 1,

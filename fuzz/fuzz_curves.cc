@@ -7,7 +7,7 @@
 #include "rubato/sim/curves.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const auto curves = parse_curves({reinterpret_cast<const char*>(data), size}, "input");
   if (!curves) return 0;
   for (const auto& [batch, curve] : *curves) {

@@ -6,7 +6,7 @@
 #include "rubato/sim/failures.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const Cluster cluster({{16, 8, GpuType(0)}}, {"gpu"});
   const auto events = parse_failures({reinterpret_cast<const char*>(data), size}, "input", cluster);
   if (!events) return 0;

@@ -13,7 +13,8 @@
 
 namespace {
 
-using rubato::Json;
+namespace wire = rubato::wire;
+using rubato::base::Json;
 
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -21,22 +22,21 @@ std::string text_of(const Json& json) {
 
 // What is understood is written and understood again.
 void parse_both_ways(const Json& message) {
-  if (const auto parsed = rubato::wire::parse_from_worker(message)) {
-    const Json written = rubato::wire::to_json(*parsed);
-    const auto again = rubato::wire::parse_from_worker(written);
-    CHECK(again.ok() && text_of(rubato::wire::to_json(*again)) == text_of(written));
+  if (const auto parsed = wire::parse_from_worker(message)) {
+    const Json written = wire::to_json(*parsed);
+    const auto again = wire::parse_from_worker(written);
+    CHECK(again.ok() && text_of(wire::to_json(*again)) == text_of(written));
   }
-  if (const auto parsed = rubato::wire::parse_from_launcher(message)) {
-    const Json written = rubato::wire::to_json(*parsed);
-    const auto again = rubato::wire::parse_from_launcher(written);
-    CHECK(again.ok() && text_of(rubato::wire::to_json(*again)) == text_of(written));
+  if (const auto parsed = wire::parse_from_launcher(message)) {
+    const Json written = wire::to_json(*parsed);
+    const auto again = wire::parse_from_launcher(written);
+    CHECK(again.ok() && text_of(wire::to_json(*again)) == text_of(written));
   }
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
   if (size == 0) return 0;
   const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::size_t cut = std::min<std::size_t>(data[0], stream.size());

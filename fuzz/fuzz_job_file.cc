@@ -7,7 +7,7 @@
 #include "rubato/daemon/job_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const auto job = parse_job_file({reinterpret_cast<const char*>(data), size}, "input");
   if (!job) {
     CHECK(for_terminal(job.error().message) == job.error().message);

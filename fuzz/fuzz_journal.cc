@@ -19,7 +19,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using namespace rubato;
+using namespace rubato::fuzz;
 
 constexpr const char* kLive = "journal.sqlite";
 constexpr const char* kLog = "journal.sqlite-wal";

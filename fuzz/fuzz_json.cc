@@ -6,7 +6,7 @@
 #include "rubato/base/json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const auto value = parse_json({reinterpret_cast<const char*>(data), size}, "input");
   if (!value) return 0;
   const auto text = value->dump();

@@ -13,8 +13,8 @@
 
 namespace {
 
-using rubato::Json;
-using rubato::Result;
+using rubato::base::Json;
+using rubato::base::Result;
 
 template <class T>
 void check(const Json& json, Result<T> (*parse)(const Json&)) {
@@ -35,7 +35,7 @@ void check(const Json& json, Result<T> (*parse)(const Json&)) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto json = parse_json(text, "input", {std::size_t{1} << 16U, 16});
   if (!json) return 0;

@@ -10,7 +10,7 @@
 #include "rubato/policy/all.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const auto chosen = parse_policies({reinterpret_cast<const char*>(data), size});
   if (!chosen) {
     const std::string& message = chosen.error().message;

@@ -10,7 +10,7 @@
 #include "rubato/sim/profiles.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const auto parts = split({reinterpret_cast<const char*>(data), size}, '@');
   ApplicationTexts texts;
   texts.name = "input";

@@ -11,15 +11,15 @@
 namespace {
 
 template <typename T>
-void read(const rubato::Json& json) {
+void read(const rubato::base::Json& json) {
   T value;
   try {
     value = json.get<T>();
-  } catch (const rubato::Json::exception&) {
+  } catch (const rubato::base::Json::exception&) {
     return;
   }
-  const rubato::Json written = value;
-  CHECK(rubato::Json(written.get<T>()) == written);
+  const rubato::base::Json written = value;
+  CHECK(rubato::base::Json(written.get<T>()) == written);
 }
 
 }  // namespace
@@ -28,11 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace rubato::agent;
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const auto json = rubato::parse_json(text, "input");
+  const auto json = rubato::base::parse_json(text, "input");
   if (!json) return 0;
-  constexpr void (*kReaders[])(const rubato::Json&) = {read<Record>, read<StepPlan>, read<Proposal>,
-                                                       read<Word>,   read<Level>,    read<Report>,
-                                                       read<Commit>};
+  constexpr void (*kReaders[])(const rubato::base::Json&) = {
+      read<Record>, read<StepPlan>, read<Proposal>, read<Word>,
+      read<Level>,  read<Report>,   read<Commit>};
   kReaders[data[0] % std::size(kReaders)](*json);
   return 0;
 }

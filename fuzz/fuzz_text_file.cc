@@ -9,7 +9,7 @@
 #include "rubato/sim/text_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const int file = memfd_create("input", 0);
   CHECK(file >= 0);
   CHECK(write(file, data, size) == static_cast<ssize_t>(size));

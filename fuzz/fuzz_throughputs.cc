@@ -7,7 +7,7 @@
 #include "rubato/sim/throughputs.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   const Cluster cluster({{2, 4, GpuType(0)}}, {"v100"});
   const auto book =
       parse_throughputs({reinterpret_cast<const char*>(data), size}, "input", cluster);

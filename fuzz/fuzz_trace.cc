@@ -10,7 +10,7 @@
 #include "rubato/sim/workload.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato;
+  using namespace rubato::fuzz;
   if (size == 0) return 0;
   const std::size_t formats = trace_format_names().size();
   const std::size_t choice = data[0] % (formats + 1);

@@ -39,8 +39,7 @@ Result<Place> place_from_environment() {
   if (!start.empty()) {
     const auto number = parse_integer(start);
     if (!number || *number < 0) {
-      return Error{
-          fmt::format("RUBATO_START is {}, not a number from 0 on", rubato::quoted(start))};
+      return Error{fmt::format("RUBATO_START is {}, not a number from 0 on", base::quoted(start))};
     }
     place.start = *number;
   }

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace rubato {
+namespace rubato::base {
 
 void check_failed(const char* condition, const char* file, int line) {
   std::fprintf(stderr, "rubato: internal error at %s:%d: CHECK(%s) failed\n", file, line,
@@ -11,4 +11,4 @@ void check_failed(const char* condition, const char* file, int line) {
   std::abort();
 }
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -2,12 +2,14 @@
 // Errors of the outside world are Results (base/result.h), never CHECKs.
 #pragma once
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 
-}  // namespace rubato
+}  // namespace rubato::base
 
 #define CHECK(condition)                               \
   (static_cast<bool>(condition) ? static_cast<void>(0) \
-                                : ::rubato::check_failed(#condition, __FILE__, __LINE__))
+                                : ::rubato::base::check_failed(#condition, __FILE__, __LINE__))

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 // Bytes of the UTF-8 character at `at`; one for a byte that begins none.
@@ -43,4 +43,4 @@ bool matches_glob(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-}  // namespace rubato
+}  // namespace rubato::base

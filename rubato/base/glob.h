@@ -5,8 +5,10 @@
 
 #include <string_view>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 [[nodiscard]] bool matches_glob(std::string_view pattern, std::string_view text);
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -5,7 +5,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 // What the rules say, word for word; takes too long on long patterns.
@@ -53,4 +53,4 @@ TEST(Glob, IsQuickOnPatternsThatAreMeantToBeSlow) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

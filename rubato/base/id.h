@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 template <class Tag, class Rep = std::uint32_t>
 class Id {
@@ -27,9 +29,11 @@ class Id {
   Rep value_ = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::base
 
 template <class Tag, class Rep>
-struct std::hash<rubato::Id<Tag, Rep>> {
-  std::size_t operator()(rubato::Id<Tag, Rep> id) const { return std::hash<Rep>()(id.value()); }
+struct std::hash<rubato::base::Id<Tag, Rep>> {
+  std::size_t operator()(rubato::base::Id<Tag, Rep> id) const {
+    return std::hash<Rep>()(id.value());
+  }
 };

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <unordered_set>
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 using CatId = Id<struct CatTag>;
@@ -32,4 +32,4 @@ TEST(Id, CanBeHashed) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "rubato/base/check.h"
+#include "rubato/base/namespaces.h"
 
-namespace rubato {
+namespace rubato::base {
 
 template <class Key>
 class IndexedHeap {
@@ -90,4 +91,4 @@ class IndexedHeap {
   std::vector<std::uint32_t> position_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -8,7 +8,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 TEST(IndexedHeap, BehavesLikeASortedSetUnderRandomChanges) {
@@ -61,4 +61,4 @@ TEST(IndexedHeap, ForgetsWhatItNeverHad) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

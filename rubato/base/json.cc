@@ -11,7 +11,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 // Stops the parse at the first thing we refuse; the SAX position tells where.
@@ -34,7 +34,7 @@ class Guard : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     if (keys_.back().insert(name).second) return true;
-    problem_ = fmt::format("the key {} appears twice in one object", rubato::quoted(name));
+    problem_ = fmt::format("the key {} appears twice in one object", base::quoted(name));
     return false;
   }
 
@@ -165,7 +165,7 @@ class Speller {
       text_ += Json(value).dump();
       return true;
     } catch (const Json::exception&) {
-      problem_ = fmt::format("{} is not UTF-8", rubato::quoted(value));
+      problem_ = fmt::format("{} is not UTF-8", base::quoted(value));
       return false;
     }
   }
@@ -202,4 +202,4 @@ Result<Json> parse_json(std::string_view text, const std::string& source, JsonLi
   return value;
 }
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -7,9 +7,10 @@
 #include <string>
 #include <string_view>
 
+#include "rubato/base/namespaces.h"
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::base {
 
 using Json = nlohmann::ordered_json;
 
@@ -27,4 +28,4 @@ struct JsonLimits {
 // not finite, text that is not UTF-8) and what the guard would not let back in.
 [[nodiscard]] Result<std::string> canonical_json(const Json& value, JsonLimits limits = {});
 
-}  // namespace rubato
+}  // namespace rubato::base

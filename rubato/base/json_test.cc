@@ -9,7 +9,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 std::string nested(int depth, char open, char close) {
@@ -112,4 +112,4 @@ TEST(CanonicalJson, RefusesWhatCouldNotBeReadBack) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

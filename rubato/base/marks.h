@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 class Marks {
  public:
@@ -27,4 +29,4 @@ class Marks {
   std::uint64_t round_ = 1;
 };
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -6,7 +6,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 TEST(Marks, BehaveLikeASetThatEachRoundEmpties) {
@@ -26,4 +26,4 @@ TEST(Marks, BehaveLikeASetThatEachRoundEmpties) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

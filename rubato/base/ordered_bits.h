@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 class OrderedBits {
  public:
@@ -66,4 +68,4 @@ class OrderedBits {
   std::vector<std::vector<std::uint64_t>> levels_;  // levels_[0] holds the members themselves
 };
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -6,7 +6,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 std::size_t at_or_after(const std::set<std::size_t>& set, std::size_t i) {
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(Sizes, OrderedBitsOfSize,
                                            262'145));
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

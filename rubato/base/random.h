@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 class Random {
  public:
@@ -44,4 +46,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::base

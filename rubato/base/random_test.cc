@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 TEST(Random, IsSplitMix64) {
@@ -80,4 +80,4 @@ TEST(Random, ExponentialHasItsMeanAndIsNeverNegative) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

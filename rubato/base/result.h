@@ -8,8 +8,9 @@
 #include <variant>
 
 #include "rubato/base/check.h"
+#include "rubato/base/namespaces.h"
 
-namespace rubato {
+namespace rubato::base {
 
 struct Error {
   std::string message;
@@ -68,4 +69,4 @@ class [[nodiscard]] Result<void> {
   std::optional<Error> error_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::base

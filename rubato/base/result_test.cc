@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 Result<int> half(int number) {
@@ -44,4 +44,4 @@ TEST(ResultDeathTest, ReadingWhatIsNotThereIsABug) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <string>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 // That of the test which runs.
 inline std::filesystem::path build_tree() {
@@ -18,4 +20,4 @@ inline std::string rubato_program() { return build_tree() / "rubato"; }
 // are not.
 inline std::string shared_data() { return build_tree() / "../../shared/data"; }
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <numeric>
 
-namespace rubato {
+namespace rubato::base {
 
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
@@ -78,4 +78,4 @@ std::optional<std::string> closest(std::string_view word,
   return best;
 }
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 [[nodiscard]] std::string_view trim(std::string_view text);
 [[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
@@ -25,4 +27,4 @@ namespace rubato {
 [[nodiscard]] std::optional<std::string> closest(std::string_view word,
                                                  const std::vector<std::string>& candidates);
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -10,7 +10,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 using Parts = std::vector<std::string_view>;
@@ -71,14 +71,14 @@ TEST(Text, ShortestReadsBackAsTheSameNumber) {
 }
 
 TEST(Text, QuotedShowsControlBytesAndCutsLongTexts) {
-  EXPECT_EQ(quoted("abc"), "\"abc\"");
-  EXPECT_EQ(quoted(""), "\"\"");
-  EXPECT_EQ(quoted("a\nb\x7f\xff"), "\"a\\x0ab\\x7f\\xff\"");
-  EXPECT_EQ(quoted(std::string_view("\0", 1)), "\"\\x00\"");
-  EXPECT_EQ(quoted("abcdef", 3), "\"abc...\"");
-  EXPECT_EQ(quoted("abc", 3), "\"abc\"");
+  EXPECT_EQ(base::quoted("abc"), "\"abc\"");
+  EXPECT_EQ(base::quoted(""), "\"\"");
+  EXPECT_EQ(base::quoted("a\nb\x7f\xff"), "\"a\\x0ab\\x7f\\xff\"");
+  EXPECT_EQ(base::quoted(std::string_view("\0", 1)), "\"\\x00\"");
+  EXPECT_EQ(base::quoted("abcdef", 3), "\"abc...\"");
+  EXPECT_EQ(base::quoted("abc", 3), "\"abc\"");
   const std::string longest(1'000'000, 'x');
-  EXPECT_LT(rubato::quoted(longest).size(), 100U);
+  EXPECT_LT(base::quoted(longest).size(), 100U);
 }
 
 TEST(Text, ClosestFindsWhatWasMeantOrNothing) {
@@ -95,4 +95,4 @@ TEST(Text, ClosestFindsWhatWasMeantOrNothing) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

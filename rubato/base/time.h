@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <limits>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 struct RubatoClock {
   using rep = std::int64_t;
@@ -37,4 +39,4 @@ inline Duration from_seconds(double s) {
 }
 inline Time time_at(double s) { return kStart + from_seconds(s); }
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -46,4 +46,4 @@ TEST(Time, WholeMicrosecondsSurviveTheWayThroughSeconds) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

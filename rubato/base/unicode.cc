@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <iterator>
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 struct Range {
@@ -151,4 +151,4 @@ std::string fitted(std::string_view text, int columns) {
   return out + std::string(static_cast<std::size_t>(columns - 1 - used), ' ');
 }
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -10,7 +10,9 @@
 #include <string>
 #include <string_view>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::base {
 
 struct CodePoint {
   char32_t value = 0;
@@ -32,4 +34,4 @@ struct CodePoint {
 // Safe, and exactly this wide: filled with blanks, or cut, which a '~' at the end shows.
 [[nodiscard]] std::string fitted(std::string_view text, int columns);
 
-}  // namespace rubato
+}  // namespace rubato::base

@@ -5,7 +5,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 TEST(Unicode, KnowsWhatIsUtf8) {
@@ -72,4 +72,4 @@ TEST(Unicode, AnyBytesBecomeOneSafeLineOfTheRightWidth) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <limits>
 
+#include "rubato/base/namespaces.h"
 #include "rubato/base/time.h"
 
-namespace rubato {
+namespace rubato::base {
 
 // GPU-time, exact: GPUs x microseconds as an integer, so that limits are reached at one
 // well-defined instant whatever the number of additions on the way.
@@ -54,4 +55,4 @@ class GpuTime {
 using Work = double;
 using WorkRate = double;
 
-}  // namespace rubato
+}  // namespace rubato::base

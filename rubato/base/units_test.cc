@@ -5,7 +5,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::base {
 namespace {
 
 TEST(GpuTime, AddsUpExactlyHoweverItIsCut) {
@@ -47,4 +47,4 @@ TEST(GpuTime, StopsAtTheLargestInsteadOfOverflowing) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::base

@@ -4,10 +4,11 @@
 
 #include <chrono>
 
+#include "rubato/base/namespaces.h"
 #include "rubato/base/time.h"
 
-namespace rubato {
+namespace rubato::base {
 
 using WallTime = std::chrono::sys_time<Duration>;
 
-}  // namespace rubato
+}  // namespace rubato::base

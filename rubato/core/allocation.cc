@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 auto slot_of(auto& slices, NodeId node) {
@@ -67,4 +67,4 @@ Allocation common(const Allocation& a, const Allocation& b) {
   return both;
 }
 
-}  // namespace rubato
+}  // namespace rubato::core

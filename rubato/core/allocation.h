@@ -7,7 +7,7 @@
 
 #include "rubato/core/ids.h"
 
-namespace rubato {
+namespace rubato::core {
 
 struct Slice {
   NodeId node;
@@ -47,4 +47,4 @@ class Allocation {
 [[nodiscard]] Allocation minus(Allocation a, const Allocation& b);
 [[nodiscard]] Allocation common(const Allocation& a, const Allocation& b);
 
-}  // namespace rubato
+}  // namespace rubato::core

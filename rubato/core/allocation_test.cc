@@ -8,7 +8,7 @@
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 Slice random_slice(Random& random) {
@@ -115,4 +115,4 @@ TEST(Allocation, HoldsAllSixtyFourGpusOfANode) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::core

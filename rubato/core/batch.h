@@ -1,7 +1,7 @@
 // How a job's global batch M is spread over its GPUs: M = gpus x per_gpu x (accumulation + 1).
 #pragma once
 
-namespace rubato {
+namespace rubato::core {
 
 struct Batch {
   int per_gpu = 1;       // m: samples of one forward and backward pass on one GPU
@@ -22,4 +22,4 @@ struct BatchLimits {
   bool accumulate = true;
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -8,7 +8,7 @@
 #include "rubato/core/allocation.h"
 #include "rubato/core/ids.h"
 
-namespace rubato {
+namespace rubato::core {
 
 struct Change {
   enum class Kind : std::uint8_t { start, stop, resize, move };
@@ -23,4 +23,4 @@ struct Carried {
   std::string refused;  // why it was not carried out at all; or empty
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

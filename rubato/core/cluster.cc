@@ -7,7 +7,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 constexpr long long kMaxGpus = 10'000'000;
@@ -15,7 +15,7 @@ constexpr long long kMaxGpus = 10'000'000;
 Error nonsense(std::string_view text, std::string_view why) {
   return Error{fmt::format(
       "cluster {}: {}; write NODESxGPUS[:TYPE][,...], for example 16x8 or 16x8:v100,8x4:k80",
-      quoted(text), why)};
+      base::quoted(text), why)};
 }
 
 struct GroupText {
@@ -29,11 +29,12 @@ Result<GroupText> parse_group(std::string_view whole, std::string_view item) {
   const auto size = item.substr(0, colon);
   const auto cross = size.find('x');
   if (cross == std::string_view::npos)
-    return nonsense(whole, fmt::format("{} has no \"x\"", quoted(item)));
+    return nonsense(whole, fmt::format("{} has no \"x\"", base::quoted(item)));
   const auto nodes = parse_integer(size.substr(0, cross));
   const auto gpus = parse_integer(size.substr(cross + 1));
   if (!nodes || !gpus || *nodes < 1 || *gpus < 1) {
-    return nonsense(whole, fmt::format("{} does not name two whole numbers above 0", quoted(size)));
+    return nonsense(whole,
+                    fmt::format("{} does not name two whole numbers above 0", base::quoted(size)));
   }
   if (*gpus > kMaxGpusPerNode) {
     return nonsense(whole, fmt::format("a node has at most {} GPUs", kMaxGpusPerNode));
@@ -44,8 +45,8 @@ Result<GroupText> parse_group(std::string_view whole, std::string_view item) {
     return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
   });
   if (type.empty() || type.size() > 40 || !plain) {
-    return nonsense(whole,
-                    fmt::format("{} is not a type name (letters, digits, - _ .)", quoted(type)));
+    return nonsense(
+        whole, fmt::format("{} is not a type name (letters, digits, - _ .)", base::quoted(type)));
   }
   return GroupText{static_cast<int>(*nodes), static_cast<int>(*gpus), std::move(type)};
 }
@@ -112,4 +113,4 @@ Result<Cluster> parse_cluster(std::string_view text) {
   return Cluster(groups, std::move(names));
 }
 
-}  // namespace rubato
+}  // namespace rubato::core

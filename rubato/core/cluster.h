@@ -9,7 +9,7 @@
 #include "rubato/base/result.h"
 #include "rubato/core/ids.h"
 
-namespace rubato {
+namespace rubato::core {
 
 enum class NodeState : std::uint8_t { up, draining, down, unknown };
 
@@ -74,4 +74,4 @@ class Cluster {
 // "16x8", "16x8:v100,8x4:k80": nodes x GPUs per node, with a type name. Unnamed types are "gpu".
 [[nodiscard]] Result<Cluster> parse_cluster(std::string_view text);
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -9,7 +9,7 @@
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 TEST(Cluster, ReadsGroupsOfNodes) {
@@ -108,4 +108,4 @@ TEST(Cluster, CountsAsUsableWhatIsUpAndOnlyThat) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::core

@@ -8,7 +8,7 @@
 #include "rubato/core/batch.h"
 #include "rubato/core/ids.h"
 
-namespace rubato {
+namespace rubato::core {
 
 // Without a batch, the job trains with the one its owner chose.
 struct Start {
@@ -32,4 +32,4 @@ struct Stop {
 
 using Command = std::variant<Start, Resize, Stop>;
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -5,7 +5,7 @@
 #include <map>
 #include <string_view>
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 // Adds up what the decision uses; per node only for wants that name nodes.
@@ -206,4 +206,4 @@ Result<void> Validator::check(const Decision& decision, const Snapshot& snapshot
   return {};
 }
 
-}  // namespace rubato
+}  // namespace rubato::core

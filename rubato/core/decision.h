@@ -13,7 +13,7 @@
 #include "rubato/core/batch.h"
 #include "rubato/core/snapshot.h"
 
-namespace rubato {
+namespace rubato::core {
 
 struct Count {  // so many GPUs of a type, wherever the placement likes
   GpuType type;
@@ -94,4 +94,4 @@ class Validator {
   Marks promised_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -8,7 +8,7 @@
 
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 // Two types: nodes 0 and 1 have four A each, nodes 2 and 3 eight B each. Jobs: 0 takes 2, 1 takes
@@ -191,4 +191,4 @@ TEST(Validate, AGuestSharesTheGpusOfOneHostThatRuns) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::core

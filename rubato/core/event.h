@@ -12,7 +12,7 @@
 #include "rubato/core/ids.h"
 #include "rubato/core/job.h"
 
-namespace rubato {
+namespace rubato::core {
 
 struct Submitted {
   JobId job;
@@ -100,4 +100,4 @@ struct Decided {
 using Event = std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Estimated,
                            Wake, Cancelled, Held, Limited, Due, Skipped, Decided>;
 
-}  // namespace rubato
+}  // namespace rubato::core

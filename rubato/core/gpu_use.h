@@ -9,7 +9,7 @@
 #include "rubato/base/check.h"
 #include "rubato/core/allocation.h"
 
-namespace rubato {
+namespace rubato::core {
 
 class GpuUse {
  public:
@@ -60,4 +60,4 @@ class GpuUse {
   int gpus_ = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

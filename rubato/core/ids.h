@@ -5,7 +5,7 @@
 
 #include "rubato/base/id.h"
 
-namespace rubato {
+namespace rubato::core {
 
 using JobId = Id<struct JobTag>;    // in order of submission
 using NodeId = Id<struct NodeTag>;  // in order of the cluster description
@@ -17,4 +17,4 @@ using Generation = Id<struct GenerationTag>;
 // Counts the events folded into a state: a Decision names the one it was made from.
 using Sequence = Id<struct SequenceTag, std::uint64_t>;
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace rubato {
+namespace rubato::core {
 
 bool GpuLimits::legal(int gpus) const {
   if (gpus < min || gpus > max) return false;
@@ -18,4 +18,4 @@ std::optional<int> GpuLimits::above(int gpus) const {
   return at != allowed.end() ? std::optional(*at) : std::nullopt;
 }
 
-}  // namespace rubato
+}  // namespace rubato::core

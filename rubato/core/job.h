@@ -15,7 +15,7 @@
 #include "rubato/core/losses.h"
 #include "rubato/core/speed.h"
 
-namespace rubato {
+namespace rubato::core {
 
 // Which GPU counts a job can use when the number is the scheduler's to choose.
 struct GpuLimits {
@@ -110,4 +110,4 @@ struct JobView {
   }
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -6,7 +6,7 @@
 
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 TEST(GpuLimits, AboveWalksExactlyTheLegalCounts) {
@@ -50,4 +50,4 @@ TEST(JobView, CountsServiceOnlyWhileItHoldsGpus) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::core

@@ -6,7 +6,7 @@
 
 #include "rubato/base/units.h"
 
-namespace rubato {
+namespace rubato::core {
 
 struct LossPoint {
   Work done = 0;
@@ -21,4 +21,4 @@ struct ShownLosses {
   double threshold = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

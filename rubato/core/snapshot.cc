@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 bool must_stay(const JobView& job) { return job.spec != nullptr && !job.spec->preemptible; }
@@ -66,4 +66,4 @@ void JobTable::squeeze() {
   alive_.assign(to, true);
 }
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -13,7 +13,7 @@
 #include "rubato/core/ids.h"
 #include "rubato/core/job.h"
 
-namespace rubato {
+namespace rubato::core {
 
 // Active jobs in id order, found by id in O(1). Ended jobs leave a hole; holes are squeezed out
 // when they are half of the table, so each costs O(1) and walking stays contiguous.
@@ -111,4 +111,4 @@ struct Snapshot {
   std::vector<JobId> changed;
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

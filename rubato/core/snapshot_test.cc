@@ -9,7 +9,7 @@
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::core {
 namespace {
 
 TEST(JobTable, BehavesLikeAMapUnderRandomChanges) {
@@ -78,4 +78,4 @@ TEST(JobTableDeathTest, IdsOnlyAscendAndEndOnce) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::core

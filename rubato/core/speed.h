@@ -8,7 +8,7 @@
 #include "rubato/base/units.h"
 #include "rubato/core/ids.h"
 
-namespace rubato {
+namespace rubato::core {
 
 struct Shape {
   GpuType type;
@@ -45,4 +45,4 @@ class SpeedModel {
   [[nodiscard]] WorkRate on(GpuType type, int gpus) const { return rate({type, gpus, 0, 0}); }
 };
 
-}  // namespace rubato
+}  // namespace rubato::core

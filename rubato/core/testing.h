@@ -14,7 +14,7 @@
 #include "rubato/core/job.h"
 #include "rubato/core/snapshot.h"
 
-namespace rubato {
+namespace rubato::core {
 
 constexpr JobId job_id(std::size_t i) { return JobId(static_cast<JobId::rep>(i)); }
 constexpr NodeId node_id(std::size_t i) { return NodeId(static_cast<NodeId::rep>(i)); }
@@ -81,4 +81,4 @@ inline Grant grant_spread(std::size_t job,
   return {job_id(job), std::move(spread)};
 }
 
-}  // namespace rubato
+}  // namespace rubato::core

@@ -7,7 +7,7 @@
 
 #include "rubato/daemon/intake.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::string plural(int n, std::string_view what) {
@@ -776,4 +776,4 @@ Json show_user(const UserRecord& user) {
           {"tokens", std::move(tokens)}};
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

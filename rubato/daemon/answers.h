@@ -14,7 +14,7 @@
 #include "rubato/daemon/ledger.h"
 #include "rubato/daemon/request.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // What a job looks like from outside.
 [[nodiscard]] JobState state_of(const Ledger& ledger, const JobRecord& job);
@@ -60,4 +60,4 @@ struct Verdict {
 // "17:40", with the date if it is another day than `now`'s.
 [[nodiscard]] std::string clock_text(WallTime time, WallTime now);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

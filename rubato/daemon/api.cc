@@ -8,7 +8,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 namespace {
 
@@ -74,7 +74,7 @@ Checked<JobRef> job_ref(const std::string& text) {
   if (!digits) return JobRef(text);
   const auto number = parse_integer(text);
   if (!number || *number > std::numeric_limits<JobId::rep>::max()) {
-    return HttpRefusal{404, fmt::format("there is no job {}", rubato::quoted(text)), {}};
+    return HttpRefusal{404, fmt::format("there is no job {}", base::quoted(text)), {}};
   }
   return JobRef(JobId(static_cast<JobId::rep>(*number)));
 }
@@ -90,7 +90,7 @@ Checked<bool> flag(const Parts& parts, std::string_view name) {
   const auto text = parts.query(name);
   if (!text || *text == "0") return false;
   if (*text == "1") return true;
-  return bad(fmt::format("the parameter {} must be 0 or 1, not {}", name, rubato::quoted(*text)));
+  return bad(fmt::format("the parameter {} must be 0 or 1, not {}", name, base::quoted(*text)));
 }
 
 Checked<std::int64_t> integer(const Parts& parts, std::string_view name, std::int64_t otherwise,
@@ -100,7 +100,7 @@ Checked<std::int64_t> integer(const Parts& parts, std::string_view name, std::in
   const auto number = parse_integer(*text);
   if (!number || *number < least || *number > most) {
     return bad(fmt::format("the parameter {} must be a whole number from {} to {}, not {}", name,
-                           least, most, rubato::quoted(*text)));
+                           least, most, base::quoted(*text)));
   }
   return *number;
 }
@@ -116,7 +116,7 @@ Checked<Json> body_object(const Parts& parts, const std::vector<std::string>& kn
   for (const auto& [name, value] : json->items()) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const auto near = closest(name, known);
-    return bad(fmt::format("the body has an unknown field {}{}", rubato::quoted(name),
+    return bad(fmt::format("the body has an unknown field {}{}", base::quoted(name),
                            near ? fmt::format("; did you mean {}?", *near) : ""));
   }
   return std::move(*json);
@@ -194,7 +194,7 @@ Checked<std::vector<JobState>> states_of(const std::vector<std::string_view>& na
           fmt::format("{} is no state of a job; they are PENDING (PD), PROFILING (PF), HELD (HD), "
                       "RUNNING (R), RESIZING (RS), STOPPING (CG), COMPLETED (CD), FAILED (F), "
                       "CANCELLED (CA) and REFUSED (RF)",
-                      rubato::quoted(name)));
+                      base::quoted(name)));
     }
     states.push_back(*state);
   }
@@ -335,7 +335,7 @@ Task set_node(const Parts& parts) {
   const std::string& name = parts.parts.front();
   const auto number = parse_integer(name);
   if (!number || *number < 0 || *number > std::numeric_limits<NodeId::rep>::max()) {
-    return HttpRefusal{404, fmt::format("there is no node {}", rubato::quoted(name)), {}};
+    return HttpRefusal{404, fmt::format("there is no node {}", base::quoted(name)), {}};
   }
   SetNode ask{NodeId(static_cast<NodeId::rep>(*number)), NodeState::up};
   if (wanted == "drain") {
@@ -344,7 +344,7 @@ Task set_node(const Parts& parts) {
     ask.state = NodeState::down;
   } else if (wanted != "resume") {
     return bad(fmt::format("a node can be told to drain, to resume or that it is down, not {}",
-                           rubato::quoted(wanted)));
+                           base::quoted(wanted)));
   }
   return task(ask);
 }
@@ -369,7 +369,7 @@ Task add_user(const Parts& parts) {
     return bad(
         fmt::format("{} is no name for a user: at most 32 letters, digits, '-', '_' and '.', "
                     "beginning with a letter or '_'",
-                    rubato::quoted(ask.name)));
+                    base::quoted(ask.name)));
   }
   if (json.contains("role")) {
     const Json& role = json["role"];
@@ -519,7 +519,7 @@ Checked<Pairs> parse_query(std::string_view text, const Route& route) {
     if (std::find(known.begin(), known.end(), *name) == known.end()) {
       const auto near = closest(*name, known);
       return bad(fmt::format("{} {} takes no parameter {}{}", route.verb, route.pattern,
-                             rubato::quoted(*name),
+                             base::quoted(*name),
                              near ? fmt::format("; did you mean {}?", *near) : ""));
     }
     for (const auto& [before, unused] : queries) {
@@ -616,11 +616,11 @@ Checked<Found> find_route(std::string_view verb, std::string_view path) {
   if (allow.empty()) {
     return HttpRefusal{404,
                        fmt::format("there is nothing at {}; docs/openapi.yaml lists all there is",
-                                   rubato::quoted(path)),
+                                   base::quoted(path)),
                        {}};
   }
   return HttpRefusal{
-      405, fmt::format("{} takes {}, not {}", rubato::quoted(path), allow, rubato::quoted(verb)),
+      405, fmt::format("{} takes {}, not {}", base::quoted(path), allow, base::quoted(verb)),
       allow};
 }
 
@@ -740,14 +740,14 @@ std::optional<HttpRefusal> check_origin(const HttpHead& head,
                                       host->end(), [](char c) { return c >= '0' && c <= '9'; }));
   if (!good_port || std::find(hosts.begin(), hosts.end(), name) == hosts.end()) {
     return HttpRefusal{
-        403, fmt::format("this daemon does not answer to the name {}", rubato::quoted(*host)), {}};
+        403, fmt::format("this daemon does not answer to the name {}", base::quoted(*host)), {}};
   }
   auto origin = single_header(head, "origin");
   if (auto* refused = std::get_if<HttpRefusal>(&origin)) return std::move(*refused);
   const auto& from = std::get<std::optional<std::string>>(origin);
   if (from && *from != "http://" + *host) {
     return HttpRefusal{
-        403, fmt::format("this daemon does not answer pages of {}", rubato::quoted(*from)), {}};
+        403, fmt::format("this daemon does not answer pages of {}", base::quoted(*from)), {}};
   }
   return std::nullopt;
 }
@@ -797,4 +797,4 @@ bool valid_user_name(std::string_view name) {
          });
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -19,7 +19,7 @@
 
 #include "rubato/daemon/request.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // Sizes beyond which nothing is read.
 inline constexpr std::size_t kLargestHttpHead = std::size_t{16} << 10U;
@@ -107,4 +107,4 @@ class RoutedRequest {
 // Letters, digits, '-', '_' and '.', beginning with a letter or '_'.
 [[nodiscard]] bool valid_user_name(std::string_view name);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 const Caller kAda{"ada", false};
@@ -345,4 +345,4 @@ TEST(Request, StatesReadBack) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

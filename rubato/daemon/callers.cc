@@ -8,7 +8,7 @@
 #include "rubato/base/check.h"
 #include "rubato/daemon/job_users.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr std::chrono::minutes kNameHolds{1};
@@ -84,4 +84,4 @@ Caller Callers::by_peer(uid_t user) const {
   return {std::move(name), admin};
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -18,7 +18,7 @@
 #include "rubato/daemon/digest.h"
 #include "rubato/daemon/request.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // From the kernel's randomness.
 [[nodiscard]] std::string new_token();
@@ -66,4 +66,4 @@ class Callers {
   mutable std::map<uid_t, Name> names_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -6,7 +6,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 TEST(Callers, TokensAreLongAndAllDifferent) {
@@ -63,4 +63,4 @@ TEST(Callers, NamesAreLookedUpOnceAMinuteAndUntilThereIsOne) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -6,7 +6,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 void ChangeFeed::publish(News change) {
   std::function<void()> wake;
@@ -122,4 +122,4 @@ const ChangeFeed::Delivery& SharedDeliveries::since(std::uint64_t position, cons
   return found->second;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

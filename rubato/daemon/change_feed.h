@@ -30,7 +30,7 @@
 #include "rubato/base/json.h"
 #include "rubato/daemon/request.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct News {
   std::string user;      // whose it is; empty = everybody's
@@ -113,4 +113,4 @@ class SharedDeliveries {
   std::map<std::tuple<std::uint64_t, bool, std::string>, ChangeFeed::Delivery> made_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

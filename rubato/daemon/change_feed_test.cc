@@ -6,7 +6,7 @@
 
 #include "rubato/daemon/http_client.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 const Caller kAda{"ada", false};
@@ -171,4 +171,4 @@ RC_GTEST_PROP(ChangeFeed, WatchersEndUpWithTheTruth, ()) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -6,7 +6,7 @@
 #include "rubato/base/unicode.h"
 #include "rubato/daemon/show.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 using std::chrono::milliseconds;
@@ -172,4 +172,4 @@ Said Client::log(const std::string& job, const LogWish& wish,
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

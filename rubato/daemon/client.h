@@ -13,7 +13,7 @@
 #include "rubato/base/json.h"
 #include "rubato/daemon/http_client.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // Stable: scripts rely on them.
 enum class Exit : int {
@@ -87,4 +87,4 @@ class Client {
 // "/v1/jobs/REF" and what follows.
 [[nodiscard]] std::string job_target(const std::string& job, std::string_view rest = "");
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -21,7 +21,7 @@
 #include "rubato/daemon/http_server.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 using std::chrono::milliseconds;
@@ -378,4 +378,4 @@ TEST_F(ClientTest, FollowingGoesOnWhereTheConnectionBroke) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

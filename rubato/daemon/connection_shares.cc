@@ -5,7 +5,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 std::size_t ConnectionShares::count_of(const std::string& owner) const {
   const auto group = groups_.find(owner);
@@ -78,4 +78,4 @@ void ConnectionShares::leave(Id id) {
   connections_.erase(found);
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-namespace rubato {
+namespace rubato::daemon {
 
 class ConnectionShares {
  public:
@@ -62,4 +62,4 @@ class ConnectionShares {
   std::map<std::string, Group> groups_;  // by owner; none is empty
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -10,7 +10,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr const char* kNobody = "";
@@ -141,4 +141,4 @@ TEST(ConnectionShares, HoldsInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

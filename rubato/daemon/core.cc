@@ -10,7 +10,7 @@
 #include "rubato/daemon/intake.h"
 #include "rubato/model/fit.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // The wall clock may drift by so much before deadlines are derived anew.
@@ -187,7 +187,7 @@ Result<void> Core::begin(WallTime wall, bool repaired) {
                          {"lateness", options_.lateness.count()},
                          {"placement", placement}};
   if (!ledger_->begun()) {
-    const auto cluster = encode(options_.cluster);
+    const auto cluster = wire::encode(options_.cluster);
     if (!cluster) return cluster.error();
     Json began = settings;
     began["cluster"] = parse_json(cluster->body, "the cluster").value();
@@ -565,7 +565,7 @@ void Core::put(const char* type, const Json& body) {
 }
 
 void Core::post(const Event& event) {
-  auto coded = encode(event);
+  auto coded = wire::encode(event);
   if (!coded) {
     if (wrong_.empty()) wrong_ = coded.error().message;
     return;
@@ -1087,7 +1087,7 @@ void Core::tell_goodput(JobId id) {
 
 void Core::tell_estimate(JobId id, std::shared_ptr<const SpeedModel> speed) {
   const Event told = Estimated{id, std::move(speed)};
-  if (encode(told)) post(told);  // else it was fitted to nonsense
+  if (wire::encode(told)) post(told);  // else it was fitted to nonsense
 }
 
 // Told only what matters: every word makes the policy think again.
@@ -1269,4 +1269,4 @@ const JobStatus* Core::status(JobId id) const {
   return found == statuses_.end() ? nullptr : &found->second;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -34,7 +34,7 @@
 #include "rubato/engine/managed.h"
 #include "rubato/loop/engine.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct CoreOptions {
   Cluster cluster;  // must be the one the journal began with
@@ -265,4 +265,4 @@ class Core {
   bool just_started_ = true;  // no turn has been stored yet
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -14,7 +14,7 @@
 
 #include "rubato/daemon/testing_daemon.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 struct Death {};  // of the process, in the middle of what it does
@@ -251,4 +251,4 @@ INSTANTIATE_TEST_SUITE_P(Policies, CoreCrash,
                          });
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -14,7 +14,7 @@
 #include "rubato/daemon/testing_daemon.h"
 #include "rubato/model/goodput_estimate.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 JobId id_of(const Answer& answer) { return JobId(answer.body["id"].get<JobId::rep>()); }
@@ -2414,4 +2414,4 @@ TEST(Core, WhatIsRecoveredIsWhatWasThere) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

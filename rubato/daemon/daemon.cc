@@ -21,7 +21,7 @@
 #include "rubato/engine/state_identity.h"
 #include "rubato/wire/signals.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 using namespace std::chrono_literals;
@@ -379,4 +379,4 @@ void Daemon::publish_callers() {
   callers_.publish(std::move(table));
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -29,7 +29,7 @@
 #include "rubato/engine/local_engine.h"
 #include "rubato/wire/poller.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct DaemonOptions {
   std::string state_directory;
@@ -125,4 +125,4 @@ class Daemon : public Loop {
   Time look_at_ = kStart;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

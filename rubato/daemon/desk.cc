@@ -8,7 +8,7 @@
 #include "rubato/daemon/intake.h"
 #include "rubato/loop/admission.h"
 
-namespace rubato {
+namespace rubato::daemon {
 Core::Desk::Reply Core::Desk::take(const Ask& ask) {
   if (needs_admin(ask) && !caller_.admin) return say(403, "that is for admins only");
   return std::visit([this](const auto& one) { return (*this)(one); }, ask);
@@ -162,7 +162,7 @@ std::size_t Core::Desk::cancel_all(std::vector<JobId> jobs) {
 
 Core::Desk::Reply Core::Desk::operator()(const CancelJobs& ask) {
   if (ask.user && *ask.user != caller_.user && !caller_.admin)
-    return say(403, fmt::format("only an admin may cancel jobs of {}", rubato::quoted(*ask.user)));
+    return say(403, fmt::format("only an admin may cancel jobs of {}", base::quoted(*ask.user)));
   // One entry for each job that was named, or that is cancelled. Names are taken now: of many jobs
   // that end at once some are forgotten at once.
   Json entries = Json::array();
@@ -307,7 +307,7 @@ Core::Desk::Reply Core::Desk::operator()(const SubmitJob& ask) {
       return say(422,
                  fmt::format("the key {} was used before for another job, number {}; use a new "
                              "key for each job",
-                             rubato::quoted(ask.key), known->value()));
+                             base::quoted(ask.key), known->value()));
     }
   }
   if (core_.options_.may_run) {
@@ -656,7 +656,7 @@ Core::Desk::Reply Core::Desk::operator()(const ShowHealth& /*ask*/) {
 
 Core::Desk::Reply Core::Desk::operator()(const AddUser& ask) {
   if (ledger().users().contains(ask.name))
-    return say(409, fmt::format("there is a user {} already", rubato::quoted(ask.name)));
+    return say(409, fmt::format("there is a user {} already", base::quoted(ask.name)));
   if (!(ask.most_weight > 0)) return say(400, "the largest weight of a job must be above 0");
   const UserRecord user{ask.name, ask.admin, ask.most_weight, {hex(ask.token)}};
   core_.put_user(user);
@@ -670,7 +670,7 @@ Core::Desk::Reply Core::Desk::operator()(const AddUser& ask) {
 
 Core::Desk::Reply Core::Desk::operator()(const RemoveUser& ask) {
   if (!ledger().users().contains(ask.name))
-    return say(404, fmt::format("there is no user {}", rubato::quoted(ask.name)));
+    return say(404, fmt::format("there is no user {}", base::quoted(ask.name)));
   core_.put("user_removed", {{"name", ask.name}});
   core_.users_changed_ = true;
   return [answer = Answer{200, {{"removed", ask.name}}}] { return answer; };
@@ -687,7 +687,7 @@ Core::Desk::Reply Core::Desk::operator()(const ListUsers& /*ask*/) {
 Core::Desk::Reply Core::Desk::operator()(const AddToken& ask) {
   const auto found = ledger().users().find(ask.user);
   if (found == ledger().users().end())
-    return say(404, fmt::format("there is no user {}", rubato::quoted(ask.user)));
+    return say(404, fmt::format("there is no user {}", base::quoted(ask.user)));
   UserRecord user = found->second;
   user.tokens.insert(hex(ask.token));
   core_.put_user(user);
@@ -697,7 +697,7 @@ Core::Desk::Reply Core::Desk::operator()(const AddToken& ask) {
 Core::Desk::Reply Core::Desk::operator()(const RemoveToken& ask) {
   const auto found = ledger().users().find(ask.user);
   if (found == ledger().users().end())
-    return say(404, fmt::format("there is no user {}", rubato::quoted(ask.user)));
+    return say(404, fmt::format("there is no user {}", base::quoted(ask.user)));
   UserRecord user = found->second;
   const auto removed = std::erase_if(user.tokens, [&](const std::string& token) {
     return ask.token.size() >= kTokenNameDigits && token.starts_with(ask.token);
@@ -707,4 +707,4 @@ Core::Desk::Reply Core::Desk::operator()(const RemoveToken& ask) {
   return [answer = Answer{200, show_user(user)}] { return answer; };
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

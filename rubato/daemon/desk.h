@@ -15,7 +15,7 @@
 #include "rubato/daemon/answers.h"
 #include "rubato/daemon/core.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 class Core::Desk {
  public:
@@ -84,4 +84,4 @@ class Core::Desk {
   Caller caller_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -6,7 +6,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct Digester::Context {
   // Looking the algorithm up costs more than hashing a short row: once.
@@ -85,4 +85,4 @@ std::optional<Digest> parse_digest(std::string_view digits) {
   return digest;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

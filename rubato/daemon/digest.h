@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace rubato {
+namespace rubato::daemon {
 
 using Digest = std::array<std::uint8_t, 32>;
 
@@ -42,4 +42,4 @@ class Digester {
 // Of 64 digits; nullopt for anything else.
 [[nodiscard]] std::optional<Digest> parse_digest(std::string_view digits);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::string hex_of(const Digest& digest) {
@@ -28,4 +28,4 @@ TEST(Digest, TellsSequencesApart) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -22,7 +22,7 @@
 #include "rubato/base/text.h"
 #include "rubato/daemon/testing_daemon.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 struct Death {};
@@ -363,4 +363,4 @@ TEST(FaultSimulation, ASeedLivesTheSameLifeAgain) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -5,7 +5,7 @@
 
 #include "rubato/model/measured_speed.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 struct End {
@@ -99,4 +99,4 @@ std::map<JobId, Outlook> forecast(const Ledger& ledger, const Snapshot& snapshot
                      [&](JobId id) { return id == newcomer.id ? &newcomer : ledger.job(id); });
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -13,7 +13,7 @@
 
 #include "rubato/daemon/ledger.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct Outlook {
   int position = 0;           // among those that wait, from 1
@@ -29,4 +29,4 @@ struct Outlook {
 // When the job will be done if all goes on as it is.
 [[nodiscard]] std::optional<Time> expected_end(const JobRecord& job, const JobView& view, Time now);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -9,7 +9,7 @@
 #include "rubato/base/text.h"
 #include "rubato/daemon/records.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::string plural(int n, std::string_view what) {
@@ -241,4 +241,4 @@ std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row, const
   return lines.take();
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -14,7 +14,7 @@
 #include "rubato/daemon/job_file.h"
 #include "rubato/daemon/journal_file.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct HistoryLine {
   RowNumber number;
@@ -39,4 +39,4 @@ struct HistoryLine {
 // "0.0-3 1.2": slots as people read them.
 [[nodiscard]] std::string short_slots(const Allocation& gpus);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

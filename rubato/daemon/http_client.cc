@@ -15,7 +15,7 @@
 #include "rubato/base/text.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -103,7 +103,7 @@ Result<Fd> connect_tcp(const HttpEndpoint& endpoint, Milliseconds limit) {
   const int failed =
       ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
   if (failed != 0) {
-    return Error{fmt::format("{} is no host that can be found: {}", rubato::quoted(endpoint.host),
+    return Error{fmt::format("{} is no host that can be found: {}", base::quoted(endpoint.host),
                              ::gai_strerror(failed))};
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
@@ -408,7 +408,7 @@ Result<HttpEndpoint> parse_endpoint(std::string_view text) {
     return Error{
         fmt::format("{} is no address of a daemon; write HOST:PORT, or the path of a "
                     "unix socket",
-                    rubato::quoted(whole))};
+                    base::quoted(whole))};
   }
   endpoint.port = static_cast<int>(*port);
   return endpoint;
@@ -498,4 +498,4 @@ std::string escape(std::string_view text) {
   return result;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -16,7 +16,7 @@
 
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct HttpEndpoint {
   std::string unix_path;  // or, if empty:
@@ -103,4 +103,4 @@ class HttpClient {
 // Percent-encoded for a part of a path or a value of a query.
 [[nodiscard]] std::string escape(std::string_view text);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // Descriptors that the rest of the daemon needs: the journal, agents, files.
@@ -112,4 +112,4 @@ std::size_t allow_connections(std::size_t wanted) {
   return std::min(wanted, most > 2 * kOtherDescriptors ? most - kOtherDescriptors : most / 2);
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -9,7 +9,7 @@
 #include "rubato/base/result.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // `host` is a numeric address. Refuses one that is not of the loopback interface unless told
 // otherwise.
@@ -24,4 +24,4 @@ namespace rubato {
 // says how many connections there may be.
 [[nodiscard]] std::size_t allow_connections(std::size_t wanted);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

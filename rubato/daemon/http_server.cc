@@ -39,7 +39,7 @@
 #include "rubato/daemon/metrics.h"
 #include "rubato/wire/inode.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 namespace asio = boost::asio;
@@ -1205,4 +1205,4 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions& o
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(thread), std::move(address)));
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

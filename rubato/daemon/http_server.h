@@ -25,7 +25,7 @@
 #include "rubato/daemon/change_feed.h"
 #include "rubato/daemon/request.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct HttpServerOptions {
   bool tcp = true;
@@ -88,4 +88,4 @@ class HttpServer {
   std::string address_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -27,7 +27,7 @@
 #include "rubato/daemon/metrics.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 using namespace std::chrono_literals;
@@ -1157,4 +1157,4 @@ TEST(HttpClient, ReadsEventsHoweverTheyAreCut) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -16,7 +16,7 @@
 #include "rubato/model/goodput_estimate.h"
 #include "rubato/model/measured_speed.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // Curves end there (model/curve.h).
@@ -234,4 +234,4 @@ std::string name_of(const JobFile& file) {
   return file.name.empty() ? name_after(file.command.front()) : file.name;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

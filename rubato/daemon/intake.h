@@ -28,7 +28,7 @@
 #include "rubato/daemon/ledger.h"
 #include "rubato/daemon/records.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 inline constexpr double kGuessedSeconds = 3600;
 
@@ -78,4 +78,4 @@ inline constexpr double kGuessedSeconds = 3600;
 // A name for a job without one, never all digits.
 [[nodiscard]] std::string name_of(const JobFile& file);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -9,7 +9,7 @@
 #include "rubato/base/unicode.h"
 #include "rubato/daemon/yaml.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr int kMostDepth = 16;
@@ -171,7 +171,7 @@ class Fields {
     for (const auto& [key, word] : json->items()) {
       if (!is_variable(key)) {
         return fail(fmt::format("{}: {} is no name of a variable; use letters, digits and _",
-                                path(name), rubato::quoted(key)));
+                                path(name), base::quoted(key)));
       }
       if (key.starts_with("RUBATO_")) {
         return fail(fmt::format("{}.{}: names that begin with RUBATO_ are set by rubato itself",
@@ -210,7 +210,7 @@ class Fields {
     constexpr std::size_t kWorthGuessing = 40;
     const auto meant = name.size() <= kWorthGuessing ? closest(name, known_) : std::nullopt;
     return Error{fmt::format("{} has no field {}{}; it can have {}",
-                             where_.empty() ? "a job" : where_, rubato::quoted(name),
+                             where_.empty() ? "a job" : where_, base::quoted(name),
                              meant ? fmt::format(" (did you mean {}?)", *meant) : "",
                              alternatives(known_))};
   }
@@ -265,7 +265,7 @@ void read_name(Fields& fields, const std::string& field, std::string& name) {
   }
   if (!seen || name.size() > kLongestName || name == "." || name == "..") {
     return fields.fail(fmt::format("{} {}: use at most {} bytes that can be seen, no blank, no /",
-                                   field, rubato::quoted(name), kLongestName));
+                                   field, base::quoted(name), kLongestName));
   }
   if (is_number(name)) fields.fail(fmt::format("{} {} is a number; add a letter", field, name));
 }
@@ -294,11 +294,11 @@ void read_goal(Fields& fields, JobFile& job) {
   if (any_moment(text) || (text.starts_with('+') && any_seconds(text.substr(1)) > kLongestSpan)) {
     fields.fail(fmt::format(
         "goal.deadline {} is out of range: it must be in the years {} to {}, or at most +{}d",
-        rubato::quoted(text), kFirstYear, kLastYear - 1, std::floor(kLongestSpan / 86400)));
+        base::quoted(text), kFirstYear, kLastYear - 1, std::floor(kLongestSpan / 86400)));
   } else {
     fields.fail(fmt::format(
         "goal.deadline is {}; write +2h, or a time with its offset as 2026-11-20T17:00:00+01:00",
-        rubato::quoted(text)));
+        base::quoted(text)));
   }
 }
 
@@ -618,4 +618,4 @@ std::string to_text(WallTime time) {
                      micros == 0 ? "" : fmt::format(".{:06}", micros));
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -33,7 +33,7 @@
 #include "rubato/base/wall_time.h"
 #include "rubato/core/job.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // Small, because the JSON library compares each key of an object with all before it.
 inline constexpr std::size_t kLargestJobFile = std::size_t{64} << 10U;
@@ -99,4 +99,4 @@ struct JobFile {
 // In UTC; reads back exactly.
 [[nodiscard]] std::string to_text(WallTime time);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

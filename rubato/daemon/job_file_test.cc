@@ -6,7 +6,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::string problem(const std::string& text) {
@@ -334,4 +334,4 @@ TEST(JobFileProperty, WhatIsWrittenIsReadAgain) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -5,7 +5,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 Result<void> add_variables(Json& job, const char* field, const char* flag,
@@ -27,8 +27,8 @@ Result<void> add_work(Json& job, const std::string& text) {
   if (text.empty()) return {};
   const auto equals = text.find('=');
   if (equals == std::string::npos) {
-    return Error{fmt::format("--work is {}; write epochs=3, steps=1000 or samples=1e6",
-                             rubato::quoted(text))};
+    return Error{
+        fmt::format("--work is {}; write epochs=3, steps=1000 or samples=1e6", base::quoted(text))};
   }
   job["work"] = {{text.substr(0, equals), text.substr(equals + 1)}};
   return {};
@@ -39,7 +39,7 @@ Result<void> add_batch(Json& job, const std::string& text) {
   const auto parts = split(text, ':');
   if (parts.size() > 3) {
     return Error{fmt::format("--batch is {}; write fixed, adaptive or adaptive:MIN:MAX",
-                             rubato::quoted(text))};
+                             base::quoted(text))};
   }
   job["batch"] = {{"mode", std::string(parts[0])}};
   if (parts.size() > 1) job["batch"]["min"] = std::string(parts[1]);
@@ -49,7 +49,7 @@ Result<void> add_batch(Json& job, const std::string& text) {
 
 Error bad_gpus(std::string_view text) {
   return {fmt::format("{} is no number of GPUs; write 4, 1:8 (from, to) or 1,2,4,8 (one of them)",
-                      rubato::quoted(text))};
+                      base::quoted(text))};
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ Result<Json> parse_gpus(std::string_view text) {
   if (open || (separator == ':' && counts.size() != 2)) return bad_gpus(text);
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   if (separator == ':' && counts.front() > counts.back()) {
-    return Error{fmt::format("{}: the first number is the least", rubato::quoted(text))};
+    return Error{fmt::format("{}: the first number is the least", base::quoted(text))};
   }
   Json json = {{"min", *least}, {"max", *most}};
   if (separator == ',' && counts.size() > 1) {
@@ -117,4 +117,4 @@ Result<Json> with_flags(Json file, const JobFlags& flags) {
   return job;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -11,7 +11,7 @@
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct JobFlags {
   std::vector<std::string> command;
@@ -40,4 +40,4 @@ struct JobFlags {
 // field gpus of a job file.
 [[nodiscard]] Result<Json> parse_gpus(std::string_view text);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -5,7 +5,7 @@
 
 #include "rubato/daemon/job_file.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::string gpus(const char* text) {
@@ -97,4 +97,4 @@ TEST(JobFlags, AFileThatIsNoJobIsLeftForItsReader) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

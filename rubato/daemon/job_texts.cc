@@ -13,7 +13,7 @@
 #include "rubato/base/unicode.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 Error cannot(const char* what, const std::string& path) {
@@ -128,4 +128,4 @@ void JobTexts::remove_all_but(const std::set<Digest>& needed) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -19,7 +19,7 @@
 #include "rubato/daemon/digest.h"
 #include "rubato/daemon/job_file.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // Job files whose canonical JSON is longer are kept on disk.
 inline constexpr std::size_t kLargestTextInMemory = 2048;
@@ -50,4 +50,4 @@ class JobTexts {
   std::string directory_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -8,7 +8,7 @@
 #include "rubato/base/json.h"
 #include "rubato/daemon/testing_daemon.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 JobFile large_file(const std::string& filling = "x") {
@@ -89,4 +89,4 @@ TEST_F(JobTextsTest, AShortenedFileIsAJobFile) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

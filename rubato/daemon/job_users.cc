@@ -10,7 +10,7 @@
 #include "rubato/base/text.h"
 #include "rubato/engine/process.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 std::optional<std::string> known_name(uid_t user) {
   std::vector<char> space(1024);
@@ -42,14 +42,14 @@ Result<void> JobUsers::may_run(const Caller& caller) {
     return Error{
         fmt::format("this daemon runs jobs of {0} alone, because {0} has started it; for jobs of "
                     "others, as {1}, it must be started by root",
-                    rubato::quoted(own_name_), rubato::quoted(caller.user))};
+                    base::quoted(own_name_), base::quoted(caller.user))};
   }
   if (plain_.contains(caller.user)) return {};
   const auto user = look_up_(caller.user);
   if (!user) {
     return Error{
         fmt::format("jobs run as the user who submits them, and this machine has no user {}",
-                    rubato::quoted(caller.user))};
+                    base::quoted(caller.user))};
   }
   if (*user != 0) {
     plain_.insert(caller.user);
@@ -57,9 +57,9 @@ Result<void> JobUsers::may_run(const Caller& caller) {
   }
   if (caller.admin) return {};
   return Error{fmt::format("a job of {} would run as root, which is for admins only",
-                           rubato::quoted(caller.user))};
+                           base::quoted(caller.user))};
 }
 
 std::string JobUsers::runs_as(const std::string& user) const { return own_ == 0 ? user : ""; }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

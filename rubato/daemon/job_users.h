@@ -18,7 +18,7 @@
 #include "rubato/base/result.h"
 #include "rubato/daemon/request.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // The name that the system knows for a user id.
 [[nodiscard]] std::optional<std::string> known_name(uid_t user);
@@ -46,4 +46,4 @@ class JobUsers {
   std::set<std::string> plain_;  // known to be users other than root: looking up may take a while
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

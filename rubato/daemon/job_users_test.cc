@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::optional<uid_t> look_up(const std::string& name) {
@@ -53,4 +53,4 @@ TEST(JobUsers, OfThisMachineAreAtLeastUs) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -17,7 +17,7 @@
 #include "rubato/daemon/journal_place.h"
 #include "rubato/daemon/wal_tail.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 namespace fs = std::filesystem;
@@ -460,7 +460,7 @@ Result<void> Journal::Open::check_known(const JournalRow& row, RowNumber number)
   return Error{fmt::format(
       "{}: row {} is {} of version {}, which this version of rubato does not read; use the newer "
       "one that wrote it",
-      live().string(), number.value(), rubato::quoted(row.type), row.version)};
+      live().string(), number.value(), base::quoted(row.type), row.version)};
 }
 
 // The newest one that belongs to the rows here. If rows that it has folded are missing, it is as
@@ -958,4 +958,4 @@ Result<void> read_journal(const std::filesystem::path& directory, RowNumber afte
   return read_rows(directory, after, "", each);
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

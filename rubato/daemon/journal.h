@@ -33,7 +33,7 @@
 #include "rubato/base/result.h"
 #include "rubato/daemon/journal_file.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct JournalOptions {
   std::filesystem::path directory;
@@ -112,4 +112,4 @@ struct JournalExtent {
 [[nodiscard]] Result<void> read_journal(const std::filesystem::path& directory, RowNumber after,
                                         const JournalFile::Each& each);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -8,7 +8,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // What `file` and others may know it by: "RubJ".
@@ -328,7 +328,7 @@ Result<std::string> JournalFile::check_structure() {
     return row.error();
   }
   const std::string_view answer = *row ? check->text(0) : "no answer";
-  return answer == "ok" ? std::string() : rubato::quoted(answer, 200);
+  return answer == "ok" ? std::string() : base::quoted(answer, 200);
 }
 
 Result<std::vector<JournalFile::Snapshot>> JournalFile::snapshots() {
@@ -366,4 +366,4 @@ Result<std::optional<Digest>> JournalFile::checksum_of(RowNumber number) {
   return *row ? digest_of(select->blob(0)) : std::nullopt;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -21,7 +21,7 @@
 #include "rubato/daemon/digest.h"
 #include "rubato/daemon/sqlite.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // Dense from 1; 0 is before the first.
 using RowNumber = Id<struct RowTag, std::uint64_t>;
@@ -130,4 +130,4 @@ class JournalFile {
   std::unique_ptr<Digester> digester_ = std::make_unique<Digester>();
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -12,7 +12,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ Result<void> JournalPlace::check() const {
   return {};
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -17,7 +17,7 @@
 #include "rubato/wire/inode.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 class JournalPlace {
  public:
@@ -49,4 +49,4 @@ class JournalPlace {
   std::optional<Watched> log_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

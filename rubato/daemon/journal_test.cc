@@ -25,7 +25,7 @@
 #include "rubato/base/random.h"
 #include "rubato/daemon/testing_vfs.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 namespace fs = std::filesystem;
@@ -1038,4 +1038,4 @@ RC_GTEST_PROP(Journal, IsAListOfRowsWhateverIsDoneInBetween, (std::uint64_t seed
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

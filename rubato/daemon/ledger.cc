@@ -11,7 +11,7 @@
 #include "rubato/base/text.h"
 #include "rubato/policy/measuring.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // Names that somebody makes up must not fill the memory.
@@ -42,7 +42,7 @@ Result<NodeState> node_state(const std::string& name) {
   for (const auto& [state, its_name] : kNodeStates) {
     if (name == its_name) return state;
   }
-  return Error{fmt::format("{} is no state of a node", rubato::quoted(name))};
+  return Error{fmt::format("{} is no state of a node", base::quoted(name))};
 }
 
 std::string name_of_state(NodeState state) {
@@ -173,7 +173,7 @@ const std::map<std::string, Ledger::Fold, std::less<>>& Ledger::folds() {
 
 const std::map<std::string, int, std::less<>>& Ledger::row_types() {
   static const auto all = [] {
-    auto types = coded_versions();
+    auto types = wire::coded_versions();
     for (const auto& [type, fold] : folds()) types.emplace(type, 1);
     return types;
   }();
@@ -207,7 +207,7 @@ Result<void> Ledger::apply(RowNumber number, const JournalRow& row) {
 // --- the loop ---
 
 Result<void> Ledger::fold_event(RowNumber number, const JournalRow& row) {
-  auto event = decode_event({row.type, row.version, row.body}, pool_);
+  auto event = wire::decode_event({row.type, row.version, row.body}, pool_);
   if (!event) return event.error();
   Reaction reaction;
   auto* decided = std::get_if<Decided>(&*event);
@@ -341,7 +341,7 @@ Result<std::vector<JournalRow>> Ledger::decide(Time now, RowNumber number) {
   }
   Reaction reaction;
   post(now, Decided{*decision}, reaction);
-  auto coded = encode(Event(Decided{*decision, Carried{reaction.changes, reaction.refused}}));
+  auto coded = wire::encode(Event(Decided{*decision, Carried{reaction.changes, reaction.refused}}));
   if (!coded) return coded.error();
   note_decision(number, now, std::move(*decision), reaction);
   done({now, std::move(coded->type), coded->version, std::move(coded->body)});
@@ -450,7 +450,7 @@ Result<void> Ledger::fold_began(RowNumber number, const JournalRow& row, const J
   if (!body.contains("cluster")) return Error{"has no cluster"};
   auto text = canonical_json(body["cluster"]);
   if (!text) return text.error();
-  auto cluster = decode_cluster({"cluster", *version, *text});
+  auto cluster = wire::decode_cluster({"cluster", *version, *text});
   if (!cluster) return cluster.error();
   wishes_.assign(cluster->nodes().size(), NodeState::up);
   reported_.assign(cluster->nodes().size(), NodeState::up);
@@ -511,7 +511,7 @@ Result<void> Ledger::fold_policy(RowNumber /*number*/, const JournalRow& /*row*/
 Result<void> Ledger::make_policy(const std::string& text, Duration measuring) {
   auto chosen = parse_policies(text);
   if (!chosen) return chosen.error();
-  if (chosen->size() != 1) return Error{fmt::format("{} is not one policy", rubato::quoted(text))};
+  if (chosen->size() != 1) return Error{fmt::format("{} is not one policy", base::quoted(text))};
   const ChosenPolicy& one = chosen->front();
   if (one.entry->one_type && now().cluster.types() > 1) {
     return Error{fmt::format("{} is defined on a cluster of one GPU type only; this one has {}",
@@ -747,7 +747,7 @@ Result<void> Ledger::fold_node(RowNumber /*number*/, const JournalRow& row, cons
 
 Result<std::string> Ledger::snapshot() const {
   CHECK(begun() && issued_.empty());
-  auto state = encode(loop().state());
+  auto state = wire::encode(loop().state());
   if (!state) return state.error();
   Json json = {{"interval", now().interval.count()},
                {"measuring", policy_.measuring.count()},
@@ -794,7 +794,7 @@ Result<std::string> Ledger::snapshot() const {
   }
   json["nodes"] = std::move(nodes);
   if (last_decision_) {
-    auto decided = encode(Event(Decided{last_decision_->decision, std::nullopt}));
+    auto decided = wire::encode(Event(Decided{last_decision_->decision, std::nullopt}));
     if (!decided) return decided.error();
     json["last_decision"] = {{"at", last_decision_->at.time_since_epoch().count()},
                              {"body", decided->body},
@@ -814,9 +814,9 @@ Result<void> Ledger::load(const JournalSnapshot& snapshot) {
   // What our own snapshot() writes: a checksum has vouched for it, so one sentence will do.
   try {
     const Json& j = *json;
-    auto state = decode_state({"state", j.at("state").at("version").get<int>(),
-                               j.at("state").at("body").get<std::string>()},
-                              pool_);
+    auto state = wire::decode_state({"state", j.at("state").at("version").get<int>(),
+                                     j.at("state").at("body").get<std::string>()},
+                                    pool_);
     if (!state) return state.error();
     auto placement = parse_placement(j.at("placement").get<std::string>());
     if (!placement) return placement.error();
@@ -873,7 +873,7 @@ Result<void> Ledger::load(const JournalSnapshot& snapshot) {
       return Error{"has not as many nodes as its cluster"};
     if (j.contains("last_decision")) {
       const Json& last = j.at("last_decision");
-      auto event = decode_event(
+      auto event = wire::decode_event(
           {"decided", last.at("version").get<int>(), last.at("body").get<std::string>()}, pool_);
       if (!event) return event.error();
       last_decision_ = LastDecision{
@@ -922,4 +922,4 @@ void Ledger::keep_lines(std::vector<HistoryLine> lines) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

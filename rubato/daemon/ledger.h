@@ -31,7 +31,7 @@
 #include "rubato/policy/all.h"
 #include "rubato/wire/codec.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct LedgerOptions {
   PolicyInputs inputs;
@@ -191,7 +191,7 @@ class Ledger {
 
   LedgerOptions options_;
   Time time_ = kStart;
-  SpeedPool pool_;
+  wire::SpeedPool pool_;
   std::unique_ptr<Scheduler> scheduler_;
   Placement placement_ = Placement::pack;
   PolicyInForce policy_;
@@ -233,4 +233,4 @@ class Ledger {
   RowNumber first_line_row_{1};
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr const char* kName = "log";
@@ -137,4 +137,4 @@ Result<std::string> LogFile::read(std::size_t most) {
   return bytes;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

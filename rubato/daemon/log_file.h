@@ -18,7 +18,7 @@
 #include "rubato/base/result.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 class LogFile {
  public:
@@ -49,4 +49,4 @@ class LogFile {
   std::int64_t position_ = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

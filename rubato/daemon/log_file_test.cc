@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 class LogFileTest : public testing::Test {
@@ -145,4 +145,4 @@ TEST_F(LogFileTest, FollowsNoLinkThatComesLater) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

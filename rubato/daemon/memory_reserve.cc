@@ -8,7 +8,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // What operator new calls has no argument.
@@ -62,4 +62,4 @@ bool MemoryReserve::there() {
   return true;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

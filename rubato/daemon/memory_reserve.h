@@ -13,7 +13,7 @@
 
 #include <cstddef>
 
-namespace rubato {
+namespace rubato::daemon {
 
 class MemoryReserve {
  public:
@@ -29,4 +29,4 @@ class MemoryReserve {
   [[nodiscard]] bool there();
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

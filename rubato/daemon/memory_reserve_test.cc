@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // g++ has macros for it, clang features.
@@ -72,4 +72,4 @@ TEST_F(MemoryReserveTest, WithoutTheReserveTheProcessEndsWithASentence) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

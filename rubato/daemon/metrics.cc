@@ -7,7 +7,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // A backslash before backslashes and line feeds, and before quotes in values of labels.
@@ -213,4 +213,4 @@ std::string metrics_text(const Metrics& metrics, const Caller& caller) {
   return out.text();
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -16,7 +16,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/daemon/request.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 class Histogram {
  public:
@@ -105,4 +105,4 @@ struct Metrics {
 
 [[nodiscard]] std::string metrics_text(const Metrics& metrics, const Caller& caller);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

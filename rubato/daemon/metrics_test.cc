@@ -6,7 +6,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 TEST(Metrics, WritesTheTextFormat) {
@@ -91,4 +91,4 @@ TEST(Metrics, NamesNoOtherUser) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

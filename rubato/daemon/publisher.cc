@@ -5,7 +5,7 @@
 
 #include "rubato/daemon/answers.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 void Publisher::publish(Core& core, const std::set<JobId>& changed) {
   publish_jobs(core, changed);
@@ -42,4 +42,4 @@ void Publisher::publish_policy(const Ledger& ledger) {
   feed_.publish({"", "policy", 0, Json{{"policy", policy}}});
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

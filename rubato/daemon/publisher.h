@@ -14,7 +14,7 @@
 #include "rubato/daemon/change_feed.h"
 #include "rubato/daemon/core.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 class Publisher {
  public:
@@ -33,4 +33,4 @@ class Publisher {
   std::string policy_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -7,7 +7,7 @@
 #include "rubato/daemon/http_client.h"
 #include "rubato/daemon/testing_daemon.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 class PublisherTest : public testing::Test {
@@ -80,4 +80,4 @@ TEST_F(PublisherTest, JobsAreToldToTheirOwnersButNotTheRunsThatMeasureThem) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -10,7 +10,7 @@
 #include "rubato/model/fit.h"
 #include "rubato/wire/codec.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 template <class T, class Plain>
@@ -199,7 +199,7 @@ class Writer {
 
  private:
   Json command(const Command& value) {
-    const auto coded = encode(value);
+    const auto coded = wire::encode(value);
     if (!coded) {
       wrong_ = coded.error().message;
       return nullptr;
@@ -369,21 +369,21 @@ class Reader {
         return;
       }
     }
-    refuse(fmt::format("{} is no way to end", rubato::quoted(name)));
+    refuse(fmt::format("{} is no way to end", base::quoted(name)));
   }
   void read_command(const Json& json, Command& value) {
     if (!json.is_object() || json.size() != 3 || !json.contains("type") ||
         !json.contains("version") || !json.contains("command")) {
       return refuse("must be an object of type, version and command");
     }
-    Coded coded;
+    wire::Coded coded;
     read(json["type"], coded.type);
     read(json["version"], coded.version);
     if (!wrong_.empty()) return;
     auto body = canonical_json(json["command"]);
     if (!body) return refuse(body.error().message);
     coded.body = std::move(*body);
-    take(decode_command(coded), value);
+    take(wire::decode_command(coded), value);
   }
 
   std::string at_;
@@ -456,4 +456,4 @@ Result<void> read_record(const Json& json, Rates& rates) { return read_any(json,
 Result<void> read_record(const Json& json, GpuLimits& limits) { return read_any(json, limits); }
 Result<void> read_record(const Json& json, Command& command) { return read_any(json, command); }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -26,7 +26,7 @@
 #include "rubato/engine/managed.h"
 #include "rubato/model/step_measurement.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // How a job is gone.
 enum class Ending : std::uint8_t { completed, failed, cancelled, refused };
@@ -155,4 +155,4 @@ struct UserRecord {
 [[nodiscard]] Result<void> read_record(const Json& json, GpuLimits& limits);
 [[nodiscard]] Result<void> read_record(const Json& json, Command& command);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

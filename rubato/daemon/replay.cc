@@ -6,7 +6,7 @@
 
 #include "rubato/daemon/journal.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr const char* kNothing = "nothing";
@@ -126,4 +126,4 @@ Result<Replayed> replay(const std::filesystem::path& directory, const LedgerOpti
   return replay.result;
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -13,7 +13,7 @@
 #include "rubato/daemon/journal_file.h"
 #include "rubato/daemon/ledger.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct Replayed {
   struct Difference {
@@ -38,4 +38,4 @@ struct Replayed {
     const std::filesystem::path& directory, const LedgerOptions& options,
     const std::function<void(RowNumber at, RowNumber last)>& progress = nullptr);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -8,7 +8,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 struct StateName {
@@ -68,8 +68,7 @@ Answer no_such_job(const JobRef& job) {
   if (const auto* id = std::get_if<JobId>(&job)) {
     return refusal(404, fmt::format("there is no job {}", id->value()));
   }
-  return refusal(404,
-                 fmt::format("there is no job {}", rubato::quoted(std::get<std::string>(job))));
+  return refusal(404, fmt::format("there is no job {}", base::quoted(std::get<std::string>(job))));
 }
 
 bool needs_admin(const Ask& ask) {
@@ -77,4 +76,4 @@ bool needs_admin(const Ask& ask) {
       Admins<SetNode, SwitchPolicy, AddUser, RemoveUser, ListUsers, AddToken, RemoveToken>{}, ask);
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

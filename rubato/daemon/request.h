@@ -21,7 +21,7 @@
 #include "rubato/daemon/digest.h"
 #include "rubato/daemon/job_file.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct Caller {
   std::string user;
@@ -175,4 +175,4 @@ class Loop {
   virtual void ask(Request request, std::function<void(Answer)> callback) = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -13,7 +13,7 @@
 #include "rubato/base/unicode.h"
 #include "rubato/daemon/request.h"
 
-namespace rubato::show {
+namespace rubato::daemon::show {
 namespace {
 
 // --- fields of an answer -------------------------------------------------------------------------
@@ -879,4 +879,4 @@ std::string LogFilter::pass(std::string_view bytes) {
 
 std::string LogFilter::finish() { return for_terminal(std::exchange(held_, {})); }
 
-}  // namespace rubato::show
+}  // namespace rubato::daemon::show

@@ -11,7 +11,7 @@
 #include "rubato/base/json.h"
 #include "rubato/daemon/job_file.h"
 
-namespace rubato::show {
+namespace rubato::daemon::show {
 
 struct Look {
   WallTime now{};
@@ -71,4 +71,4 @@ class LogFilter {
   std::string held_;
 };
 
-}  // namespace rubato::show
+}  // namespace rubato::daemon::show

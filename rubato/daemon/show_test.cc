@@ -7,7 +7,7 @@
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 show::Look plain() {
@@ -354,4 +354,4 @@ TEST(LogFilter, DoesNotCareWhereBytesAreCut) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -8,7 +8,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // Rows are JSON behind a guard of 256 MiB; anything longer is garbage.
@@ -159,9 +159,9 @@ void Database::roll_back() {
 Error Database::problem() {
   last_error_ = handle_ == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(handle_);
   const std::string detail =
-      handle_ == nullptr ? "out of memory" : rubato::quoted(sqlite3_errmsg(handle_), 200);
+      handle_ == nullptr ? "out of memory" : base::quoted(sqlite3_errmsg(handle_), 200);
   return Error{
       fmt::format("{}: {} ({}, code {})", path_, advice(last_error_), detail, last_error_)};
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -11,7 +11,7 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
-namespace rubato {
+namespace rubato::daemon {
 
 class Database;
 
@@ -82,4 +82,4 @@ class Database {
   int last_error_ = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

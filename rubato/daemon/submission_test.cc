@@ -6,7 +6,7 @@
 
 #include "rubato/daemon/testing_daemon.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr const char* kNonce = "00112233445566778899aabbccddeeff";
@@ -124,4 +124,4 @@ TEST(Submission, TheLogOfAnotherJobIsNotShown) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -20,7 +20,7 @@
 #include "rubato/daemon/testing_machines.h"
 #include "rubato/daemon/testing_vfs.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // In memory where there is such a place: what is tested is not the disk.
 class MemoryDirectory {
@@ -228,4 +228,4 @@ class TestDaemon {
   Time up_at_ = kStart;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -29,7 +29,7 @@
 #include "rubato/loop/engine.h"
 #include "rubato/model/goodput.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 // How a job really is.
 struct TrueJob {
@@ -617,4 +617,4 @@ class MachineLink final : public Engine {
   std::vector<Event> facts_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

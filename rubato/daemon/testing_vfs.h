@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace rubato {
+namespace rubato::daemon {
 
 class WatchedVfs {
  public:
@@ -130,4 +130,4 @@ class WatchedVfs {
   sqlite3_vfs vfs_{};
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

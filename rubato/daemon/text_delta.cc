@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr int kDeepest = 2;  // of the elements that are pieces
@@ -195,4 +195,4 @@ Result<void> DeltaText::apply(const Json& delta) {
   return {};
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -17,7 +17,7 @@
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 class DeltaText {
  public:
@@ -55,4 +55,4 @@ class DeltaText {
   std::vector<Cut> cuts_;  // ascending; the last is the end of the text
 };
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::string queue_of(const std::vector<int>& jobs, int stamp) {
@@ -174,4 +174,4 @@ RC_GTEST_PROP(TextDelta, CutsAnyTextLikeThePlainWay, ()) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

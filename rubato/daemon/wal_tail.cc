@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 constexpr std::size_t kHeader = 32;
@@ -114,4 +114,4 @@ Result<std::optional<WalTail>> unfinished_wal(const std::string& path) {
   return std::optional(tail);
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

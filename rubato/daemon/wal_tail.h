@@ -14,7 +14,7 @@
 
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct WalTail {
   std::uint64_t from = 0;  // byte where the last whole transaction ends
@@ -24,4 +24,4 @@ struct WalTail {
 // nullopt if everything in the log is part of a whole transaction, or if there is no log.
 [[nodiscard]] Result<std::optional<WalTail>> unfinished_wal(const std::string& path);
 
-}  // namespace rubato
+}  // namespace rubato::daemon

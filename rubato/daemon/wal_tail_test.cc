@@ -7,7 +7,7 @@
 #include <sqlite3.h>
 #include <string>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 namespace fs = std::filesystem;
@@ -93,4 +93,4 @@ TEST(UnfinishedWal, FindsACutInAFrameOrATransaction) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -14,7 +14,7 @@
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 // Throws, because the library can be stopped in no other way.
@@ -74,7 +74,7 @@ class Builder : public YAML::EventHandler {
   void take_key(const YAML::Mark& mark, const std::string& name) {
     Level& level = levels_.back();
     if (!level.keys.insert(name).second)
-      refuse(mark, fmt::format("has {} twice", rubato::quoted(name)));
+      refuse(mark, fmt::format("has {} twice", base::quoted(name)));
     level.key = name;
   }
   void open(const YAML::Mark& mark, const std::string& tag, Json empty) {
@@ -141,4 +141,4 @@ Result<Json> parse_yaml(std::string_view text, const std::string& source, YamlLi
   return std::move(builder.value());
 }
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -15,7 +15,7 @@
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::daemon {
 
 struct YamlLimits {
   std::size_t bytes = std::size_t{64} << 10U;
@@ -27,4 +27,4 @@ struct YamlLimits {
 [[nodiscard]] Result<Json> parse_yaml(std::string_view text, const std::string& source,
                                       YamlLimits limits = {});
 
-}  // namespace rubato
+}  // namespace rubato::daemon

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
-namespace rubato {
+namespace rubato::daemon {
 namespace {
 
 std::string read(const std::string& text, YamlLimits limits = {}) {
@@ -68,4 +68,4 @@ TEST(Yaml, BrokenTextIsAnErrorWithItsLine) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::daemon

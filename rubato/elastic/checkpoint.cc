@@ -186,7 +186,7 @@ Result<Header> parse_header(std::string_view text, const std::string& path,
     // Both are at most the size of a file, so the sum cannot overflow.
     if (end > file_bytes || section->bytes > file_bytes - end)
       return damaged(path, fmt::format("cut off after {} bytes, inside or before section {}",
-                                       file_bytes, rubato::quoted(section->name)));
+                                       file_bytes, base::quoted(section->name)));
     end += padded(section->bytes);
     header.sections.push_back(std::move(*section));
   }
@@ -240,7 +240,7 @@ Result<void> take_sections(Header& header, std::span<const std::byte> body, Load
     checksum.add(bytes);
     if (checksum.value() != section.checksum)
       return damaged(loaded.path, fmt::format("the checksum of section {} does not hold",
-                                              rubato::quoted(section.name)));
+                                              base::quoted(section.name)));
     const std::uint64_t end = at + padded(section.bytes);
     if (!all_zero(body.subspan(at + section.bytes, end - at - section.bytes)))
       return damaged(loaded.path, "there is something between its sections");

@@ -25,7 +25,7 @@ std::string plain(const Json& value) {
   const std::string text = value.is_string()
                                ? value.get<std::string>()
                                : value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  const std::string visible = rubato::quoted(text);
+  const std::string visible = base::quoted(text);
   return visible.substr(1, visible.size() - 2);  // without the quotation marks
 }
 

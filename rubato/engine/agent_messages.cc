@@ -6,7 +6,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr std::uint64_t kMostProtocol = 1'000'000;
@@ -37,7 +37,7 @@ Result<void> only(const Json& json, std::initializer_list<const char*> fields,
   const Json rest = without(json, fields);
   for (const auto& [name, value] : rest.items()) {
     if (name == "type") continue;
-    return Error{fmt::format("{} has the unknown field {}", what, rubato::quoted(name))};
+    return Error{fmt::format("{} has the unknown field {}", what, base::quoted(name))};
   }
   return {};
 }
@@ -189,7 +189,7 @@ Result<All> bare(const Json& message) {
 
 Error unknown(const std::string& type) {
   return {fmt::format("unknown message {}; the daemon and its agents must be of one version",
-                      rubato::quoted(type))};
+                      base::quoted(type))};
 }
 
 }  // namespace
@@ -220,4 +220,4 @@ Result<ToAgent> parse_to_agent(const Json& message) {
   return unknown(type);
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -14,7 +14,7 @@
 
 #include "rubato/engine/managed.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 // --- agent to engine ---
 
@@ -93,4 +93,4 @@ using ToAgent = std::variant<AgentWelcome, NodeTable, LaunchJob, PlaceJob, HaltJ
 [[nodiscard]] Result<FromAgent> parse_from_agent(const Json& message);
 [[nodiscard]] Result<ToAgent> parse_to_agent(const Json& message);
 
-}  // namespace rubato
+}  // namespace rubato::engine

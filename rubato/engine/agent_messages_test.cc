@@ -4,7 +4,7 @@
 
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 JobStatus a_status() {
@@ -91,4 +91,4 @@ TEST(AgentMessages, AreRefusedWithASentence) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

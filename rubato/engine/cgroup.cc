@@ -10,7 +10,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 std::string content_of(const std::string& path) {
@@ -98,4 +98,4 @@ void remove_cgroup(const std::string& cgroup) {
   rmdir(cgroup.c_str());
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

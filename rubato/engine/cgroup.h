@@ -10,7 +10,7 @@
 
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 // Its path; nullopt if there can be none.
 [[nodiscard]] std::optional<std::string> make_cgroup(const std::string& name);
@@ -25,4 +25,4 @@ void remove_cgroup(const std::string& cgroup);
 [[nodiscard]] std::optional<std::string> cgroup_in(const std::string& mountinfo,
                                                    const std::string& cgroup);
 
-}  // namespace rubato
+}  // namespace rubato::engine

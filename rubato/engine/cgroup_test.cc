@@ -9,7 +9,7 @@
 
 #include "rubato/engine/process.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr const char* kMounts =
@@ -66,4 +66,4 @@ TEST(Cgroup, IsEmptiedWithAllThatIsInIt) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr std::size_t kMostWaiting = std::size_t{4} << 20U;
@@ -102,4 +102,4 @@ void Console::finish(std::chrono::milliseconds longest) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace rubato {
+namespace rubato::engine {
 
 class Console {
  public:
@@ -81,4 +81,4 @@ class LineCutter {
   bool returned_ = false;
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

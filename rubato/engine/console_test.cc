@@ -8,7 +8,7 @@
 
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 struct Pipe {
@@ -120,4 +120,4 @@ TEST(LineCutter, CutsAsATerminalShows) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

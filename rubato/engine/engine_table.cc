@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 std::pair<JobId, Generation> name_of(const Command& command) {
@@ -386,4 +386,4 @@ Allocation EngineTable::held_by(JobId job) const {
   return found == jobs_.end() ? Allocation() : found->second.held;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -31,7 +31,7 @@
 #include "rubato/core/event.h"
 #include "rubato/engine/agent_messages.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 // What the journal knows an engine to have been told of a job that has, or may have, GPUs.
 struct KnownJob {
@@ -173,4 +173,4 @@ class EngineTable {
   std::vector<Fact> facts_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

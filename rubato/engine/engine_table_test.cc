@@ -5,7 +5,7 @@
 
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 class Table : public ::testing::Test {
@@ -379,4 +379,4 @@ TEST_F(Table, AnAgentThatKnowsNoProgressTakesNoneAway) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{16} << 20U;
@@ -145,4 +145,4 @@ bool lives(const ProcessName& process) {
 
 ProcessName own_name() { return {getpid(), wire::start_time_of(getpid())}; }
 
-}  // namespace rubato
+}  // namespace rubato::engine

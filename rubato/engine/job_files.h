@@ -21,7 +21,7 @@
 #include "rubato/engine/managed.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 struct JobFiles {
   std::string directory;
@@ -81,4 +81,4 @@ enum class Durable : bool { no, yes };
 // This process.
 [[nodiscard]] ProcessName own_name();
 
-}  // namespace rubato
+}  // namespace rubato::engine

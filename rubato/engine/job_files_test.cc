@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 class JobFilesTest : public testing::Test {
@@ -70,4 +70,4 @@ TEST(Processes, LiveUntilTheyEnd) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

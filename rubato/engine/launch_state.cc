@@ -9,7 +9,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 using wire::Notice;
@@ -670,4 +670,4 @@ int LiveRun::ask_to_end() {
   return 0;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

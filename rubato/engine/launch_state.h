@@ -20,7 +20,7 @@
 #include "rubato/engine/process_end.h"
 #include "rubato/wire/launch.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 using wire::Uid;
 
@@ -254,4 +254,4 @@ class LiveRun : public LaunchState {
   bool starting_over_ = false;  // a new round begins when all are dead
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

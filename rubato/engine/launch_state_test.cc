@@ -8,7 +8,7 @@
 #include "rubato/base/text.h"
 #include "rubato/engine/restart_run.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 // One line of a story: what happens, and the orders it must lead to (separated by "; ").
@@ -755,4 +755,4 @@ TEST(RestartRun, FailingAgainAndAgainSlowsDown) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

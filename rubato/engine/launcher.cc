@@ -14,7 +14,7 @@
 #include "rubato/engine/restart_run.h"
 #include "rubato/wire/signals.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -437,4 +437,4 @@ std::vector<WorkerRecord> Launcher::workers() const {
   return all;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

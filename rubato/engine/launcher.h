@@ -25,7 +25,7 @@
 #include "rubato/wire/frames.h"
 #include "rubato/wire/poller.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 // What to launch, whoever watches it.
 struct LaunchPlan {
@@ -148,4 +148,4 @@ class Launcher {
 // Any JSON text, also where a worker's message is not UTF-8.
 [[nodiscard]] std::string line_of(const Json& json);
 
-}  // namespace rubato
+}  // namespace rubato::engine

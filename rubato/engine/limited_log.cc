@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr std::size_t kMany = std::size_t{64} << 10U;
@@ -104,4 +104,4 @@ void LimitedLog::make_room() {
   size_ = static_cast<std::int64_t>(kept.size());
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -15,7 +15,7 @@
 #include "rubato/base/result.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 class LimitedLog {
  public:
@@ -41,4 +41,4 @@ class LimitedLog {
   std::int64_t lost_ = 0;  // lines that could not be written
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

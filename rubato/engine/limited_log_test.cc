@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 class LimitedLogTest : public testing::Test {
@@ -125,4 +125,4 @@ TEST_F(LimitedLogTest, SymbolicLinksAreNotFollowed) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

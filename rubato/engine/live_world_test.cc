@@ -21,7 +21,7 @@
 #include "rubato/engine/engine_table.h"
 #include "rubato/engine/node_jobs.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr std::size_t kNodes = 3;
@@ -756,4 +756,4 @@ TEST(LiveWorld, NothingIsGrantedTwiceAndEveryCommandIsAnswered) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -15,7 +15,7 @@
 #include "rubato/engine/process.h"
 #include "rubato/engine/state_directory.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -449,4 +449,4 @@ std::optional<JobEnd> LocalEngine::had_finished(JobId job) const {
   return its_own ? std::optional((*exit)->end) : std::nullopt;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -28,7 +28,7 @@
 #include "rubato/wire/inode.h"
 #include "rubato/wire/poller.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 struct LocalEngineOptions {
   std::string state_directory;
@@ -132,4 +132,4 @@ class LocalEngine : public Engine {
   Sweeper sweeper_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -26,7 +26,7 @@
 #include "rubato/loop/engine_contract.h"
 #include "rubato/wire/launch.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -1013,4 +1013,4 @@ TEST(LocalEngine, RefusesAStateDirectoryThatIsTooLong) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -10,7 +10,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr double kMostSeconds = 1e9;
@@ -132,7 +132,7 @@ class Fields {
     if (!ok()) return;
     for (auto at = object_.begin(); at != object_.end(); ++at) {
       if (at.key() != "type" && !asked_.contains(at.key())) {
-        return refuse(fmt::format("has the unknown field {}", rubato::quoted(at.key())));
+        return refuse(fmt::format("has the unknown field {}", base::quoted(at.key())));
       }
     }
   }
@@ -173,7 +173,7 @@ std::vector<Slot> Fields::slots(const char* name) {
   std::set<Slot> seen;
   for (const Slot& slot : all) {
     if (!parse_slot(slot)) {
-      refuse(fmt::format("has the slot {}; a slot is NODE.GPU, as 0.3", rubato::quoted(slot)));
+      refuse(fmt::format("has the slot {}; a slot is NODE.GPU, as 0.3", base::quoted(slot)));
     } else if (!seen.insert(slot).second) {
       refuse(fmt::format("names the slot {} twice", slot));
     }
@@ -197,7 +197,7 @@ std::map<std::string, std::string> Fields::variables(const char* name) {
   for (auto at = found->begin(); at != found->end() && ok(); ++at) {
     if (!is_variable(at.key())) {
       refuse(fmt::format("has {} in \"{}\", which cannot be the name of a variable",
-                         rubato::quoted(at.key()), name));
+                         base::quoted(at.key()), name));
     }
     all[at.key()] = text_in(at.value(), name);
   }
@@ -244,11 +244,11 @@ void check(Fields& fields, const JobLaunch& launch) {
   }
   for (const auto& [name, path] : launch.secrets) {
     if (path.empty() || path.front() != '/') {
-      fields.refuse(fmt::format("has the secret {} whose file is not an absolute path",
-                                rubato::quoted(name)));
+      fields.refuse(
+          fmt::format("has the secret {} whose file is not an absolute path", base::quoted(name)));
     }
     if (launch.env.contains(name)) {
-      fields.refuse(fmt::format("has {} in \"env\" and in \"secrets\"", rubato::quoted(name)));
+      fields.refuse(fmt::format("has {} in \"env\" and in \"secrets\"", base::quoted(name)));
     }
   }
 }
@@ -311,7 +311,7 @@ Result<Allocation> allocation_of(const std::vector<Slot>& slots, const Cluster& 
     const auto place = parse_slot(slot);
     if (!place || place->node.index() >= cluster.nodes().size() ||
         place->gpu >= cluster.node(place->node).gpus) {
-      return Error{fmt::format("the cluster has no slot {}", rubato::quoted(slot))};
+      return Error{fmt::format("the cluster has no slot {}", base::quoted(slot))};
     }
     const GpuType type = cluster.node(place->node).type;
     if (gpus.empty()) gpus = Allocation(type);
@@ -629,8 +629,8 @@ Result<ToMaster> parse_to_master(const Json& message) {
   }
   if (type == "stop") return fields.result(ToMaster(StopJob{fields.id<Generation>("generation")}));
   if (type == "kill") return fields.result(ToMaster(KillJob{}));
-  fields.refuse(fmt::format("is of the unknown type {}", rubato::quoted(type)));
+  fields.refuse(fmt::format("is of the unknown type {}", base::quoted(type)));
   return fields.error();
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

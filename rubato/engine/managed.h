@@ -28,7 +28,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/core/ids.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 // A place for one worker: "1.3" is the fourth GPU of the second node.
 using Slot = std::string;
@@ -211,4 +211,4 @@ using ToMaster = std::variant<Manage, Place, StopJob, KillJob>;
 // {"type": "status", ...}; parse_job_status() reads it.
 [[nodiscard]] Json status_message(const JobStatus& status);
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -19,7 +19,7 @@
 #include "rubato/base/text.h"
 #include "rubato/engine/master.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 namespace fs = std::filesystem;
@@ -741,4 +741,4 @@ TEST_F(MasterTest, IsStoppedByASignalAsByItsManager) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 #include <set>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 JobLaunch launch() {
@@ -242,4 +242,4 @@ RC_GTEST_PROP(Managed, EveryAllocationComesBack, ()) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

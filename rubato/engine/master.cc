@@ -11,7 +11,7 @@
 #include "rubato/base/text.h"
 #include "rubato/engine/secrets.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -68,7 +68,7 @@ bool has_ended(const JobFiles& files, const JobLaunch& launch) {
 
 Result<void> check_directory(const std::string& directory) {
   if (directory.empty() || access(directory.c_str(), X_OK) == 0) return {};
-  return Error{fmt::format("the working directory {}: {}", rubato::quoted(directory, 200),
+  return Error{fmt::format("the working directory {}: {}", base::quoted(directory, 200),
                            std::strerror(errno))};
 }
 
@@ -367,4 +367,4 @@ void Master::tell(int connection, Manager& manager, const JobStatus& now_true) {
   launcher_.send(connection, status_message(now_true));
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

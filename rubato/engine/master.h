@@ -19,7 +19,7 @@
 #include "rubato/engine/limited_log.h"
 #include "rubato/engine/progress_meter.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 class Master : private LauncherFace {
  public:
@@ -90,4 +90,4 @@ class Master : private LauncherFace {
   Launcher launcher_;  // last: it uses all of the above
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -16,7 +16,7 @@
 #include "rubato/engine/state_directory.h"
 #include "rubato/wire/signals.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -543,4 +543,4 @@ Result<void> NodeAgent::try_to_start() const {
   return {};
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

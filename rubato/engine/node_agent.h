@@ -25,7 +25,7 @@
 #include "rubato/wire/inode.h"
 #include "rubato/wire/poller.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 struct NodeAgentOptions {
   std::string state_directory;
@@ -117,4 +117,4 @@ class NodeAgent {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

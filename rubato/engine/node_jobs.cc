@@ -5,7 +5,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 Generation generation_of(const std::variant<Place, StopJob>& command) {
@@ -404,4 +404,4 @@ const JobLaunch* NodeJobs::launch_of(JobId job) const {
   return found == jobs_.end() ? nullptr : &found->second.launch;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -31,7 +31,7 @@
 #include "rubato/base/time.h"
 #include "rubato/engine/agent_messages.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 class NodeJobs {
  public:
@@ -185,4 +185,4 @@ class NodeJobs {
   std::vector<Order> orders_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -5,7 +5,7 @@
 
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 class Agent : public ::testing::Test {
@@ -391,4 +391,4 @@ TEST_F(Agent, WithoutAnEngineItIsNoManagerOfAJobThatWantsToStopThen) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -8,7 +8,7 @@
 
 #include "rubato/engine/processes.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 Orphans::Orphans() {
   const auto table = all_processes();
@@ -51,4 +51,4 @@ bool Orphans::end(const std::set<int>& own, const std::function<bool(int pid)>& 
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -15,7 +15,7 @@
 #include <functional>
 #include <set>
 
-namespace rubato {
+namespace rubato::engine {
 
 class Orphans {
  public:
@@ -38,4 +38,4 @@ class Orphans {
   std::set<int> before_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

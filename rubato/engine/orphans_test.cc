@@ -10,7 +10,7 @@
 #include "rubato/engine/job_files.h"
 #include "rubato/engine/processes.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
@@ -134,4 +134,4 @@ TEST(Processes, KnowWhoStartedWhom) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -18,7 +18,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr int kNiced = 10;
@@ -126,7 +126,7 @@ std::string why_not_started(const std::string& program, int reason) {
   const char* why = reason == ENOENT
                         ? "the program was not found (of a script: or what its first line names)"
                         : std::strerror(reason);
-  return fmt::format("cannot start {}: {}", rubato::quoted(program, 200), why);
+  return fmt::format("cannot start {}: {}", base::quoted(program, 200), why);
 }
 
 // Starts a child that does `become`, which must not come back; answers its pid once exec has
@@ -205,7 +205,7 @@ Result<Process> spawn(const std::vector<std::string>& command, const Environment
     if (shortage != nullptr) *shortage = is_shortage(failure);
     const std::string& directory = options.directory;
     if (!directory.empty() && access(directory.c_str(), X_OK) != 0) {
-      return Error{fmt::format("cannot enter the directory {}: {}", rubato::quoted(directory, 200),
+      return Error{fmt::format("cannot enter the directory {}: {}", base::quoted(directory, 200),
                                std::strerror(failure))};
     }
     return Error{why_not_started(command.front(), failure)};
@@ -229,7 +229,7 @@ Result<RunAs> look_up_user(const std::string& name) {
   std::vector<char> buffer(std::size_t{64} << 10U);
   const int error = getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
   if (found == nullptr) {
-    return Error{fmt::format("this machine has no user {}{}", rubato::quoted(name),
+    return Error{fmt::format("this machine has no user {}{}", base::quoted(name),
                              error == 0 ? "" : fmt::format(" ({})", std::strerror(error)))};
   }
   RunAs user{entry.pw_name, entry.pw_uid, entry.pw_gid, {}, entry.pw_dir, entry.pw_shell};
@@ -259,7 +259,7 @@ Result<std::optional<RunAs>> run_as(const std::string& user) {
   if (found->uid == geteuid()) return std::optional<RunAs>();
   if (geteuid() == 0) return std::optional<RunAs>(std::move(*found));
   return Error{fmt::format("a job of {} can be run only by a daemon that root has started",
-                           rubato::quoted(user))};
+                           base::quoted(user))};
 }
 
 Result<int> start_detached(const Detached& detached) {
@@ -319,4 +319,4 @@ Result<int> free_port() {
   return static_cast<int>(*port);
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -20,7 +20,7 @@
 #include "rubato/engine/process_end.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 using Environment = std::vector<std::string>;  // "NAME=value"
 
@@ -103,4 +103,4 @@ void end_child(int pid);
 // A TCP port that nobody listens on at this moment.
 [[nodiscard]] Result<int> free_port();
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace rubato {
+namespace rubato::engine {
 
 struct ProcessEnd {
   bool killed = false;  // by the signal `code`; otherwise it exited with `code`
@@ -14,4 +14,4 @@ struct ProcessEnd {
 // For sentences: "exited with code 1", "was killed by signal 9 (Killed)".
 [[nodiscard]] std::string to_text(const ProcessEnd& end);
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -16,7 +16,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 Environment plain() { return {"PATH=/usr/bin:/bin"}; }
@@ -275,4 +275,4 @@ TEST(Process, FindsAFreePort) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

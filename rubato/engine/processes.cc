@@ -12,7 +12,7 @@
 #include "rubato/base/text.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 // Failures to look, as against nothing to see.
@@ -84,4 +84,4 @@ std::vector<ProcessName> below(int root, const std::vector<ProcessEntry>& table)
   return found;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

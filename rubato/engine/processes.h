@@ -7,7 +7,7 @@
 
 #include "rubato/engine/managed.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 struct ProcessEntry {
   ProcessName name;
@@ -30,4 +30,4 @@ struct ProcessEntry {
 // Those of the table that `root` has started, and what these have, without itself.
 [[nodiscard]] std::vector<ProcessName> below(int root, const std::vector<ProcessEntry>& table);
 
-}  // namespace rubato
+}  // namespace rubato::engine

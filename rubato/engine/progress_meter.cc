@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr Duration kWindow = std::chrono::seconds(5);
@@ -121,4 +121,4 @@ JobProgress ProgressMeter::progress(Time now) const {
   return progress;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

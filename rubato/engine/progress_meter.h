@@ -15,7 +15,7 @@
 #include "rubato/base/time.h"
 #include "rubato/engine/managed.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 class ProgressMeter {
  public:
@@ -54,4 +54,4 @@ class ProgressMeter {
   std::vector<double> pauses_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 // One step a tenth of a second, 32 samples of 1000 each.
@@ -123,4 +123,4 @@ TEST(ProgressMeter, WhoTellsNoStepsStandsStillAllTheWhile) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

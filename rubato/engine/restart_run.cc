@@ -4,7 +4,7 @@
 #include <csignal>
 #include <fmt/format.h>
 
-namespace rubato {
+namespace rubato::engine {
 
 void RestartRun::begin(Time now) {
   killed_at_.reset();
@@ -75,4 +75,4 @@ int RestartRun::ask_to_end() {
   return SIGTERM;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

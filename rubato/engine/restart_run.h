@@ -7,7 +7,7 @@
 
 #include "rubato/engine/launch_state.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 class RestartRun : public LaunchState {
  public:
@@ -34,4 +34,4 @@ class RestartRun : public LaunchState {
   Time round_began_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

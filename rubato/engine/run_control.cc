@@ -16,7 +16,7 @@
 #include "rubato/base/text.h"
 #include "rubato/wire/frames.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr std::string_view kSuffix = ".sock";
@@ -95,7 +95,7 @@ Result<RunSocket> claim_run(const std::string& directory, const std::string& nam
     return Error{
         fmt::format("--name {}: begin with a letter and use at most {} letters, digits, "
                     "dots, hyphens and underscores",
-                    rubato::quoted(name), kLongestName)};
+                    base::quoted(name), kLongestName)};
   }
   if (auto made = make_private(directory); !made) return made.error();
   return claim_socket(socket_path(directory, name),
@@ -143,7 +143,7 @@ Result<std::string> find_run(const std::string& directory, const std::optional<s
   for (const LiveRunInfo& run : *runs) names.push_back(run.info.value("name", ""));
   const std::string alive = names.empty() ? "no run of this user lives"
                                           : fmt::format("alive: {}", fmt::join(names, ", "));
-  if (name) return Error{fmt::format("there is no run named {}; {}", rubato::quoted(*name), alive)};
+  if (name) return Error{fmt::format("there is no run named {}; {}", base::quoted(*name), alive)};
   if (names.size() == 1) return runs->front().path;
   if (names.empty()) return Error{alive};
   return Error{fmt::format("name one of the {} runs; {}", names.size(), alive)};
@@ -169,4 +169,4 @@ Result<Json> ask_run(const std::string& path, const Json& request) {
   return Error{fmt::format("the run at {} did not answer; is its launcher stopped?", path)};
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

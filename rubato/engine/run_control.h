@@ -14,7 +14,7 @@
 #include "rubato/wire/inode.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 // Makes the directory if it is not there; an error if it is not ours alone.
 [[nodiscard]] Result<void> make_private(const std::string& directory);
@@ -44,4 +44,4 @@ struct LiveRunInfo {
 
 [[nodiscard]] Result<Json> ask_run(const std::string& path, const Json& request);
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -9,7 +9,7 @@
 
 #include "rubato/wire/frames.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 class RunControl : public ::testing::Test {
@@ -109,4 +109,4 @@ TEST_F(RunControl, AnErrorIsPassedOn) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -13,14 +13,14 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 constexpr std::size_t kLargestSecret = std::size_t{1} << 20U;
 constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
 
 Error failed(const std::string& name, const char* what, const std::string& path) {
-  return {fmt::format("the secret {}: cannot {} {}: {}", rubato::quoted(name), what, path,
+  return {fmt::format("the secret {}: cannot {} {}: {}", base::quoted(name), what, path,
                       std::strerror(errno))};
 }
 
@@ -29,7 +29,7 @@ Result<std::string> content_of(const std::string& name, const std::string& path)
   struct stat there {};
   if (!fd.valid() || fstat(fd.get(), &there) != 0) return failed(name, "read", path);
   if (!S_ISREG(there.st_mode)) {
-    return Error{fmt::format("the secret {}: {} is not a plain file", rubato::quoted(name), path)};
+    return Error{fmt::format("the secret {}: {} is not a plain file", base::quoted(name), path)};
   }
   std::string content;
   char buffer[4096];
@@ -40,7 +40,7 @@ Result<std::string> content_of(const std::string& name, const std::string& path)
     if (size == 0) return content;
     content.append(buffer, static_cast<std::size_t>(size));
     if (content.size() > kLargestSecret) {
-      return Error{fmt::format("the secret {}: {} is larger than {} bytes", rubato::quoted(name),
+      return Error{fmt::format("the secret {}: {} is larger than {} bytes", base::quoted(name),
                                path, kLargestSecret)};
     }
   }
@@ -129,4 +129,4 @@ void remove_secrets(const JobFiles& files) {
   if (S_ISLNK(link.st_mode)) unlink(own.c_str());
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

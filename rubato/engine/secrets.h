@@ -13,7 +13,7 @@
 
 #include "rubato/engine/job_files.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 inline constexpr const char* kMemoryDirectory = "/dev/shm";
 
@@ -25,4 +25,4 @@ inline constexpr const char* kMemoryDirectory = "/dev/shm";
 // Follows the job's link only to a directory of the link's owner, and no link from there.
 void remove_secrets(const JobFiles& files);
 
-}  // namespace rubato
+}  // namespace rubato::engine

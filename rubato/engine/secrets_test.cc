@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 class SecretsTest : public testing::Test {
@@ -84,4 +84,4 @@ TEST_F(SecretsTest, LinksAreNotFollowedElsewhere) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -17,7 +17,7 @@
 #include "rubato/engine/secrets.h"
 #include "rubato/wire/inode.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 Error failed(const char* verb, const std::string& path) {
@@ -191,4 +191,4 @@ Result<void> write_job_file(const std::string& state_directory, JobId job, const
   return error;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -14,7 +14,7 @@
 #include "rubato/engine/managed.h"
 #include "rubato/engine/process.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 [[nodiscard]] std::string job_directory(const std::string& state_directory, JobId job);
 [[nodiscard]] std::string node_directory(const std::string& state_directory, NodeId node);
@@ -59,4 +59,4 @@ void remove_job_directory(const std::string& state_directory, JobId job);
 [[nodiscard]] Result<void> write_job_file(const std::string& state_directory, JobId job,
                                           const std::string& name, const Json& content);
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -9,7 +9,7 @@
 #include "rubato/engine/job_files.h"
 #include "rubato/engine/secrets.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 namespace fs = std::filesystem;
@@ -154,4 +154,4 @@ TEST_F(StateDirectoryTest, RemovesNothingThatTheJobsUserCouldNot) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -16,7 +16,7 @@
 #include "rubato/engine/job_files.h"
 #include "rubato/wire/inode.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 namespace fs = std::filesystem;
@@ -200,4 +200,4 @@ Result<void> claim_identity(const std::string& directory, bool restored) {
   return write_json_file(file_in(directory), to_json(*now));
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

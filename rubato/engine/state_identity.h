@@ -16,7 +16,7 @@
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 struct StateIdentity {
   std::string id;                    // 128 random bits in hex
@@ -37,4 +37,4 @@ struct StateIdentity {
 // are started again as if their nodes had been lost.
 [[nodiscard]] Result<void> claim_identity(const std::string& directory, bool restored);
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -11,7 +11,7 @@
 #include "rubato/engine/job_files.h"
 #include "rubato/engine/state_directory.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 namespace fs = std::filesystem;
@@ -165,4 +165,4 @@ TEST_F(StateIdentityTest, AHeldDirectoryIsReachedWhereverItIsMoved) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -12,7 +12,7 @@
 #include "rubato/engine/job_files.h"
 #include "rubato/wire/socket.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 // A process may be started behind the back of one look through the table of processes, by one that
@@ -167,4 +167,4 @@ std::vector<ProcessName> processes_named_in(const std::string& job_directory) {
   return named;
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -23,7 +23,7 @@
 
 #include "rubato/engine/processes.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 class Sweeper {
  public:
@@ -58,4 +58,4 @@ class Sweeper {
 // Everything the files of a job name: its master and its workers.
 [[nodiscard]] std::vector<ProcessName> processes_named_in(const std::string& job_directory);
 
-}  // namespace rubato
+}  // namespace rubato::engine

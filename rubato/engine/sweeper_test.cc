@@ -12,7 +12,7 @@
 #include "rubato/engine/cgroup.h"
 #include "rubato/engine/job_files.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 // While it lives, this process can open nothing.
@@ -152,4 +152,4 @@ TEST_F(SweeperTest, AfterAShortageItLooksAsOftenAsAtFirst) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

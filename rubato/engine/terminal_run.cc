@@ -7,7 +7,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -121,7 +121,7 @@ Result<Json> TerminalRun::resize(const Json& request) {
   constexpr long long kMost = 1'000'000;
   if (!number || *number > kMost || *number < -kMost) {
     return Error{
-        fmt::format("{} is not a number of workers; write 4, +1 or -1", rubato::quoted(text))};
+        fmt::format("{} is not a number of workers; write 4, +1 or -1", base::quoted(text))};
   }
   const int before = launcher_.state().wanted();
   const int workers = static_cast<int>(*number) + (relative ? before : 0);
@@ -265,4 +265,4 @@ void TerminalRun::print_summary(const Outcome& outcome) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -8,7 +8,7 @@
 
 #include "rubato/engine/launcher.h"
 
-namespace rubato {
+namespace rubato::engine {
 
 struct TerminalOptions {
   LaunchPlan plan;
@@ -65,4 +65,4 @@ class TerminalRun : private LauncherFace {
   Launcher launcher_;  // last: it uses all of the above
 };
 
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -15,7 +15,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::engine {
 namespace {
 
 // --- the worker ----------------------------------------------------------------------------------
@@ -327,4 +327,4 @@ TEST(Launcher, AProgramThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::engine

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace rubato {
+namespace rubato::loop {
 
 std::optional<Reject> never_fits(const Submitted& job, const Policy& policy,
                                  const Cluster& cluster) {
@@ -25,4 +25,4 @@ std::optional<Reject> never_fits(const Submitted& job, const Policy& policy,
                 std::nullopt};
 }
 
-}  // namespace rubato
+}  // namespace rubato::loop

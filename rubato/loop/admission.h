@@ -6,9 +6,9 @@
 #include "rubato/core/event.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::loop {
 
 [[nodiscard]] std::optional<Reject> never_fits(const Submitted& job, const Policy& policy,
                                                const Cluster& cluster);
 
-}  // namespace rubato
+}  // namespace rubato::loop

@@ -13,7 +13,7 @@
 #include "rubato/core/command.h"
 #include "rubato/core/event.h"
 
-namespace rubato {
+namespace rubato::loop {
 
 class Engine {
  public:
@@ -28,4 +28,4 @@ class Engine {
   virtual void collect(Time now, std::vector<Event>& facts) = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::loop

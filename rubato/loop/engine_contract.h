@@ -19,7 +19,7 @@
 #include "rubato/core/testing.h"
 #include "rubato/loop/engine.h"
 
-namespace rubato {
+namespace rubato::loop {
 
 using Facts = std::vector<Event>;
 
@@ -174,4 +174,4 @@ REGISTER_TYPED_TEST_SUITE_P(EngineContract, AStartIsAnsweredByRunning,
                             ABrokenNodeFailsTheJobsOnItAndNoOther,
                             ACommandThatCrossedWithAFailureIsAnswered);
 
-}  // namespace rubato
+}  // namespace rubato::loop

@@ -6,7 +6,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::loop {
 
 namespace {
 
@@ -362,4 +362,4 @@ std::optional<NodeId> Scheduler::in_use_on(const Allocation& gpus, const Allocat
   return std::nullopt;
 }
 
-}  // namespace rubato
+}  // namespace rubato::loop

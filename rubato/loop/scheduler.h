@@ -11,7 +11,7 @@
 #include "rubato/loop/state.h"
 #include "rubato/place/diff.h"
 
-namespace rubato {
+namespace rubato::loop {
 
 // What follows from an event. Reused by the driver so that a quiet event allocates nothing.
 struct Reaction {
@@ -70,4 +70,4 @@ class Scheduler {
   Differ differ_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::loop

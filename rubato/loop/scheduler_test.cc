@@ -16,7 +16,7 @@
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::loop {
 namespace {
 
 Submitted submitted(std::size_t job, std::shared_ptr<const JobSpec> spec) {
@@ -1183,4 +1183,4 @@ TEST(SchedulerProperties, TheSameEventsGiveTheSameCommands) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::loop

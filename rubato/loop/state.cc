@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace rubato {
+namespace rubato::loop {
 namespace {
 
 JobView* current(State& state, JobId id, Generation generation) {
@@ -223,4 +223,4 @@ void set_held(State& state, JobView& job, Allocation gpus) {
   job.held = std::move(gpus);
 }
 
-}  // namespace rubato
+}  // namespace rubato::loop

@@ -11,7 +11,7 @@
 #include "rubato/core/snapshot.h"
 #include "rubato/place/free_gpus.h"
 
-namespace rubato {
+namespace rubato::loop {
 
 struct State {
   explicit State(Cluster cluster);
@@ -42,4 +42,4 @@ void recount_free(State& state);
 // Changes what a job physically holds, keeping its attained service and the busy GPUs in step.
 void set_held(State& state, JobView& job, Allocation gpus);
 
-}  // namespace rubato
+}  // namespace rubato::loop

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 // Costs are counted in whole steps of 2^-40 of the largest: sums are exact, so that an optimum has
@@ -135,4 +135,4 @@ std::vector<std::size_t> assign(std::size_t items, const std::vector<std::size_t
   return Transport(items, capacity, cost).run();
 }
 
-}  // namespace rubato
+}  // namespace rubato::math

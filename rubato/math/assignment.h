@@ -7,7 +7,9 @@
 #include <functional>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::math {
 
 // Costs are finite or +infinity (never). The bin of each item; kNoBin if it found no room.
 inline constexpr std::size_t kNoBin = static_cast<std::size_t>(-1);
@@ -15,4 +17,4 @@ inline constexpr std::size_t kNoBin = static_cast<std::size_t>(-1);
     std::size_t items, const std::vector<std::size_t>& capacity,
     const std::function<double(std::size_t item, std::size_t bin)>& cost);
 
-}  // namespace rubato
+}  // namespace rubato::math

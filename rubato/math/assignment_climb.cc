@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 // What a change must gain at least, as a share of what is at stake: rounding must not look like
@@ -386,4 +386,4 @@ std::size_t climb(const AssignmentProblem& problem, Assignment& assignment, Clim
   return climber.evaluated();
 }
 
-}  // namespace rubato
+}  // namespace rubato::math

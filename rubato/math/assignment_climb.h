@@ -18,9 +18,10 @@
 
 #include <cstddef>
 
+#include "rubato/base/namespaces.h"
 #include "rubato/math/assignment_search.h"
 
-namespace rubato {
+namespace rubato::math {
 
 // With which changes it begins, as the slope at the foot decides which top is reached; and whether
 // losses are tried.
@@ -30,4 +31,4 @@ enum class Climb { rows_first, pairs_first, thoroughly };
 std::size_t climb(const AssignmentProblem& problem, Assignment& assignment,
                   Climb how = Climb::thoroughly);
 
-}  // namespace rubato
+}  // namespace rubato::math

@@ -9,7 +9,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 // Rows gain from units with falling returns, lose a fifth by spanning bins and a tenth by a change.
@@ -94,4 +94,4 @@ RC_GTEST_PROP(Climb, IsNeverWorthLessKeepsTheLimitsAndEndsOnTop, ()) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::math

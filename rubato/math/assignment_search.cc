@@ -10,7 +10,7 @@
 #include "rubato/base/random.h"
 #include "rubato/math/assignment_climb.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 using RowId = std::uint32_t;
@@ -641,4 +641,4 @@ bool keeps_limits(const AssignmentProblem& problem, const std::vector<Shares>& r
   return true;
 }
 
-}  // namespace rubato
+}  // namespace rubato::math

@@ -31,7 +31,9 @@
 #include <span>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::math {
 
 struct Share {
   int bin = 0;
@@ -85,4 +87,4 @@ struct AssignmentSearchResult {
 // Whether capacity, the spanning rule and what each row can use are kept.
 [[nodiscard]] bool keeps_limits(const AssignmentProblem& problem, const std::vector<Shares>& rows);
 
-}  // namespace rubato
+}  // namespace rubato::math

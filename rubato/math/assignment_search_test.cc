@@ -12,7 +12,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 // Rows that gain from units with falling returns, and lose by spanning bins.
@@ -188,4 +188,4 @@ TEST(AssignmentSearch, EvaluatesOnlyRowsThatChange) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::math

@@ -7,7 +7,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 double total(const std::vector<std::size_t>& bin_of, const std::vector<std::vector<double>>& cost) {
@@ -76,4 +76,4 @@ TEST(Assign, WhoFindsNoRoomStaysOut) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::math

@@ -5,7 +5,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 // What a row may be missed by. Where jobs differ by factors of a thousand, what one is short of is
@@ -153,4 +153,4 @@ int LinearProgram::iterations() const { return model_->iterations; }
 int LinearProgram::rows() const { return static_cast<int>(model_->row_lower.size()); }
 int LinearProgram::columns() const { return static_cast<int>(model_->upper.size()); }
 
-}  // namespace rubato
+}  // namespace rubato::math

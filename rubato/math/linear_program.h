@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::math {
 
 class LinearProgram {
  public:
@@ -58,4 +60,4 @@ class LinearProgram {
   std::unique_ptr<Model> model_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::math

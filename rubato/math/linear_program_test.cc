@@ -5,7 +5,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 using Term = LinearProgram::Term;
@@ -84,4 +84,4 @@ TEST(LinearProgram, ASavedBasisIsTheWholeWay) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::math

@@ -8,7 +8,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 using Vector = std::vector<double>;
@@ -248,4 +248,4 @@ Minimum minimise(const SmoothFunction& f, std::span<const double> start, const B
   return Search(f, start, box).run(options);
 }
 
-}  // namespace rubato
+}  // namespace rubato::math

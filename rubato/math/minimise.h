@@ -16,7 +16,9 @@
 #include <span>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::math {
 
 // Returns f(x) and writes its gradient. A value that is not finite counts as "too far".
 using SmoothFunction = std::function<double(std::span<const double> x, std::span<double> gradient)>;
@@ -45,4 +47,4 @@ struct Minimum {
 [[nodiscard]] Minimum minimise(const SmoothFunction& f, std::span<const double> start,
                                const Box& box, const MinimiseOptions& options = {});
 
-}  // namespace rubato
+}  // namespace rubato::math

@@ -10,7 +10,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 using Vector = std::vector<double>;
@@ -255,4 +255,4 @@ TEST(MinimiseDeathTest, BoundsMustMakeABox) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::math

@@ -6,7 +6,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 // Relative to the column: what is left of it beside the others below this is rounding.
@@ -156,4 +156,4 @@ NonNegativeFit non_negative_least_squares(std::span<const double> a, std::size_t
   return ActiveSet(a, columns, b).solve();
 }
 
-}  // namespace rubato
+}  // namespace rubato::math

@@ -10,7 +10,9 @@
 #include <span>
 #include <vector>
 
-namespace rubato {
+#include "rubato/base/namespaces.h"
+
+namespace rubato::math {
 
 struct NonNegativeFit {
   std::vector<double> x;
@@ -22,4 +24,4 @@ struct NonNegativeFit {
                                                         std::size_t columns,
                                                         std::span<const double> b);
 
-}  // namespace rubato
+}  // namespace rubato::math

@@ -7,7 +7,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::math {
 namespace {
 
 struct Problem {
@@ -84,4 +84,4 @@ TEST(NonNegativeLeastSquares, IsOptimalOnRandomProblems) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::math

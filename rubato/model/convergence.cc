@@ -7,7 +7,7 @@
 
 #include "rubato/math/nnls.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 struct Candidate {
@@ -65,4 +65,4 @@ Work convergence(const LossModel& model, Work epoch, double threshold) {
   return std::max(0.0, (u - model.b1) / model.b0);
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

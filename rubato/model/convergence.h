@@ -14,7 +14,7 @@
 
 #include "rubato/core/losses.h"
 
-namespace rubato {
+namespace rubato::model {
 
 struct LossModel {
   double b0 = 0, b1 = 0, b2 = 0;
@@ -27,4 +27,4 @@ struct LossModel {
 // The work after which an epoch lowers the loss by less than the threshold.
 [[nodiscard]] Work convergence(const LossModel& model, Work epoch, double threshold);
 
-}  // namespace rubato
+}  // namespace rubato::model

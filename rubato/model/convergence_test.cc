@@ -5,7 +5,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 ShownLosses shown(const LossModel& model, int points, double noise, std::uint64_t seed = 1) {
@@ -58,4 +58,4 @@ TEST(Convergence, SaysNothingOfTooLittle) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::model {
 
 CurveSpeed::CurveSpeed(std::span<const CurvePoint> points, double network) : network_(network) {
   CHECK(!points.empty());
@@ -48,4 +48,4 @@ WorkRate PowerSpeed::rate(const Shape& shape) const {
   return one_ * std::pow(shape.gpus, q_);
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -6,7 +6,7 @@
 
 #include "rubato/core/speed.h"
 
-namespace rubato {
+namespace rubato::model {
 
 // A job known at one GPU count only; the rate is the same whatever it gets.
 class ConstantSpeed final : public SpeedModel {
@@ -63,4 +63,4 @@ class PowerSpeed final : public SpeedModel {
   std::vector<int> measured_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 WorkRate at(const SpeedModel& speed, int gpus) { return speed.on(GpuType(), gpus); }
@@ -65,4 +65,4 @@ TEST(CurveSpeedDeathTest, ACurveMustMakeSense) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -9,7 +9,7 @@
 #include "rubato/math/minimise.h"
 #include "rubato/model/fit_objective.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 using namespace fit;
@@ -149,4 +149,4 @@ Result<StepTime> fit_step_time(std::span<const StepMeasurement> measurements) {
   return to_step_time(p);
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -26,7 +26,7 @@
 #include "rubato/model/step_measurement.h"
 #include "rubato/model/step_time.h"
 
-namespace rubato {
+namespace rubato::model {
 
 // Whether it can be: times must lie between 1 us and 1e7 s, and a step must be longer than its
 // accumulating passes.
@@ -35,4 +35,4 @@ namespace rubato {
 // An error if there are no measurements or one of them cannot be.
 [[nodiscard]] Result<StepTime> fit_step_time(std::span<const StepMeasurement> measurements);
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace rubato::fit {
+namespace rubato::model::fit {
 namespace {
 
 constexpr double kOverlapPenalty = 1e-3;
@@ -120,4 +120,4 @@ double error(const StepTime& model, std::span<const StepMeasurement> measurement
   return grad_error.value() + optim_error.value() + penalty(to_parameters(model));
 }
 
-}  // namespace rubato::fit
+}  // namespace rubato::model::fit

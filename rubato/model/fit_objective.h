@@ -12,7 +12,7 @@
 #include "rubato/model/step_measurement.h"
 #include "rubato/model/step_time.h"
 
-namespace rubato::fit {
+namespace rubato::model::fit {
 
 // The parameters of a StepTime in the order in which the minimiser sees them, named as in the
 // paper.
@@ -55,4 +55,4 @@ class Objective {
   std::vector<Row> rows_;
 };
 
-}  // namespace rubato::fit
+}  // namespace rubato::model::fit

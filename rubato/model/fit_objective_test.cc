@@ -9,7 +9,7 @@
 
 #include "rubato/model/testing.h"
 
-namespace rubato::fit {
+namespace rubato::model::fit {
 namespace {
 
 std::vector<StepMeasurement> noisy_measurements(Random& random, int count) {
@@ -81,4 +81,4 @@ TEST(StepMeasurement, TheLastPassIsWhatAccumulationLeaves) {
 }
 
 }  // namespace
-}  // namespace rubato::fit
+}  // namespace rubato::model::fit

@@ -16,7 +16,7 @@
 #include "rubato/base/text.h"
 #include "rubato/model/fit.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 struct Expectation {
@@ -97,4 +97,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.application); });
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -11,7 +11,7 @@
 #include "rubato/model/fit_objective.h"
 #include "rubato/model/testing.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 using Measurements = std::vector<StepMeasurement>;
@@ -252,4 +252,4 @@ TEST(Fit, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -9,7 +9,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 constexpr int kCandidates = 50;
@@ -196,4 +196,4 @@ double GoodputTable::speedup(const Footprint& place, const Footprint& reference)
   return base == 0 ? 0 : at(place) / base;
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -25,7 +25,7 @@
 #include "rubato/model/gradient_noise.h"
 #include "rubato/model/step_time.h"
 
-namespace rubato {
+namespace rubato::model {
 
 struct TunedBatch {
   Batch batch;
@@ -78,4 +78,4 @@ class GoodputTable {
   std::vector<double> known_;  // by 2 gpus + crosses nodes; negative = not computed yet
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

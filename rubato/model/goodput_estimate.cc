@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace rubato {
+namespace rubato::model {
 
 WorkRate GoodputEstimate::rate(const Shape& shape) const {
   if (!seen_) return shape.gpus;
@@ -21,4 +21,4 @@ std::optional<Batch> GoodputEstimate::batch_at(const Footprint& place) const {
   return tuned ? std::optional(tuned->batch) : std::nullopt;
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

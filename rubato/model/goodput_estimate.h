@@ -15,7 +15,7 @@
 #include "rubato/core/speed.h"
 #include "rubato/model/goodput.h"
 
-namespace rubato {
+namespace rubato::model {
 
 class GoodputEstimate final : public SpeedModel {
  public:
@@ -50,4 +50,4 @@ class GoodputEstimate final : public SpeedModel {
   std::optional<Seen> seen_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

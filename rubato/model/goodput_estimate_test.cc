@@ -9,7 +9,7 @@
 #include "rubato/model/fit.h"
 #include "rubato/model/testing.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 const BatchLimits kLimits{128, 4096, 32, 1024, true};
@@ -77,4 +77,4 @@ RC_GTEST_PROP(GoodputEstimate, GoodputIsNeverAboveThroughputAndSpeedupOverItself
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -8,7 +8,7 @@
 
 #include "rubato/model/testing.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 // About ResNet-50 on ImageNet.
@@ -196,4 +196,4 @@ TEST(WorthSwitching, OnlyForMoreThanFivePercent) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -5,7 +5,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 constexpr double kSmoothing = 0.999;  // for each M0 samples
@@ -53,4 +53,4 @@ GradientNoise NoiseAverage::value() const {
   return {std::max(sum_.sqr / weight_, 0.0), std::max(sum_.var / weight_, 0.0)};
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

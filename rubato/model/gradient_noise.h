@@ -20,7 +20,7 @@
 // batch (model/learning_rate.h). Pure but for NoiseAverage, a value without a thread rule.
 #pragma once
 
-namespace rubato {
+namespace rubato::model {
 
 struct GradientNoise {
   double sqr = 0;
@@ -75,4 +75,4 @@ class NoiseAverage {
   bool differenced_ = false;  // made of successive gradients
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

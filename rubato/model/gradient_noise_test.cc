@@ -7,7 +7,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 using Vector = std::vector<double>;
@@ -208,4 +208,4 @@ TEST(GradientNoiseDeathTest, OneGradientSaysNothing) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::model {
 
 double learning_rate_factor(LearningRateRule rule, const GradientNoise& noise, double batch_ratio) {
   CHECK(batch_ratio > 0);
@@ -22,4 +22,4 @@ double learning_rate_factor(LearningRateRule rule, const GradientNoise& noise, d
   return 1;
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

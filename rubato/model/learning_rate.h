@@ -15,7 +15,7 @@
 
 #include "rubato/model/gradient_noise.h"
 
-namespace rubato {
+namespace rubato::model {
 
 enum class LearningRateRule : std::uint8_t { adascale, adascale_adam, linear, sqrt };
 
@@ -23,4 +23,4 @@ enum class LearningRateRule : std::uint8_t { adascale, adascale_adam, linear, sq
 [[nodiscard]] double learning_rate_factor(LearningRateRule rule, const GradientNoise& noise,
                                           double batch_ratio);
 
-}  // namespace rubato
+}  // namespace rubato::model

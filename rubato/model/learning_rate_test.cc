@@ -6,7 +6,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 using Rule = LearningRateRule;
@@ -41,4 +41,4 @@ RC_GTEST_PROP(LearningRate, LiesBetweenOneAndTheRatioAndRises, (std::uint64_t se
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

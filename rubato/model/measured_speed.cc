@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::model {
 
 MeasuredSpeed::MeasuredSpeed(const std::map<int, WorkRate>& rates, int most) : most_(most) {
   CHECK(!rates.empty());
@@ -32,4 +32,4 @@ std::map<int, WorkRate> MeasuredSpeed::rates() const {
   return rates;
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -8,7 +8,7 @@
 
 #include "rubato/core/speed.h"
 
-namespace rubato {
+namespace rubato::model {
 
 class MeasuredSpeed final : public SpeedModel {
  public:
@@ -27,4 +27,4 @@ class MeasuredSpeed final : public SpeedModel {
   int most_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

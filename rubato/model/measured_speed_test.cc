@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 TEST(MeasuredSpeed, InterpolatesAndScalesPerfectlyBeyondWhatIsKnown) {
@@ -17,4 +17,4 @@ TEST(MeasuredSpeed, InterpolatesAndScalesPerfectlyBeyondWhatIsKnown) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -6,7 +6,7 @@
 #include "rubato/base/check.h"
 #include "rubato/math/nnls.h"
 
-namespace rubato {
+namespace rubato::model {
 
 ScalingModel fit_scaling(std::span<const StepRate> shown) {
   std::vector<StepRate> usable;
@@ -27,4 +27,4 @@ ScalingModel fit_scaling(std::span<const StepRate> shown) {
   return {x[0], x[1], x[2]};
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -11,7 +11,7 @@
 
 #include "rubato/base/units.h"
 
-namespace rubato {
+namespace rubato::model {
 
 struct StepRate {
   int gpus = 0;
@@ -27,4 +27,4 @@ struct ScalingModel {
 // At least one rate above 0; counts without a rate are left out.
 [[nodiscard]] ScalingModel fit_scaling(std::span<const StepRate> shown);
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 TEST(Scaling, FindsTheModelThatMadeTheRates) {
@@ -27,4 +27,4 @@ TEST(Scaling, IsOptimisticWithFewCounts) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

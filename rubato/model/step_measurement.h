@@ -4,7 +4,7 @@
 #include "rubato/core/batch.h"
 #include "rubato/model/step_time.h"
 
-namespace rubato {
+namespace rubato::model {
 
 // Mean times of steps at one placement and batch.
 struct StepMeasurement {
@@ -25,4 +25,4 @@ struct StepMeasurement {
   }
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -5,7 +5,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::model {
 
 double StepTime::sync(const Footprint& place) const {
   CHECK(place.nodes >= 1 && place.nodes <= place.gpus);
@@ -28,4 +28,4 @@ double StepTime::iteration(const Footprint& place, const Batch& batch) const {
   return batch.accumulation * pass + optim(pass, sync(place));
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -12,7 +12,7 @@
 #include "rubato/base/units.h"
 #include "rubato/core/batch.h"
 
-namespace rubato {
+namespace rubato::model {
 
 // Where a job runs, as far as its speed depends on it.
 struct Footprint {
@@ -43,4 +43,4 @@ struct StepTime {
   }
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -7,7 +7,7 @@
 
 #include "rubato/model/testing.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 const StepTime kTime{0.1, 0.01, 0.02, 0.003, 0.2, 0.03, 1};
@@ -63,4 +63,4 @@ TEST(StepTimeDeathTest, OneGpuIsOnOneNode) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

@@ -7,7 +7,7 @@
 #include "rubato/model/goodput.h"
 #include "rubato/model/step_time.h"
 
-namespace rubato {
+namespace rubato::model {
 
 // From milliseconds to minutes; synchronisation from a hundredth to ten times the computation.
 inline StepTime random_step_time(Random& random) {
@@ -44,4 +44,4 @@ inline Goodput random_goodput(Random& random) {
       random_step_time(random), {sqr, sqr * random.log_uniform(1e-3, 1e3)}, random_limits(random)};
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::model {
 
 void ThroughputTable::set_alone(std::size_t row, GpuType type, int gpus, WorkRate rate) {
   CHECK(type.index() < types_ && gpus >= 1 && rate >= 0);
@@ -73,4 +73,4 @@ WorkRate TypedSpeed::beside(const Shape& shape, const SpeedModel& other) const {
   return table_->beside(row_, partner->row_, shape.type, shape.gpus);
 }
 
-}  // namespace rubato
+}  // namespace rubato::model

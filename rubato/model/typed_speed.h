@@ -11,7 +11,7 @@
 
 #include "rubato/core/speed.h"
 
-namespace rubato {
+namespace rubato::model {
 
 class ThroughputTable {
  public:
@@ -79,4 +79,4 @@ class TypedSpeed final : public SpeedModel {
   std::vector<int> measured_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::model

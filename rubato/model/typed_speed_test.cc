@@ -4,7 +4,7 @@
 
 #include "rubato/model/curve.h"
 
-namespace rubato {
+namespace rubato::model {
 namespace {
 
 constexpr GpuType kFast(0), kSlow(1);
@@ -53,4 +53,4 @@ TEST(TypedSpeed, APairRunsAsMeasuredOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::model

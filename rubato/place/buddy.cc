@@ -7,7 +7,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
@@ -241,4 +241,4 @@ std::vector<JobId> BuddyBlocks::moved() const {
   return jobs;
 }
 
-}  // namespace rubato
+}  // namespace rubato::place

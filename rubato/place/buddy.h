@@ -22,7 +22,7 @@
 #include "rubato/core/allocation.h"
 #include "rubato/core/cluster.h"
 
-namespace rubato {
+namespace rubato::place {
 
 // Where each GPU of a type stands.
 class GpuLine {
@@ -105,4 +105,4 @@ class BuddyBlocks {
   std::vector<Entry> entries_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::place

@@ -9,7 +9,7 @@
 #include "rubato/core/testing.h"
 #include "rubato/place/diff.h"
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 // A cluster under one placement, which is told what should run.
@@ -178,4 +178,4 @@ TEST(NetworkPacking, AtMostOneJobOnANodeUsesTheNetwork) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::place

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 // The kinds of a Want, as index() numbers them.
@@ -311,4 +311,4 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   return changes;
 }
 
-}  // namespace rubato
+}  // namespace rubato::place

@@ -11,7 +11,7 @@
 #include "rubato/place/buddy.h"
 #include "rubato/place/placement.h"
 
-namespace rubato {
+namespace rubato::place {
 
 class Differ {
  public:
@@ -48,4 +48,4 @@ class Differ {
   Marks yields_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::place

@@ -11,7 +11,7 @@
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 using Kind = Change::Kind;
@@ -264,4 +264,4 @@ TEST(Differ, GpusOnANodeThatLeftAreNotOfferedAgain) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::place

@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 std::uint64_t all_gpus(int gpus) {
@@ -117,4 +117,4 @@ void FreeGpus::leave(NodeId node) {
   free_of_[places_[node.index()].type.index()] -= free;
 }
 
-}  // namespace rubato
+}  // namespace rubato::place

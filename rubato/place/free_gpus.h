@@ -10,7 +10,7 @@
 #include "rubato/core/allocation.h"
 #include "rubato/core/cluster.h"
 
-namespace rubato {
+namespace rubato::place {
 
 class FreeGpus {
  public:
@@ -64,4 +64,4 @@ class FreeGpus {
   std::vector<int> free_of_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::place

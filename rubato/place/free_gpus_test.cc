@@ -9,7 +9,7 @@
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 // The same, by walking over all nodes.
@@ -150,4 +150,4 @@ TEST(FreeGpusDeathTest, AGpuIsTakenAndGivenOnce) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::place

@@ -7,7 +7,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 void grow_anywhere(FreeGpus& free, Allocation& gpus, int more) {
@@ -130,7 +130,7 @@ Result<Placement> parse_placement(std::string_view name) {
   }
   return Error{
       fmt::format("unknown placement {}: use count, pack, emptiest, spread, even, buddy or netpack",
-                  quoted(name))};
+                  base::quoted(name))};
 }
 
 std::string_view name_of(Placement placement) {
@@ -183,4 +183,4 @@ Allocation choose_to_drop(Placement placement, const Allocation& gpus, int fewer
   return dropped;
 }
 
-}  // namespace rubato
+}  // namespace rubato::place

@@ -22,7 +22,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/place/free_gpus.h"
 
-namespace rubato {
+namespace rubato::place {
 
 enum class Placement { count, pack, spread, emptiest, even, buddy, netpack };
 
@@ -39,4 +39,4 @@ void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more);
 // The part of `gpus` to give up so that `fewer` less remain.
 [[nodiscard]] Allocation choose_to_drop(Placement placement, const Allocation& gpus, int fewer);
 
-}  // namespace rubato
+}  // namespace rubato::place

@@ -10,7 +10,7 @@
 #include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::place {
 namespace {
 
 constexpr Placement kAll[] = {Placement::count, Placement::pack, Placement::spread,
@@ -212,4 +212,4 @@ TEST(PlacementDeathTest, GrowingBeyondWhatIsFreeIsABug) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::place

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using Contender = Afs::Contender;
@@ -154,4 +154,4 @@ Decision Afs::decide(const Snapshot& snapshot, State& /*state*/) const {
 
 Result<Afs::State> Afs::State::load(const Json& /*json*/) { return State(); }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -23,7 +23,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Afs {
   enum class Finding : std::uint8_t { tree, scan };
@@ -68,4 +68,4 @@ struct Afs {
   void share_by_scan(std::vector<Contender>& contenders, int gpus) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -10,7 +10,7 @@
 #include "rubato/base/random.h"
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Draft;
@@ -312,4 +312,4 @@ INSTANTIATE_TEST_SUITE_P(Curves, TreeAndScan,
                          [](const auto& name) { return name.param.first; });
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -22,7 +22,7 @@
 #include "rubato/policy/themis.h"
 #include "rubato/policy/tiresias.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using Made = Result<std::unique_ptr<Policy>>;
@@ -495,7 +495,7 @@ Result<std::vector<PolicyText>> split_policies(std::string_view text) {
         policies.back().settings.push_back(item.substr(colon + 1));
     } else if (policies.empty()) {
       return Error{fmt::format("policy list {}: {} is a key, but no policy stands before it",
-                               quoted(text), quoted(item))};
+                               base::quoted(text), base::quoted(item))};
     } else {
       policies.back().settings.push_back(item);
     }
@@ -510,14 +510,15 @@ Result<const PolicyEntry*> find_policy(std::string_view name) {
     names.push_back(entry.name);
   }
   const auto meant = closest(name, names);
-  return Error{fmt::format("unknown policy {}{}; \"rubato policies\" lists them all", quoted(name),
+  return Error{fmt::format("unknown policy {}{}; \"rubato policies\" lists them all",
+                           base::quoted(name),
                            meant ? fmt::format(": did you mean {}?", *meant) : "")};
 }
 
 Error unknown_key(const PolicyEntry& entry, std::string_view name) {
   std::string known;
   for (const auto& key : entry.keys) known += (known.empty() ? "" : ", ") + key.name;
-  return Error{fmt::format("policy {}: unknown key {}; {}", entry.name, quoted(name),
+  return Error{fmt::format("policy {}: unknown key {}; {}", entry.name, base::quoted(name),
                            known.empty() ? "it has no keys" : "its keys are " + known)};
 }
 
@@ -539,7 +540,7 @@ Result<ChosenPolicy> choose(const PolicyText& text) {
     const auto given = trim(setting.substr(equals + 1));
     auto value = key->canonical(given);
     if (!value) {
-      return Error{fmt::format("policy {}: {}={} {}", policy.name, key->name, quoted(given),
+      return Error{fmt::format("policy {}: {}={} {}", policy.name, key->name, base::quoted(given),
                                value.error().message)};
     }
     if (!values.emplace(key->name, std::move(*value)).second) {
@@ -575,4 +576,4 @@ Result<std::vector<ChosenPolicy>> parse_policies(std::string_view text) {
   return chosen;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -9,7 +9,7 @@
 #include "rubato/base/result.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 [[nodiscard]] const std::vector<PolicyEntry>& all_policies();
 
@@ -28,4 +28,4 @@ struct ChosenPolicy {
 // or has a ':' before its first '='; else it is a key of the policy before it.
 [[nodiscard]] Result<std::vector<ChosenPolicy>> parse_policies(std::string_view text);
 
-}  // namespace rubato
+}  // namespace rubato::policy

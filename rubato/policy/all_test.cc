@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -172,4 +172,4 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

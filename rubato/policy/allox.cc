@@ -10,7 +10,7 @@
 #include "rubato/math/assignment.h"
 #include "rubato/policy/staying.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // A job without a user is a user of its own; no name of a trace holds this character.
@@ -217,4 +217,4 @@ Result<Allox::State> Allox::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

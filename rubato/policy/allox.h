@@ -29,7 +29,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Allox {
   struct Config {
@@ -68,4 +68,4 @@ struct Allox {
                                                        int idle) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -9,7 +9,7 @@
 #include "rubato/model/typed_speed.h"
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::make_policy;
@@ -123,4 +123,4 @@ TEST(Allox, WithoutArrivalsItIsOptimal) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <limits>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 constexpr int kLargestAsked = 64;
@@ -230,4 +230,4 @@ Result<Edf::State> Edf::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

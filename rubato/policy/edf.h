@@ -28,7 +28,7 @@
 #include "rubato/policy/gangs.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Edf {
   enum class Sizing : std::uint8_t { largest, peak, trace };
@@ -60,4 +60,4 @@ struct Edf {
                                             State& state) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

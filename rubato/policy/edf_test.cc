@@ -8,7 +8,7 @@
 #include "rubato/base/random.h"
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Draft;
@@ -256,4 +256,4 @@ TEST(EdfAdmission, WhoWasTakenInBeforeIsNeverRefused) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

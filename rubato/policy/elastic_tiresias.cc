@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 std::optional<int> below(const GpuLimits& limits, int gpus) {
@@ -240,4 +240,4 @@ Result<ElasticTiresias::State> ElasticTiresias::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -21,7 +21,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct ElasticTiresias {
   struct Config {
@@ -44,4 +44,4 @@ struct ElasticTiresias {
   void requeue(const Snapshot& snapshot, State& state) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -6,7 +6,7 @@
 
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Draft;
@@ -66,4 +66,4 @@ TEST(ElasticTiresias, RigidJobsSeeTiresias) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -8,7 +8,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using Record = ElasticFlow::Record;
@@ -606,4 +606,4 @@ Result<ElasticFlow::State> ElasticFlow::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

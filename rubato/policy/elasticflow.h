@@ -47,7 +47,7 @@
 #include "rubato/policy/policy.h"
 #include "rubato/policy/share_plan.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct ElasticFlow {
   struct Config {
@@ -75,4 +75,4 @@ struct ElasticFlow {
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

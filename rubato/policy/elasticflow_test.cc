@@ -4,7 +4,7 @@
 
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Draft;
@@ -201,4 +201,4 @@ TEST(ElasticFlow, RefusesADamagedState) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

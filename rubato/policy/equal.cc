@@ -4,7 +4,7 @@
 #include <tuple>
 #include <vector>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 struct Share {
@@ -45,4 +45,4 @@ Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
   return decision;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

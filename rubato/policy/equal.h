@@ -11,7 +11,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Equal {
   struct State {
@@ -25,4 +25,4 @@ struct Equal {
   }
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

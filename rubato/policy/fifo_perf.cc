@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 std::vector<Grant> assign_in_order(const Snapshot& snapshot) {
@@ -53,4 +53,4 @@ Result<FifoPerf::State> FifoPerf::State::load(const Json& json) {
   return State{std::move(*rounds)};
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

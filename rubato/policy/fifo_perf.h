@@ -13,7 +13,7 @@
 #include "rubato/policy/policy.h"
 #include "rubato/policy/rounds.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct FifoPerf {
   struct Config {
@@ -35,4 +35,4 @@ struct FifoPerf {
   [[nodiscard]] bool keeps_unpreemptible() const { return config.in_rounds; }
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

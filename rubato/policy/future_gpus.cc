@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 void FutureGpus::Block::measure() {
   const auto [low, high] =
@@ -121,4 +121,4 @@ void FutureGpus::add(Time from, Time until, int gpus) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

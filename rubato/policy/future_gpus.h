@@ -12,7 +12,7 @@
 
 #include "rubato/base/time.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 class FutureGpus {
  public:
@@ -53,4 +53,4 @@ class FutureGpus {
   std::vector<Block> blocks_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -5,7 +5,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 TEST(FutureGpus, ReservationsAreStepsThatComeAndGo) {
@@ -90,4 +90,4 @@ TEST(FutureGpus, AgreesWithAPlainMapOverThousandsOfSteps) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -4,7 +4,7 @@
 #include <bit>
 #include <fmt/format.h>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 std::tuple<JobId, JobId, GpuType> pair_of(JobId a, JobId b, GpuType type) {
@@ -476,4 +476,4 @@ Result<Gandiva::State> Gandiva::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -40,7 +40,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Gandiva {
   struct Config {
@@ -84,4 +84,4 @@ struct Gandiva {
   [[nodiscard]] bool pays(const JobView& job, WorkRate now, WorkRate then) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using User = GandivaFair::User;
@@ -510,4 +510,4 @@ Result<GandivaFair::State> GandivaFair::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

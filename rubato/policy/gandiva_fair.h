@@ -41,7 +41,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct GandivaFair {
   struct Config {
@@ -92,4 +92,4 @@ struct GandivaFair {
   void meet(const Snapshot& snapshot, State& state) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -9,7 +9,7 @@
 
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Job;
@@ -160,4 +160,4 @@ TEST(GandivaFair, AGangLargerThanAServerSpreads) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -6,7 +6,7 @@
 
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::make_policy;
@@ -113,4 +113,4 @@ TEST(Gandiva, AJobSpreadOverNodesMovesWhenItMeasurablySuffers) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

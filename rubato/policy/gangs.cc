@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <limits>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 Json row_of(const Gang& gang) {
@@ -210,4 +210,4 @@ Decision to_decision(const GangQueue::Outcome& outcome) {
   return decision;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

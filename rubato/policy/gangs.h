@@ -21,7 +21,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 // Ascending: level first, then key, then the order in which the key was reached.
 struct Rank {
@@ -261,4 +261,4 @@ GangQueue::Outcome GangQueue::fill(const Snapshot& snapshot, Blocking blocking, 
 // canonical_json() of `rest` with the member "queue". All other names must come before that one.
 [[nodiscard]] Result<std::string> with_queue(const Json& rest, const GangQueue& queue);
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // GPUs by type, those that are up.
@@ -461,4 +461,4 @@ Result<Gavel::State> Gavel::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -43,7 +43,7 @@
 #include "rubato/policy/rounds.h"
 #include "rubato/policy/share_program.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Gavel {
   enum class Objective : std::uint8_t {
@@ -120,4 +120,4 @@ struct Gavel {
   [[nodiscard]] bool groups_jobs() const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

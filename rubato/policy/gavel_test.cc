@@ -11,7 +11,7 @@
 #include "rubato/model/typed_speed.h"
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using Rows = std::vector<std::vector<double>>;
@@ -35,7 +35,7 @@ struct Instance {
   [[nodiscard]] Snapshot snapshot(std::shared_ptr<ThroughputTable> rows = nullptr) const {
     if (!rows) rows = table();
     Snapshot snapshot;
-    snapshot.cluster = rubato::cluster_of(cluster);
+    snapshot.cluster = core::cluster_of(cluster);
     for (std::size_t i = 0; i < rates.size(); ++i) {
       auto spec = rigid_spec(gpus[i]);
       if (!weights.empty()) spec->weight = weights[i];
@@ -433,4 +433,4 @@ TEST(Rounds, NobodyPaysForMoreThanOneRoundOfGpusThatWereFree) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

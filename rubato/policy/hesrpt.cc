@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // Where q leaves no doubt what the shares are; at 1 the smallest job would get everything.
@@ -141,4 +141,4 @@ Decision Hesrpt::decide(const Snapshot& snapshot, State& /*state*/) const {
   return decision;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -20,7 +20,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Hesrpt {
   struct Config {
@@ -50,4 +50,4 @@ struct Hesrpt {
   [[nodiscard]] double exponent(const Snapshot& snapshot) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -6,7 +6,7 @@
 
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::make_policy;
@@ -60,4 +60,4 @@ TEST(Equal, SharesAsEquallyAsCountsAllow) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -8,7 +8,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 Key whole_key(std::string name, long long fallback, long long least, long long most,
               std::string help) {
@@ -127,4 +127,4 @@ std::map<std::string, double> KeyValues::weights(const std::string& key) const {
   return weights;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

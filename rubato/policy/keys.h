@@ -10,7 +10,7 @@
 
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Key {
   std::string name;
@@ -47,4 +47,4 @@ class KeyValues {
   std::map<std::string, std::string> values_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

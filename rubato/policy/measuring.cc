@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // Counts this close together tell little more than one of them.
@@ -72,4 +72,4 @@ std::unique_ptr<Policy> measure_first(std::unique_ptr<Policy> policy, Duration m
   return std::make_unique<Measuring>(std::move(policy), measuring_time);
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

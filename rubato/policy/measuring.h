@@ -20,10 +20,10 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 // `measuring_time` is how long a job must run on a count until its speed there is known.
 [[nodiscard]] std::unique_ptr<Policy> measure_first(std::unique_ptr<Policy> policy,
                                                     Duration measuring_time);
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -6,7 +6,7 @@
 
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::make_policy;
@@ -44,4 +44,4 @@ TEST(Measuring, KeepsToLegalCounts) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -8,7 +8,7 @@
 
 #include "rubato/model/convergence.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 struct Worker {
@@ -110,4 +110,4 @@ Decision Optimus::decide(const Snapshot& snapshot, State& state) const {
   return decision;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

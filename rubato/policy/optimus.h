@@ -26,7 +26,7 @@
 #include "rubato/model/scaling.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Optimus {
   struct Config {
@@ -60,4 +60,4 @@ struct Optimus {
   [[nodiscard]] Work work_left(const JobView& job, const Fitted& fitted, Time now) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

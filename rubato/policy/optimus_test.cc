@@ -8,7 +8,7 @@
 #include "rubato/model/convergence.h"
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Draft;
@@ -85,4 +85,4 @@ TEST(Optimus, BelievesTheLossesShown) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -18,7 +18,7 @@
 #include "rubato/policy/keys.h"
 #include "rubato/policy/staying.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 class Policy {
  public:
@@ -142,4 +142,4 @@ struct PolicyEntry {
   std::function<Result<std::unique_ptr<Policy>>(const KeyValues&, const PolicyInputs&)> make;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -9,7 +9,7 @@
 #include "rubato/base/random.h"
 #include "rubato/model/goodput_estimate.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 constexpr double kLeastSpeedup = 1e-3;
@@ -413,4 +413,4 @@ Result<Pollux::State> Pollux::State::load(const Json& json) {
   return state;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -41,7 +41,7 @@
 #include "rubato/math/assignment_search.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Pollux {
   struct Config {
@@ -79,4 +79,4 @@ struct Pollux {
   [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -14,7 +14,7 @@
 #include "rubato/model/goodput_estimate.h"
 #include "rubato/model/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // About ResNet-18 on CIFAR-10.
@@ -315,4 +315,4 @@ RC_GTEST_PROP(PolluxDecisions, KeepCapacityAvoidInterferenceAndDoNotGrowTooFast,
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -12,7 +12,7 @@
 #include "rubato/base/random.h"
 #include "rubato/policy/staying.h"
 
-namespace rubato {
+namespace rubato::policy {
 std::vector<GpuType> all_types(const Cluster& cluster) {
   std::vector<GpuType> types;
   types.reserve(static_cast<std::size_t>(cluster.types()));
@@ -291,4 +291,4 @@ Result<Rounds> Rounds::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -33,7 +33,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 // A job, alone or beside another on the same GPUs, and its share of time on each type.
 struct TimeShare {
@@ -107,4 +107,4 @@ class Rounds {
   std::uint64_t count_ = 0;       // of rounds
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -6,7 +6,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // A stretch that only pays for its restart, or a flicker in the free GPUs, is not worth a change.
@@ -299,4 +299,4 @@ Time SharePlanner::finish_of(const Traveller& job, std::span<const PlanStep> ste
   return course.finish();
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

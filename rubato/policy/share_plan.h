@@ -15,7 +15,7 @@
 #include "rubato/core/job.h"
 #include "rubato/policy/future_gpus.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 // A GPU count a plan may use, and the speed there.
 struct Level {
@@ -115,4 +115,4 @@ class SharePlanner {
   Duration interval_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -6,7 +6,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 constexpr double kNone = LinearProgram::kUnbounded;
@@ -411,4 +411,4 @@ std::vector<double> ShareProgram::used() const {
   return used;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -23,7 +23,7 @@
 
 #include "rubato/math/linear_program.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct ShareProblem {
   struct Group {
@@ -141,4 +141,4 @@ class ShareProgram {
   int solves_ = 0;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

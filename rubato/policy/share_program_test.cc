@@ -9,7 +9,7 @@
 #include "rubato/base/random.h"
 #include "rubato/math/linear_program.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // Water filling by its definition, with a fresh program for every question: raise all; then ask of
@@ -272,4 +272,4 @@ TEST(ShareProgram, CeilingsArePassedAsIfEachWereALevel) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

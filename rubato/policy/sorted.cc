@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace rubato {
+namespace rubato::policy {
 
 double remaining_micros(const JobView& job, Time now) {
   // Not at the speed of its present placement: a job that ranks lower the worse it is placed, and
@@ -60,4 +60,4 @@ Result<Sorted::State> Sorted::State::load(const Json& json) {
   return State{std::move(*queue)};
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -16,7 +16,7 @@
 #include "rubato/policy/gangs.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Sorted {
   enum class Order : std::uint8_t { submission, gpus, remaining_time, remaining_service };
@@ -46,4 +46,4 @@ struct Sorted {
 // Time left at the requested count, in whole microseconds so that equal times compare equal.
 [[nodiscard]] double remaining_micros(const JobView& job, Time now);
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -7,7 +7,7 @@
 #include "rubato/core/testing.h"
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Draft;
@@ -244,4 +244,4 @@ TEST(Sorted, OwnersMayChangeWhatTheirJobsNeed) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // No decision was ever taken on it: who sees it must look at everything.
@@ -67,4 +67,4 @@ void Staying::add_to(Decision& decision) const {
   decision.run.insert(decision.run.end(), grants_.begin(), grants_.end());
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

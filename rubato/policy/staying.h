@@ -12,7 +12,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 // The GPUs of these on nodes that are up. Those on a node that leaves nobody else could have.
 [[nodiscard]] int usable_part(const Allocation& gpus, const Cluster& cluster);
@@ -33,4 +33,4 @@ class Staying {
   bool hid_some_ = false;  // the last time
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -6,7 +6,7 @@
 
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // Nodes 0 and 1 with 4 GPUs each. Job 0 waits, job 1 runs on GPUs 0 and 1 of node 0 and may not be
@@ -128,4 +128,4 @@ TEST(Staying, OnANodeOfWhichNothingIsKnownAJobKeepsWhatItHas) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -24,7 +24,7 @@
 #include "rubato/policy/all.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato::testing {
+namespace rubato::policy::testing {
 
 inline Cluster cluster_of(std::string_view text) { return parse_cluster(text).value(); }
 
@@ -591,4 +591,4 @@ inline std::unique_ptr<Policy> naive_twin(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace rubato::testing
+}  // namespace rubato::policy::testing

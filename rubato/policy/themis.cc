@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <limits>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using Bid = Themis::Bid;
@@ -284,4 +284,4 @@ Result<Themis::State> Themis::State::load(const Json& json) {
   }
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

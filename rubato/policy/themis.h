@@ -35,7 +35,7 @@
 
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 struct Themis {
   struct Config {
@@ -94,4 +94,4 @@ struct Themis {
                                      const State& state) const;
 };
 
-}  // namespace rubato
+}  // namespace rubato::policy

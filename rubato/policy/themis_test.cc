@@ -8,7 +8,7 @@
 
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::make_policy;
@@ -148,4 +148,4 @@ TEST(Themis, ALargeGangIsNotShutOutByASteadyStreamOfSmallOnes) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 // Inside a LAS queue running jobs stand before pending ones, so a queue has two levels of ranks.
@@ -212,4 +212,4 @@ std::vector<double> default_service_samples() {
   return samples;
 }
 
-}  // namespace rubato
+}  // namespace rubato::policy

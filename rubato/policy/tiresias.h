@@ -18,7 +18,7 @@
 #include "rubato/policy/gangs.h"
 #include "rubato/policy/policy.h"
 
-namespace rubato {
+namespace rubato::policy {
 
 // The Gittins index from samples of total service: for each sample d the rank at age d - 1 over the
 // samples above that age, with quantum D: share that ends within D over the mean service they get.
@@ -77,4 +77,4 @@ struct Tiresias {
 // GPU-seconds.
 [[nodiscard]] std::vector<double> default_service_samples();
 
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -10,7 +10,7 @@
 #include "rubato/base/testing.h"
 #include "rubato/policy/testing.h"
 
-namespace rubato {
+namespace rubato::policy {
 namespace {
 
 using testing::Draft;
@@ -277,4 +277,4 @@ TEST(Tiresias, RefusesABrokenState) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::policy

@@ -10,7 +10,7 @@
 
 #include "rubato/base/check.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -517,4 +517,4 @@ double priced_bound(const Workload& workload, const Cluster& cluster, const Pric
          static_cast<double>(instance.jobs.size());
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

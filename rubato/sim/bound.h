@@ -36,7 +36,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct Bound {
   std::size_t jobs = 0;  // that the cluster can run at all; the others are not counted
@@ -65,4 +65,4 @@ struct Prices {
 [[nodiscard]] double priced_bound(const Workload& workload, const Cluster& cluster,
                                   const Prices& prices);
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -14,7 +14,7 @@
 #include "rubato/sim/simulation.h"
 #include "rubato/sim/testing.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr BoundOptions kQuick{60, 60};
@@ -211,4 +211,4 @@ TEST(Hesrpt, TheSimulatedShareMatchesTheClosedForm) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -11,7 +11,7 @@
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 // name, steps/s, serial, exchange, latency, largest, network, GPU-hours. What tells them apart:
@@ -154,4 +154,4 @@ std::shared_ptr<const CurveSpeed> CatalogueCurves::curve(const Profile& profile,
   return made;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

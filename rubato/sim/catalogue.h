@@ -18,7 +18,7 @@
 #include "rubato/base/units.h"
 #include "rubato/model/curve.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct Profile {
   std::string_view name;
@@ -58,4 +58,4 @@ class CatalogueCurves {
   std::map<std::pair<std::string_view, int>, std::shared_ptr<const CurveSpeed>> made_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::sim

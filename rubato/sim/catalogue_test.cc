@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 TEST(Catalogue, ProfilesMakeSense) {
@@ -80,4 +80,4 @@ TEST(Catalogue, DrawsEveryProfile) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

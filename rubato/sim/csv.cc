@@ -8,7 +8,7 @@
 
 #include "rubato/base/text.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -71,7 +71,7 @@ Result<bool> CsvReader::next_quoted(CsvRow& row) {
       const auto field = trim(text_.substr(at_, end - at_));
       if (field.find('"') != std::string_view::npos) {
         return error_at(row.line,
-                        fmt::format("a quote inside the unquoted field {}", quoted(field)));
+                        fmt::format("a quote inside the unquoted field {}", base::quoted(field)));
       }
       row.fields.push_back(field);
       at_ = end;
@@ -115,7 +115,7 @@ std::optional<Error> CsvReader::quoted_field(CsvRow& row) {
   const auto end = std::min(text_.find_first_of(",\n", at_), text_.size());
   const auto rest = trim(text_.substr(at_, end - at_));
   if (!rest.empty()) {
-    return error_at(row.line, fmt::format("{} after the closing quote", quoted(rest)));
+    return error_at(row.line, fmt::format("{} after the closing quote", base::quoted(rest)));
   }
   at_ = end;
   return std::nullopt;
@@ -129,7 +129,8 @@ Result<CsvHeader> CsvHeader::of(const CsvRow& row, const CsvReader& reader) {
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) {
-    return reader.error_at(row.line, fmt::format("two columns are called {}", quoted(*twice)));
+    return reader.error_at(row.line,
+                           fmt::format("two columns are called {}", base::quoted(*twice)));
   }
   return header;
 }
@@ -153,4 +154,4 @@ std::string csv_field(std::string_view text) {
   return out + '"';
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

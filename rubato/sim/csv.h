@@ -13,7 +13,7 @@
 #include "rubato/base/result.h"
 #include "rubato/sim/text_file.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct CsvRow {
   std::size_t line = 0;  // where the row begins, from 1
@@ -60,4 +60,4 @@ class CsvHeader {
 // The field as CSV: quoted if it must be.
 [[nodiscard]] std::string csv_field(std::string_view text);
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -87,4 +87,4 @@ RC_GTEST_PROP(CsvField, ReadsBackAsWritten, (const std::string& first, const std
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -13,7 +13,7 @@
 #include "rubato/sim/csv.h"
 #include "rubato/sim/text_file.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr int kMostGpus = 4096;  // what CurveSpeed holds
@@ -41,7 +41,7 @@ Result<std::vector<int>> read_counts(const CsvRow& row, const CsvReader& reader)
     if (!count || (!counts.empty() && *count <= counts.back())) {
       return reader.error_at(
           row.line, fmt::format("column {} is not a GPU count from 1 to {} above the one before it",
-                                quoted(row.fields[i]), kMostGpus));
+                                base::quoted(row.fields[i]), kMostGpus));
     }
     counts.push_back(*count);
   }
@@ -53,10 +53,11 @@ Result<std::optional<WorkRate>> read_cell(std::string_view text, std::size_t lin
                                           const CsvReader& reader) {
   if (text.empty()) return std::optional<WorkRate>();
   const auto value = parse_double(text);
-  if (!value) return reader.error_at(line, fmt::format("{} is not a number", quoted(text)));
+  if (!value) return reader.error_at(line, fmt::format("{} is not a number", base::quoted(text)));
   if (std::isnan(*value) || *value == 0) return std::optional<WorkRate>();
   if (!(*value >= kSlowest && *value <= kFastest)) {
-    return reader.error_at(line, fmt::format("{} steps per second make no sense", quoted(text)));
+    return reader.error_at(line,
+                           fmt::format("{} steps per second make no sense", base::quoted(text)));
   }
   return std::optional<WorkRate>(*value);
 }
@@ -104,7 +105,7 @@ Result<ModelCurves> parse_curves(std::string_view text, const std::string& sourc
     if (!batch) {
       return reader.error_at(row.line,
                              fmt::format("batch size {} is not a whole number from 1 to {}",
-                                         quoted(row.fields[0]), kLargestBatch));
+                                         base::quoted(row.fields[0]), kLargestBatch));
     }
     const auto [before, fresh] = line_of.emplace(*batch, row.line);
     if (!fresh) {
@@ -150,4 +151,4 @@ Result<CurveBook> read_curves(const std::string& directory) {
   return book;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -12,7 +12,7 @@
 #include "rubato/base/result.h"
 #include "rubato/model/curve.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 // One file: by global batch size. A row without any usable cell is left out.
 using ModelCurves = std::map<int, std::shared_ptr<const CurveSpeed>>;
@@ -29,4 +29,4 @@ struct CurveBook {
 // The text of one such file (what the fuzzers call).
 [[nodiscard]] Result<ModelCurves> parse_curves(std::string_view text, const std::string& source);
 
-}  // namespace rubato
+}  // namespace rubato::sim

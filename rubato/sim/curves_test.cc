@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 std::vector<int> counts(const CurveSpeed& curve) {
@@ -72,4 +72,4 @@ TEST(Curves, ReadsADirectory) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -13,7 +13,7 @@
 #include "rubato/policy/testing.h"
 #include "rubato/sim/simulation.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 struct Scene {
@@ -174,4 +174,4 @@ TEST(ElasticFlowProperty, ARefusalNamesADeadlineThatIsAdmitted) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -6,7 +6,7 @@
 #include "rubato/sim/sim_engine.h"
 #include "rubato/sim/testing.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 class SimHarness {
@@ -49,4 +49,4 @@ class SimHarness {
 INSTANTIATE_TYPED_TEST_SUITE_P(Sim, EngineContract, SimHarness);
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -11,7 +11,7 @@
 #include "rubato/sim/csv.h"
 #include "rubato/sim/text_file.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr double kDay = 86400;
@@ -39,7 +39,7 @@ Result<FailureColumns> find_columns(const CsvRow& row, const CsvReader& reader) 
     if (at) return std::nullopt;
     return reader.error_at(
         row.line,
-        fmt::format("no column {}; a failures file needs time_s,node,event", quoted(name)));
+        fmt::format("no column {}; a failures file needs time_s,node,event", base::quoted(name)));
   };
   if (auto bad = find("time_s", columns.time)) return *bad;
   if (auto bad = find("node", columns.node)) return *bad;
@@ -54,7 +54,7 @@ Result<NodeEvent> read_event(const CsvRow& row, const FailureColumns& columns,
   if (!time || !(*time >= 0 && *time <= kLongestSeconds)) {
     return reader.error_at(row.line,
                            fmt::format("time_s {} is not a number of seconds from 0 to {}",
-                                       quoted(time_text), kLongestSeconds));
+                                       base::quoted(time_text), kLongestSeconds));
   }
   const auto node_text = row.fields[columns.node];
   const auto node = parse_integer(node_text);
@@ -63,11 +63,12 @@ Result<NodeEvent> read_event(const CsvRow& row, const FailureColumns& columns,
     return reader.error_at(row.line,
                            fmt::format("node {} is not one of the cluster's {} nodes, which "
                                        "are counted from 0",
-                                       quoted(node_text), nodes));
+                                       base::quoted(node_text), nodes));
   }
   const auto event = row.fields[columns.event];
   if (event != "down" && event != "up") {
-    return reader.error_at(row.line, fmt::format("event {} is neither down nor up", quoted(event)));
+    return reader.error_at(row.line,
+                           fmt::format("event {} is neither down nor up", base::quoted(event)));
   }
   return NodeEvent{time_at(*time), NodeId(static_cast<NodeId::rep>(*node)),
                    event == "up" ? NodeState::up : NodeState::down};
@@ -147,4 +148,4 @@ Result<std::vector<NodeEvent>> random_failures(const Cluster& cluster, double fa
   return events;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

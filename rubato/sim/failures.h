@@ -11,7 +11,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/core/ids.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct NodeEvent {
   Time at = kStart;
@@ -36,4 +36,4 @@ struct NodeEvent {
                                                              double mean_repair_s, Duration horizon,
                                                              std::uint64_t seed);
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using Events = std::vector<NodeEvent>;
@@ -89,4 +89,4 @@ TEST(Failures, RefusesRatesThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -16,7 +16,7 @@
 #include "rubato/sim/report.h"
 #include "rubato/sim/testing.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using testing::make_policy;
@@ -204,7 +204,7 @@ TEST(Packing, RandomPairsNeverBreakTheLoop) {
       for (int twice = 0; twice < 2; ++twice) {
         auto result = run(workload, "2x1:a,1x2:b", policy, options);
         EXPECT_EQ(result.metrics.completed, workload.jobs.size()) << policy;
-        std::vector<rubato::Run> runs;
+        std::vector<sim::Run> runs;
         runs.push_back({policy, "", false, result.metrics, std::move(result.recorder)});
         files.push_back(jobs_csv(workload, runs));
       }
@@ -278,4 +278,4 @@ TEST(Allox, AverageJctOfJobsOnOneGpuIsNotAboveThoseOfFifoPerfAndSrtf) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -14,7 +14,7 @@
 #include "rubato/base/time.h"
 #include "rubato/sim/catalogue.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr int kMostJobs = 100'000'000;
@@ -212,4 +212,4 @@ Result<Trace> generate(const GeneratorOptions& options) {
   return trace;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

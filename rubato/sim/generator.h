@@ -9,7 +9,7 @@
 #include "rubato/base/result.h"
 #include "rubato/sim/trace.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct GpuShare {
   int gpus = 1;
@@ -51,4 +51,4 @@ struct GeneratorOptions {
 
 [[nodiscard]] Result<Trace> generate(const GeneratorOptions& options);
 
-}  // namespace rubato
+}  // namespace rubato::sim

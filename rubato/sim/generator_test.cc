@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 Trace must_generate(const GeneratorOptions& options) {
@@ -122,4 +122,4 @@ RC_GTEST_PROP(Generator, MakesTracesOurReaderAccepts, (std::uint64_t seed)) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -15,7 +15,7 @@
 #include "rubato/sim/generator.h"
 #include "rubato/sim/simulation.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using testing::make_policy;
@@ -117,4 +117,4 @@ TEST(Golden, SixtyJobsOfTiresias) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

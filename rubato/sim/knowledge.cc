@@ -8,7 +8,7 @@
 #include "rubato/base/text.h"
 #include "rubato/model/measured_speed.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr double kNoise = 0.01;
@@ -18,7 +18,7 @@ constexpr double kNoise = 0.01;
 Result<Knowing> parse_knowing(std::string_view name) {
   if (name == "oracle") return Knowing::oracle;
   if (name == "measured") return Knowing::measured;
-  return Error{fmt::format("unknown knowledge {}: use oracle or measured", quoted(name))};
+  return Error{fmt::format("unknown knowledge {}: use oracle or measured", base::quoted(name))};
 }
 
 Knowledge::Knowledge(const Workload& workload, const KnowledgeOptions& options, bool losses)
@@ -105,4 +105,4 @@ std::shared_ptr<const ShownLosses> Knowledge::shown(JobId job, Work done) const 
   return losses;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -34,7 +34,7 @@
 #include "rubato/core/event.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 enum class Knowing { oracle, measured };
 
@@ -82,4 +82,4 @@ class Knowledge {
   IndexedHeap<Time> reports_;  // by job
 };
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -11,7 +11,7 @@
 #include "rubato/sim/simulation.h"
 #include "rubato/sim/testing.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 const std::vector<CurvePoint> kCurve = {{1, 1}, {2, 1.8}, {4, 3}, {8, 4}};
@@ -131,4 +131,4 @@ TEST(Knowledge, NotKnowingCosts) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -18,7 +18,7 @@
 #include "rubato/sim/report.h"
 #include "rubato/sim/simulation.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using testing::Draft;
@@ -427,7 +427,7 @@ TEST_P(EveryPolicy, GivesTheSameBytesTwice) {
     std::vector<std::string> files;
     for (int i = 0; i < 2; ++i) {
       auto result = must_simulate(scene, *make());
-      std::vector<rubato::Run> runs;
+      std::vector<sim::Run> runs;
       runs.push_back({GetParam(), "", false, result.metrics, std::move(result.recorder)});
       files.push_back(jobs_csv(scene.workload, runs));
     }
@@ -622,4 +622,4 @@ INSTANTIATE_TEST_SUITE_P(All, Admission,
                          test_name);
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -16,7 +16,7 @@
 #include "rubato/sim/csv.h"
 #include "rubato/sim/text_file.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr int kMostNodes = 16;       // K beyond counts as this
@@ -52,7 +52,7 @@ class NumberTable {
     for (const auto name : names_) {
       const auto column = header->find(name);
       if (!column)
-        return reader_.error_at(row.line, fmt::format("no column {}", rubato::quoted(name)));
+        return reader_.error_at(row.line, fmt::format("no column {}", base::quoted(name)));
       columns.push_back(*column);
     }
     std::vector<double> values(names_.size());
@@ -423,4 +423,4 @@ Result<ProfileBook> read_profiles(const std::string& directory) {
   return book;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

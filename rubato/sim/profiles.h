@@ -32,7 +32,7 @@
 #include "rubato/core/speed.h"
 #include "rubato/model/gradient_noise.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct StepSeconds {
   double step = 0;  // one pass with synchronisation
@@ -151,4 +151,4 @@ struct ProfileBook {
 
 [[nodiscard]] Result<ProfileBook> read_profiles(const std::string& directory);
 
-}  // namespace rubato
+}  // namespace rubato::sim

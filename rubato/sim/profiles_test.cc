@@ -10,7 +10,7 @@
 #include "rubato/model/goodput.h"
 #include "rubato/sim/testing_profiles.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 TEST(Profiles, AMeasuredPlacementIsUsedAsItIs) {
@@ -147,4 +147,4 @@ TEST(Profiles, ThePublishedOnes) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -12,7 +12,7 @@
 #include "rubato/sim/simulation.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 const std::string kData = shared_data();
@@ -145,4 +145,4 @@ TEST_F(PublicData, CurvesLeaveOutInfeasibleCounts) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 // Above this a job has reason to complain (Gavel counts the same).
@@ -343,4 +343,4 @@ Metrics Recorder::metrics() const {
   return m;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -15,7 +15,7 @@
 #include "rubato/sim/step_series.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 // The GPUs of one type.
 struct TypeUse {
@@ -153,4 +153,4 @@ class Recorder {
 // Linear between the nearest ranks; sorts the values.
 [[nodiscard]] std::optional<double> percentile(std::vector<double>& values, double share);
 
-}  // namespace rubato
+}  // namespace rubato::sim

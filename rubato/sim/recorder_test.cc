@@ -7,7 +7,7 @@
 
 #include "rubato/sim/testing.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 class RecorderTest : public ::testing::Test {
@@ -182,4 +182,4 @@ TEST(Percentile, IsLinearBetweenRanks) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <functional>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
@@ -394,4 +394,4 @@ Json report_data(const Workload& workload, const Cluster& cluster, const std::ve
   return json;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

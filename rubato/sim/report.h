@@ -11,7 +11,7 @@
 #include "rubato/sim/recorder.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct Run {
   std::string policy;  // canonical
@@ -41,4 +41,4 @@ struct ReportHeading {
 // 95 s -> "1m35s", 8000 s -> "2h13m".
 [[nodiscard]] std::string human_duration(double seconds);
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -8,7 +8,7 @@
 #include "rubato/base/text.h"
 #include "rubato/sim/testing.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using PolicyRun = Run;  // Run is also a member of every test
@@ -199,4 +199,4 @@ TEST(HumanDuration, ReadsWell) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

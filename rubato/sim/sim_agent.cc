@@ -4,7 +4,7 @@
 
 #include "rubato/model/fit.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 const std::shared_ptr<const GoodputEstimate>& SimAgent::estimate() {
   if (!estimate_) estimate_ = std::make_shared<GoodputEstimate>(limits_, owners_batch_, seen_);
@@ -32,4 +32,4 @@ void SimAgent::observe(const Footprint& place, const Batch& batch, const StepSec
   seen_ = GoodputEstimate::Seen{*fitted, noise, most};
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -13,7 +13,7 @@
 #include "rubato/model/step_measurement.h"
 #include "rubato/sim/profiles.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 class SimAgent {
  public:
@@ -35,4 +35,4 @@ class SimAgent {
   std::shared_ptr<const GoodputEstimate> estimate_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::sim

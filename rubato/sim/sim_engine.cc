@@ -6,7 +6,7 @@
 #include "rubato/base/check.h"
 #include "rubato/model/goodput.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
                      double interference)
@@ -261,4 +261,4 @@ void SimEngine::change_node(Time now, NodeId node, NodeState state) {
   update_interference(now);
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -24,7 +24,7 @@
 #include "rubato/sim/sim_agent.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 class SimEngine final : public Engine {
  public:
@@ -113,4 +113,4 @@ class SimEngine final : public Engine {
   std::vector<Event> facts_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::sim

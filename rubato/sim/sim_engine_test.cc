@@ -9,7 +9,7 @@
 #include "rubato/sim/testing.h"
 #include "rubato/sim/testing_profiles.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 class SimEngineTest : public ::testing::Test {
@@ -265,4 +265,4 @@ TEST(SimEngineSharing, MovingAwayEndsThePair) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -9,7 +9,7 @@
 #include "rubato/loop/scheduler.h"
 #include "rubato/sim/sim_engine.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using WallClock = std::chrono::steady_clock;
@@ -261,4 +261,4 @@ Result<SimulationResult> simulate(const Workload& workload, const Cluster& clust
   return Simulation(workload, cluster, policy, options, done).run();
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

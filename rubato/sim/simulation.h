@@ -13,7 +13,7 @@
 #include "rubato/sim/recorder.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct SimulationOptions {
   Placement placement = Placement::count;
@@ -34,4 +34,4 @@ struct SimulationResult {
                                                 Policy& policy, const SimulationOptions& options,
                                                 std::atomic<std::size_t>* done = nullptr);
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -17,7 +17,7 @@
 #include "rubato/sim/testing.h"
 #include "rubato/sim/testing_profiles.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 using PolicyRun = Run;  // Run is also a member of every test
@@ -562,4 +562,4 @@ RC_GTEST_PROP(PolluxOnProfiles, NoNodeHasTooManyJobsNorTwoThatSpanSeveral, ()) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

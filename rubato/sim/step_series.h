@@ -9,7 +9,7 @@
 
 #include "rubato/base/time.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 template <std::size_t Values>
 class StepSeries {
@@ -58,4 +58,4 @@ class StepSeries {
   std::vector<Row> sums_;
 };
 
-}  // namespace rubato
+}  // namespace rubato::sim

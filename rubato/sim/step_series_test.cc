@@ -7,7 +7,7 @@
 
 #include "rubato/base/random.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 struct Step {
@@ -65,4 +65,4 @@ TEST(StepSeries, OneStepOverALongTimeMergesAsOftenAsNeeded) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

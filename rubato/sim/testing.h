@@ -12,7 +12,7 @@
 #include "rubato/policy/policy.h"
 #include "rubato/sim/simulation.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 // A job that runs so many seconds on so many GPUs.
 inline SimJob rigid_job(double submit_s, int gpus, double duration_s, double restart_s = 0) {
@@ -113,4 +113,4 @@ inline Decision equal_shares(const Snapshot& snapshot) {
   return decision;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

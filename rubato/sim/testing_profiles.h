@@ -8,7 +8,7 @@
 #include "rubato/sim/profiles.h"
 #include "rubato/sim/workload.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 // Step times at 1 and 2 GPUs, 2 nodes and 4 nodes; two epochs at batches 10 and 40.
 inline ApplicationTexts small_application_texts() {
@@ -47,4 +47,4 @@ inline SimJob profiled_job(std::optional<int> owners_batch, double restart_s = 3
   return job;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

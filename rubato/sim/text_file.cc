@@ -16,7 +16,7 @@
 
 #include "rubato/base/json.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{256} << 10U;
@@ -173,4 +173,4 @@ std::string file_name(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -8,7 +8,7 @@
 
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct TextLimits {
   std::uint64_t bytes = std::uint64_t{2} << 30U;  // after decompression
@@ -22,4 +22,4 @@ struct TextLimits {
 // "folder/jobs.csv.gz" -> "jobs.csv.gz".
 [[nodiscard]] std::string file_name(const std::string& path);
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 class TextFile : public testing::Test {
@@ -102,4 +102,4 @@ TEST_F(TextFile, LetsJsonBeOneLongLineUpToItsOwnLimit) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

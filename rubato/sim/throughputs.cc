@@ -10,7 +10,7 @@
 #include "rubato/sim/text_file.h"
 #include "rubato/sim/trace_fields.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr int kMostGpus = 4096;
@@ -71,7 +71,7 @@ class Reader {
 
  private:
   [[nodiscard]] Error wrong(const std::string& where, std::string_view what) const {
-    return Error{fmt::format("{}: {}{}{}", source_, where.empty() ? "" : rubato::quoted(where),
+    return Error{fmt::format("{}: {}{}{}", source_, where.empty() ? "" : base::quoted(where),
                              where.empty() ? "" : " ", what)};
   }
 
@@ -79,10 +79,10 @@ class Reader {
     std::string known;
     for (const auto& [name, jobs] : document_.items()) {
       if (known.size() > 200) break;
-      known += (known.empty() ? "" : ", ") + rubato::quoted(name);
+      known += (known.empty() ? "" : ", ") + base::quoted(name);
     }
     return Error{fmt::format("{}: has no GPU type {}; it has {}. Name the types in --cluster",
-                             source_, rubato::quoted(type), known)};
+                             source_, base::quoted(type), known)};
   }
 
   Result<void> number_rows(const Json& jobs, const std::string& type) {
@@ -112,7 +112,7 @@ class Reader {
         const auto own = pair ? rate_of(cell[0]) : std::nullopt;
         if (!other || !own || !rate_of(cell[1])) {
           return wrong(name, fmt::format("has {}, which is not a partner with two rates",
-                                         rubato::quoted(partner)));
+                                         base::quoted(partner)));
         }
         const auto other_row = rows_.find(other->profile);
         if (other->gpus != key.gpus || other_row == rows_.end()) continue;
@@ -148,4 +148,4 @@ Result<ThroughputBook> parse_throughputs(std::string_view text, const std::strin
   return Reader(*document, source, cluster).read();
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

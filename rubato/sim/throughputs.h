@@ -14,7 +14,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/model/typed_speed.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct ThroughputBook {
   // By model and batch size (0 = the name has none); jobs of one entry share the object.
@@ -33,4 +33,4 @@ struct ThroughputBook {
                                                        const std::string& source,
                                                        const Cluster& cluster);
 
-}  // namespace rubato
+}  // namespace rubato::sim

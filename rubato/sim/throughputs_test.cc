@@ -6,7 +6,7 @@
 
 #include "rubato/core/testing.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr std::string_view kFile = R"json({
@@ -53,4 +53,4 @@ TEST(Throughputs, EveryErrorIsOneSentence) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

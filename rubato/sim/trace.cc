@@ -17,7 +17,7 @@
 #include "rubato/sim/text_file.h"
 #include "rubato/sim/trace_fields.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 // ---- The formats, as data ----
@@ -272,7 +272,7 @@ void warn_ignored(std::vector<std::string> names, std::string_view what, Trace& 
   constexpr std::size_t kShown = 10;
   const std::size_t all = names.size();
   if (all > kShown) names.resize(kShown);
-  for (auto& each : names) each = rubato::quoted(each);
+  for (auto& each : names) each = base::quoted(each);
   trace.warnings.push_back(
       fmt::format("{}: {} ignored: {}{}", trace.name, what, fmt::join(names, ", "),
                   all > kShown ? fmt::format(" and {} more", all - kShown) : ""));
@@ -312,10 +312,10 @@ Result<Trace> finish(Gathered gathered, const Layout& layout, const std::string&
       const auto later = gathered.places[twice->second];
       if (layout.format == TraceFormat::rubato_json) {
         return Error{fmt::format("{}: jobs[{}]: the job id {} was used by jobs[{}]", source, later,
-                                 rubato::quoted(name), earlier)};
+                                 base::quoted(name), earlier)};
       }
       return Error{fmt::format("{}:{}: the job id {} was used on line {}", source, later,
-                               rubato::quoted(name), earlier)};
+                               base::quoted(name), earlier)};
     }
   }
   sort_by_submission(trace.jobs);
@@ -358,9 +358,9 @@ Result<std::vector<Found>> find_columns(const Layout& layout, const CsvHeader& h
     if (at) {
       found.push_back({*at, header.names()[*at], column.field, column.need});
     } else if (column.need != Need::none) {
-      return reader.error_at(
-          line, fmt::format("no column {}; the {} format needs {}", quoted(column.first_name()),
-                            layout.name, needed_columns(layout)));
+      return reader.error_at(line, fmt::format("no column {}; the {} format needs {}",
+                                               base::quoted(column.first_name()), layout.name,
+                                               needed_columns(layout)));
     }
   }
   return found;
@@ -527,7 +527,7 @@ Result<TraceFormat> parse_trace_format(std::string_view name) {
   }
   const auto names = trace_format_names();
   const auto meant = closest(name, names);
-  return Error{fmt::format("unknown trace format {}{}; known are {}", quoted(name),
+  return Error{fmt::format("unknown trace format {}{}; known are {}", base::quoted(name),
                            meant ? fmt::format(", did you mean {}?", *meant) : "",
                            fmt::join(names, ", "))};
 }
@@ -556,4 +556,4 @@ Result<Trace> parse_trace(std::string_view text, const std::string& source,
                                              : parse_table(text, source, layout);
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

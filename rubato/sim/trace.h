@@ -9,7 +9,7 @@
 
 #include "rubato/base/result.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct TraceJob {
   std::string name;
@@ -62,4 +62,4 @@ struct Trace {
 [[nodiscard]] std::string to_csv(const Trace& trace);
 [[nodiscard]] std::string to_json_text(const Trace& trace);
 
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -9,7 +9,7 @@
 #include "rubato/base/text.h"
 #include "rubato/base/time.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 constexpr int kMostGpus = 10'000'000;
@@ -43,9 +43,9 @@ TraceProblem set_label(std::string_view column, std::string_view text, std::stri
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const std::size_t length = utf8_length(text.substr(i));
-    if (length == 0) return fmt::format("{} {} is not UTF-8 text", column, quoted(text));
+    if (length == 0) return fmt::format("{} {} is not UTF-8 text", column, base::quoted(text));
     if (byte < 0x20 || byte == 0x7F) {
-      return fmt::format("{} {} has a control character", column, quoted(text));
+      return fmt::format("{} {} has a control character", column, base::quoted(text));
     }
     i += length;
   }
@@ -55,11 +55,11 @@ TraceProblem set_label(std::string_view column, std::string_view text, std::stri
 
 TraceProblem set_number(std::string_view column, std::string_view text, double most, double& out) {
   const auto value = parse_double(text);
-  if (!value) return fmt::format("{} {} is not a number", column, quoted(text));
+  if (!value) return fmt::format("{} {} is not a number", column, base::quoted(text));
   if (!std::isfinite(*value))
-    return fmt::format("{} {} is not a finite number", column, quoted(text));
-  if (*value < 0) return fmt::format("{} {} is negative", column, quoted(text));
-  if (*value > most) return fmt::format("{} {} is above {}", column, quoted(text), most);
+    return fmt::format("{} {} is not a finite number", column, base::quoted(text));
+  if (*value < 0) return fmt::format("{} {} is negative", column, base::quoted(text));
+  if (*value > most) return fmt::format("{} {} is above {}", column, base::quoted(text), most);
   out = *value;
   return std::nullopt;
 }
@@ -74,8 +74,8 @@ TraceProblem set_whole(std::string_view column, std::string_view text, int least
                        int& out) {
   const auto value = parse_double(text);
   if (!value || !(*value == std::floor(*value)) || *value < least || *value > most) {
-    return fmt::format("{} {} is not a whole number from {} to {}", column, quoted(text), least,
-                       most);
+    return fmt::format("{} {} is not a whole number from {} to {}", column, base::quoted(text),
+                       least, most);
   }
   out = static_cast<int>(*value);
   return std::nullopt;
@@ -97,7 +97,7 @@ TraceProblem set_allowed(std::string_view column, std::string_view text, std::ve
 TraceProblem set_weight(std::string_view column, std::string_view text, double& out) {
   if (auto bad = set_number(column, text, kLargestWeight, out)) return bad;
   if (out > 0) return std::nullopt;
-  return fmt::format("{} {} must be above 0", column, quoted(text));
+  return fmt::format("{} {} must be above 0", column, base::quoted(text));
 }
 
 // Days since 1970-01-01 of a day in the Gregorian calendar, counted in years that begin in March so
@@ -142,7 +142,8 @@ std::optional<double> parse_timestamp(std::string_view text) {
 
 TraceProblem set_timestamp(std::string_view column, std::string_view text, double& out) {
   const auto time = parse_timestamp(text);
-  if (!time) return fmt::format("{} {} is not a time YYYY-MM-DD HH:MM:SS", column, quoted(text));
+  if (!time)
+    return fmt::format("{} {} is not a time YYYY-MM-DD HH:MM:SS", column, base::quoted(text));
   out = *time;
   return std::nullopt;
 }
@@ -154,13 +155,13 @@ TraceProblem set_job_type(std::string_view column, std::string_view text, TraceJ
   if (open != std::string_view::npos) {
     auto batch = text.substr(open + kBatch.size());
     if (batch.empty() || batch.back() != ')') {
-      return fmt::format("{} {} has no end of its batch size", column, quoted(text));
+      return fmt::format("{} {} has no end of its batch size", column, base::quoted(text));
     }
     batch.remove_suffix(1);
     if (auto bad = set_whole("batch size", batch, 1, kLargestBatch, job.batch)) return bad;
   }
   const auto model = trim(text.substr(0, open));
-  if (model.empty()) return fmt::format("{} {} names no model", column, quoted(text));
+  if (model.empty()) return fmt::format("{} {} names no model", column, base::quoted(text));
   return set_label(column, model, job.model);
 }
 
@@ -172,7 +173,7 @@ TraceProblem set_slo(std::string_view column, std::string_view text, TraceDraft&
 
 TraceProblem set_mode(std::string_view column, std::string_view text, TraceDraft& draft) {
   if (text != "static" && text != "accordion" && text != "gns") {
-    return fmt::format("{} {} is not static, accordion or gns", column, quoted(text));
+    return fmt::format("{} {} is not static, accordion or gns", column, base::quoted(text));
   }
   draft.adapts_batch = text != "static";
   return std::nullopt;
@@ -248,4 +249,4 @@ TraceProblem finish_trace_job(TraceDraft& draft) {
   return std::nullopt;
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

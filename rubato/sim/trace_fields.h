@@ -9,7 +9,7 @@
 
 #include "rubato/sim/trace.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 enum class TraceField : std::uint8_t {
   name,
@@ -51,4 +51,4 @@ using TraceProblem = std::optional<std::string>;
 // GPU count.
 [[nodiscard]] TraceProblem finish_trace_job(TraceDraft& draft);
 
-}  // namespace rubato
+}  // namespace rubato::sim

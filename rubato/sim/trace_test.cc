@@ -11,7 +11,7 @@
 
 #include "rubato/base/time.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 Trace parse(std::string_view text, std::optional<TraceFormat> format = {}) {
@@ -352,4 +352,4 @@ RC_GTEST_PROP(TraceWriting, ReadsBackTheSameJobs, ()) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -11,7 +11,7 @@
 #include "rubato/sim/csv.h"
 #include "rubato/sim/trace.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 // A column that is written only if some job has something to say in it.
@@ -105,4 +105,4 @@ std::string to_json_text(const Trace& trace) {
   return out + "\n]}\n";
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

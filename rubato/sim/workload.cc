@@ -15,7 +15,7 @@
 #include "rubato/model/goodput.h"
 #include "rubato/sim/catalogue.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 // A power law goes on for ever; numbers do not.
@@ -51,7 +51,7 @@ class Tally {
         rest += jobs;
         continue;
       }
-      const auto model = key.first.empty() ? "an unnamed model" : rubato::quoted(key.first);
+      const auto model = key.first.empty() ? "an unnamed model" : base::quoted(key.first);
       const auto batch =
           key.second == 0 ? "no batch size" : fmt::format("batch size {}", key.second);
       out.push_back(fmt::format("{}: {} with {} {} ({} jobs)", trace, model, batch, what, jobs));
@@ -323,4 +323,4 @@ Result<Workload> make_workload(const Trace& trace, const WorkloadOptions& option
   return WorkloadMaker(trace, options).make();
 }
 
-}  // namespace rubato
+}  // namespace rubato::sim

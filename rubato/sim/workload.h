@@ -16,7 +16,7 @@
 #include "rubato/sim/throughputs.h"
 #include "rubato/sim/trace.h"
 
-namespace rubato {
+namespace rubato::sim {
 
 struct SimJob {
   std::shared_ptr<const JobSpec> spec;
@@ -49,4 +49,4 @@ struct WorkloadOptions {
 
 [[nodiscard]] Result<Workload> make_workload(const Trace& trace, const WorkloadOptions& options);
 
-}  // namespace rubato
+}  // namespace rubato::sim

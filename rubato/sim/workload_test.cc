@@ -10,7 +10,7 @@
 #include "rubato/model/curve.h"
 #include "rubato/sim/catalogue.h"
 
-namespace rubato {
+namespace rubato::sim {
 namespace {
 
 Trace trace_of(std::vector<TraceJob> jobs, TraceFormat format = TraceFormat::rubato_csv) {
@@ -255,4 +255,4 @@ TEST(Workload, NeedsJobs) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::sim

@@ -29,18 +29,18 @@ struct Device {
                            ? parse_integer(text.substr(kCuda.size() + 1))
                            : std::optional<long long>(0);
     if (!names_cuda || !index || *index < 0) {
-      return Error{fmt::format("device {}: must be cpu, cuda or cuda:N", rubato::quoted(text))};
+      return Error{fmt::format("device {}: must be cpu, cuda or cuda:N", base::quoted(text))};
     }
     if (!torch::cuda::is_available()) {
       return Error{
           fmt::format("device {}: this libtorch was built without CUDA or sees no GPU; use "
                       "cpu, the only device that is tested",
-                      rubato::quoted(text))};
+                      base::quoted(text))};
     }
     const auto count = static_cast<long long>(torch::cuda::device_count());
     if (*index >= count) {
       return Error{fmt::format("device {}: this host has {} GPUs, numbered from 0",
-                               rubato::quoted(text), count)};
+                               base::quoted(text), count)};
     }
     return Device{torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(*index))};
   }

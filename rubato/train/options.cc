@@ -15,7 +15,7 @@ namespace {
 using agent::environment_variable;
 
 Error refused(const char* name, const std::string& value, std::string_view must) {
-  return {fmt::format("{} is {}; it must be {}", name, rubato::quoted(value), must)};
+  return {fmt::format("{} is {}; it must be {}", name, base::quoted(value), must)};
 }
 
 // Unchanged if it is not set.

@@ -628,7 +628,7 @@ Result<void> Replica::load_parameter(Parameter& parameter, std::string_view head
       return Error{
           fmt::format("{}: {} does not belong to the state of {}: both workers must use the "
                       "same optimizer",
-                      source, rubato::quoted(name), kind_.name)};
+                      source, base::quoted(name), kind_.name)};
     }
     fields.push_back(&*found);
   }

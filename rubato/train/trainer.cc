@@ -424,7 +424,7 @@ class Trainer {
 
   // --- adaptive mode ---
 
-  static void shape(StepPlan& plan, int workers, const rubato::Batch& batch, double factor) {
+  static void shape(StepPlan& plan, int workers, const model::Batch& batch, double factor) {
     plan.passes = batch.accumulation + 1;
     plan.per_pass = batch.per_gpu;
     plan.leaves = workers * plan.passes;
@@ -451,7 +451,7 @@ class Trainer {
     return static_cast<std::int64_t>(choice->batch.global(next_workers));
   }
 
-  static rubato::Batch current_batch(const StepPlan& plan) {
+  static model::Batch current_batch(const StepPlan& plan) {
     return {std::max(1, plan.per_pass), plan.passes - 1};
   }
 
@@ -557,7 +557,7 @@ class Trainer {
         {"ends_epoch", ends_epoch(plan)},
         {"applied_at", std::chrono::duration<double>(Clock::now().time_since_epoch()).count()}};
     if (plan.adaptive) {
-      const rubato::Batch batch = current_batch(plan);
+      const model::Batch batch = current_batch(plan);
       summary["per_gpu"] = batch.per_gpu;
       summary["accumulation"] = batch.accumulation;
       summary["tuning"] = tuning(batch, workers);
@@ -568,7 +568,7 @@ class Trainer {
   }
 
   // What a scheduler needs to know to reckon with the same model.
-  [[nodiscard]] Json tuning(const rubato::Batch& batch, int workers) const {
+  [[nodiscard]] Json tuning(const model::Batch& batch, int workers) const {
     const BatchLimits limits = tuner_limits(options_).limits;
     const auto mean = tuner_.mean({1, workers}, batch);
     return {{"initial", limits.initial},

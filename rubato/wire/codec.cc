@@ -15,7 +15,7 @@
 #include "rubato/model/goodput_estimate.h"
 #include "rubato/model/measured_speed.h"
 
-namespace rubato {
+namespace rubato::wire {
 namespace {
 
 constexpr JsonLimits kLimits{.bytes = std::size_t{256} << 20U, .depth = 32};
@@ -223,7 +223,7 @@ class FieldsIn {
     if (!is_object_ || !object_.ok() || asked_.size() == object_.json().size()) return;
     for (auto at = object_.json().begin(); at != object_.json().end(); ++at) {
       if (std::find(asked_.begin(), asked_.end(), at.key()) == asked_.end())
-        object_.refuse(fmt::format("has the unknown field {}", rubato::quoted(at.key())));
+        object_.refuse(fmt::format("has the unknown field {}", base::quoted(at.key())));
     }
   }
 
@@ -731,7 +731,7 @@ void Value::read(T& value) const {
         return;
       }
     }
-    refuse(fmt::format("{} is no state, phase or kind", rubato::quoted(name)));
+    refuse(fmt::format("{} is no state, phase or kind", base::quoted(name)));
   } else if constexpr (IsId<T>::value) {
     value = T(get<typename T::rep>());
   } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
@@ -761,7 +761,7 @@ void Value::read(T& value) const {
       return true;
     };
     if (!read_as(Count()) && !read_as(Spread()) && !read_as(Exact()) && !read_as(Beside()))
-      refuse(fmt::format("{} is no kind of want", rubato::quoted(kind)));
+      refuse(fmt::format("{} is no kind of want", base::quoted(kind)));
   } else if constexpr (std::is_same_v<T, Allocation>) {
     read_allocation(value);
   } else if constexpr (std::is_same_v<T, std::shared_ptr<const SpeedModel>>) {
@@ -960,7 +960,7 @@ void Value::read_speed(std::shared_ptr<const SpeedModel>& speed) const {
     } else if (kind == "typed") {
       speed = make_typed(*this, fields);
     } else {
-      refuse(fmt::format("{} is no kind of speed", rubato::quoted(kind)));
+      refuse(fmt::format("{} is no kind of speed", base::quoted(kind)));
     }
   }
   if (!ok()) return;
@@ -1291,7 +1291,7 @@ Result<Json> parse_body(const Coded& coded) {
   const auto known = coded_versions().find(coded.type);
   if (known == coded_versions().end()) {
     return Error{fmt::format("{} is no type of row that this version of rubato knows",
-                             rubato::quoted(coded.type))};
+                             base::quoted(coded.type))};
   }
   if (coded.version > known->second) {
     return Error{fmt::format(
@@ -1315,7 +1315,7 @@ std::optional<T> read_as(const Json& json, Reading& reading, std::string_view ty
 template <class T>
 Result<T> decode(const Coded& coded, std::string_view type, SpeedPool& pool) {
   if (coded.type != type)
-    return Error{fmt::format("{} is not of type {}", rubato::quoted(coded.type), type)};
+    return Error{fmt::format("{} is not of type {}", base::quoted(coded.type), type)};
   const auto json = parse_body(coded);
   if (!json) return json.error();
   Reading reading(pool);
@@ -1334,7 +1334,7 @@ Result<T> decode(const Coded& coded, std::string_view type) {
 template <class V, std::size_t kAt = 0>
 Result<V> decode_alternative(const Coded& coded, SpeedPool& pool, std::string_view what) {
   if constexpr (kAt == std::variant_size_v<V>) {
-    return Error{fmt::format("{} is no type of {}", rubato::quoted(coded.type), what)};
+    return Error{fmt::format("{} is no type of {}", base::quoted(coded.type), what)};
   } else {
     using T = std::variant_alternative_t<kAt, V>;
     if (coded.type != type_of(T())) return decode_alternative<V, kAt + 1>(coded, pool, what);
@@ -1424,7 +1424,7 @@ Result<Cluster> decode_cluster(const Coded& coded) { return decode<Cluster>(code
 
 Result<State> decode_state(const Coded& coded, SpeedPool& pool) {
   if (coded.type != kState)
-    return Error{fmt::format("{} is not of type {}", rubato::quoted(coded.type), kState)};
+    return Error{fmt::format("{} is not of type {}", base::quoted(coded.type), kState)};
   const auto json = parse_body(coded);
   if (!json) return json.error();
   Reading reading(pool);
@@ -1434,4 +1434,4 @@ Result<State> decode_state(const Coded& coded, SpeedPool& pool) {
   return std::move(*state);
 }
 
-}  // namespace rubato
+}  // namespace rubato::wire

@@ -30,7 +30,7 @@
 #include "rubato/loop/state.h"
 #include "rubato/model/typed_speed.h"
 
-namespace rubato {
+namespace rubato::wire {
 
 // A value as a row of the journal has it.
 struct Coded {
@@ -89,4 +89,4 @@ class SpeedPool {
 // What a cluster in the journal may have at most.
 inline constexpr int kMostStoredNodes = 100'000;
 
-}  // namespace rubato
+}  // namespace rubato::wire

@@ -25,7 +25,7 @@
 #include "rubato/policy/testing.h"
 #include "rubato/sim/sim_engine.h"
 
-namespace rubato {
+namespace rubato::wire {
 namespace {
 
 // --- equality, written apart from the codec ---
@@ -897,4 +897,4 @@ TEST(State, KeepsWhoSharesASpeedAndAdmitsTheNextToIt) {
 }
 
 }  // namespace
-}  // namespace rubato
+}  // namespace rubato::wire
