@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The commands that speak to the daemon. Where there is none: what is wrong is said before anybody is
-# asked, the exit codes are those of docs/live.md, and the completion completes. Then with one: every
+# asked, the exit codes are those of docs/command-line.md, and the completion completes. Then with one: every
 # field of a job, every verb, --json, --parsable and the verdicts that need no training. The jobs are
 # small shell programs that know nothing of Rubato; e2e/live.py trains.
 set -uo pipefail

@@ -11,7 +11,7 @@ FAULTY=$build/examples/faulty
 dir=$(mktemp -d)
 export XDG_RUNTIME_DIR=$dir/run
 mkdir "$XDG_RUNTIME_DIR"
-patience=${PATIENCE:-40} # seconds for anything to happen; a healthy machine needs a few
+patience=${PATIENCE:-120} # seconds for anything to happen; a healthy machine needs a few
 
 # Only processes of ours have their working directory here.
 clean_up() {
