@@ -46,10 +46,14 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
+// Empty: a daemon of this machine, by its state directory.
+std::string server_of(const ClientFlags& flags) {
+  return !flags.server.empty() || !flags.state.empty() ? flags.server
+                                                       : from_environment("RUBATO_SERVER");
+}
+
 Result<HttpEndpoint> endpoint_of(const ClientFlags& flags) {
-  const std::string server = !flags.server.empty() || !flags.state.empty()
-                                 ? flags.server
-                                 : from_environment("RUBATO_SERVER");
+  const std::string server = server_of(flags);
   if (server.empty()) {
     const auto state = state_directory(flags.state);
     if (!state) return state.error();
@@ -155,11 +159,14 @@ int for_each_word(const ClientFlags& flags, const std::vector<std::string>& word
   });
 }
 
-std::string with_exit_codes(const std::string& examples) {
+bool over_network(const ClientFlags& flags) { return !server_of(flags).empty(); }
+
+std::string with_exit_codes(const std::string& examples, const std::string& one,
+                            const std::string& more) {
   return fmt::format(
-      "\nExamples:\n{}\nExit code: 0 ok, 1 job failed or refused, 2 bad input, 3 not found, 4 no "
-      "daemon, 5 not allowed.\n",
-      examples);
+      "\nExamples:\n{}\nExit code: 0 ok, 1 {}, 2 bad input, 3 not found, 4 no daemon, 5 not "
+      "allowed{}.\n",
+      examples, one, more.empty() ? "" : ", " + more);
 }
 
 }  // namespace rubato::cmd

@@ -46,7 +46,13 @@ int with_client(const ClientFlags& flags, const std::function<int(const Client&)
 int for_each_word(const ClientFlags& flags, const std::vector<std::string>& words,
                   const std::function<int(const Client&, const std::string&)>& work);
 
-// Exit codes are the same everywhere; the footer of each command's help.
-[[nodiscard]] std::string with_exit_codes(const std::string& examples);
+// Whether the daemon may be on another machine, where paths mean other files.
+[[nodiscard]] bool over_network(const ClientFlags& flags);
+
+// The footer of each command's help. Exit codes are the same everywhere but for what 1 means, and
+// what a command has beyond them.
+[[nodiscard]] std::string with_exit_codes(const std::string& examples,
+                                          const std::string& one = "job failed or refused",
+                                          const std::string& more = "");
 
 }  // namespace rubato::cmd

@@ -118,7 +118,7 @@ void add_metrics(CLI::App& app, Action& chosen) {
       app.add_subcommand("metrics", "Print the daemon's figures in Prometheus' text format.");
   auto flags = std::make_shared<ClientFlags>();
   add_connection(*command, *flags);
-  command->footer(with_exit_codes("  rubato metrics | grep queue"));
+  command->footer(with_exit_codes("  rubato metrics | grep rubato_jobs"));
   command->callback([flags, &chosen] { chosen = [flags] { return show_metrics(*flags); }; });
 }
 
@@ -145,7 +145,7 @@ void add_health(CLI::App& app, Action& chosen) {
       "nothing is wrong and 1 if something is.");
   auto flags = std::make_shared<ClientFlags>();
   add_connection(*command, *flags);
-  command->footer(with_exit_codes("  rubato health\n  rubato health --json"));
+  command->footer(with_exit_codes("  rubato health\n  rubato health --json", "something is wrong"));
   command->callback([flags, &chosen] { chosen = [flags] { return show_health(*flags); }; });
 }
 

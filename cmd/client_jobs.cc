@@ -320,17 +320,15 @@ int wait_for_jobs(const WaitFlags& flags) {
 }
 
 void add_wait(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand(
-      "wait",
-      "Wait until jobs are over. The exit code is 0 if all have completed, 1 if one has not, and 6 "
-      "if --timeout was over before.");
+  auto* command = app.add_subcommand("wait", "Wait until jobs are over.");
   auto flags = std::make_shared<WaitFlags>();
   add_jobs(*command, flags->jobs);
   command->add_option("--timeout", flags->timeout, "for so long at most (default: for ever)")
       ->type_name("SPAN");
   command->footer(
       with_exit_codes("  rubato wait 7 8\n"
-                      "  rubato wait --timeout 2h resnet && rubato submit next.yaml"));
+                      "  rubato wait --timeout 2h resnet && rubato submit next.yaml",
+                      "one did not complete", "6 the timeout came first"));
   command->callback([flags, &chosen] { chosen = [flags] { return wait_for_jobs(*flags); }; });
 }
 

@@ -132,7 +132,7 @@ Result<Json> job_of(SubmitFlags& flags) {
     job->directory =
         here->size() > 1 && here->ends_with('/') ? here->substr(0, here->size() - 1) : *here;
   }
-  if (flags.client.server.empty()) {
+  if (!over_network(flags.client)) {
     if (auto done = check_secrets(*job); !done) return done.error();
   }
   return to_json(*job);

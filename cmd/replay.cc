@@ -42,10 +42,14 @@ int run_replay(const std::string& directory) {
 
 void add_replay(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand("replay",
-                                     "run the journal of a daemon through the loop again and "
-                                     "compare every decision, byte for byte");
+                                     "Decide the journal of a daemon again, and compare every "
+                                     "decision, byte for byte.");
   auto directory = std::make_shared<std::string>();
-  command->add_option("JOURNAL", *directory, "state directory of the daemon")->required();
+  command->add_option("JOURNAL", *directory, "State directory of the daemon; it may be running")
+      ->required();
+  command->footer(
+      "\nExample:\n  rubato replay ~/.rubato\n"
+      "\nExit code: 0 all reproduced, 1 a difference, 2 the journal cannot be read.\n");
   command->callback(
       [directory, &chosen] { chosen = [directory] { return run_replay(*directory); }; });
 }

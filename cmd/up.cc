@@ -167,7 +167,7 @@ void add_up(CLI::App& app, Action& chosen) {
       "\n"
       "It keeps all it knows in its state directory and can be stopped, killed and started again\n"
       "at any time: training goes on meanwhile. Only this machine can reach it unless --listen\n"
-      "says otherwise, and over TCP only with a token.\n"
+      "and --beyond-loopback say otherwise, and over TCP only with a token.\n"
       "\n"
       "Example:\n"
       "  rubato up --cluster 2x4 --policy elasticflow &\n"
@@ -186,12 +186,18 @@ void add_up(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   command->add_option("--listen", flags->listen, "Address of the HTTP API; port 0 is any free one")
       ->capture_default_str();
-  command->add_option("--interval", flags->interval,
-                      "Seconds between decisions; 0 decides whenever something happens");
-  command->add_option("--lease", flags->lease,
-                      "Seconds of silence after which a node's state is unknown");
-  command->add_option("--measuring", flags->measuring,
-                      "Seconds that a new job is measured at a GPU count; 0 tries no counts");
+  command
+      ->add_option("--interval", flags->interval,
+                   "Seconds between decisions; 0 decides whenever something happens")
+      ->capture_default_str();
+  command
+      ->add_option("--lease", flags->lease,
+                   "Seconds of silence after which a node's state is unknown")
+      ->capture_default_str();
+  command
+      ->add_option("--measuring", flags->measuring,
+                   "Seconds that a new job is measured at a GPU count; 0 tries no counts")
+      ->capture_default_str();
   command
       ->add_option("--lateness", flags->lateness,
                    "Seconds that a promised plan leaves spare before the deadline, because on a\n"

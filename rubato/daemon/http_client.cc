@@ -385,6 +385,11 @@ std::string HttpEndpoint::text() const {
 Result<HttpEndpoint> parse_endpoint(std::string_view text) {
   HttpEndpoint endpoint;
   const std::string_view whole = text;
+  if (text.starts_with("https://")) {
+    return Error{fmt::format(
+        "{}: TLS is not spoken here; forward the port by ssh and write HOST:PORT of this end",
+        base::quoted(whole))};
+  }
   if (text.substr(0, 5) == "unix:") {
     endpoint.unix_path = text.substr(5);
   } else if (text.substr(0, 7) == "http://") {

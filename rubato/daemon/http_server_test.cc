@@ -1134,7 +1134,8 @@ TEST(HttpClient, ReadsAddresses) {
   EXPECT_EQ(parse_endpoint("[::1]:8080")->text(), "[::1]:8080");
   EXPECT_EQ(parse_endpoint("unix:a.sock")->unix_path, "a.sock");
   EXPECT_EQ(parse_endpoint("/run/a.sock")->unix_path, "/run/a.sock");
-  for (const char* bad : {"", "localhost", ":80", "host:0", "host:65536", "host:8x", "::1:80"}) {
+  for (const char* bad :
+       {"", "localhost", ":80", "host:0", "host:65536", "host:8x", "::1:80", "https://host:443"}) {
     EXPECT_FALSE(parse_endpoint(bad).ok()) << bad;
   }
   EXPECT_EQ(escape("a b/c%"), "a%20b%2Fc%25");
