@@ -317,6 +317,8 @@ Result<RowNumber> JournalFile::last() {
 }
 
 Result<std::string> JournalFile::check_structure() {
+  if (database_->for_newer_writers())
+    return fmt::format("{}: its header says that this version of SQLite cannot write it", path());
   auto check = database_->prepare("PRAGMA quick_check(1)");
   if (!check) {
     if (database_->damaged()) return check.error().message;

@@ -687,6 +687,27 @@ TEST(Journal, SurvivesChangedBytes) {
   }
 }
 
+// SQLite reads a file whose header names an unknown format for writing, and writes it no more.
+TEST(Journal, AHeaderThatForbidsWritingIsRepaired) {
+  constexpr std::size_t kWriteVersion = 18;
+  const Directory directory;
+  {
+    auto opened = must_open(directory.options());
+    append(opened.journal, 1, 10);
+  }
+  with_sqlite(directory.live(), "PRAGMA wal_checkpoint(TRUNCATE)");
+  std::string file = bytes_of(directory.live());
+  file[kWriteVersion] = '\x7f';
+  write_bytes(directory.live(), file);
+  {
+    auto opened = must_open(directory.options());
+    EXPECT_TRUE(contains(opened.dropped, "cannot write it")) << opened.dropped;
+    EXPECT_EQ(all_rows(opened.journal, 0), rows(1, 10));
+    append(opened.journal, 11, 12);
+  }
+  EXPECT_EQ(must_open(directory.options()).dropped, "");
+}
+
 TEST(Journal, SurvivesGarbage) {
   Random random(5);
   const auto garbage = [&](std::size_t size) {

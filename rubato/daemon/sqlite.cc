@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <sqlite3.h>
+#include <unistd.h>
 #include <utility>
 
 #include "rubato/base/check.h"
@@ -149,6 +150,11 @@ bool Database::damaged() const {
          code == SQLITE_SCHEMA || code == SQLITE_FORMAT || code == SQLITE_TOOBIG ||
          code == SQLITE_MISMATCH || last_error_ == SQLITE_IOERR_SHORT_READ ||
          last_error_ == SQLITE_IOERR_DATA;
+}
+
+bool Database::for_newer_writers() const {
+  // A file that we have no right to write is read-only for SQLite, too.
+  return sqlite3_db_readonly(handle_, "main") == 1 && access(path_.c_str(), W_OK) == 0;
 }
 
 void Database::roll_back() {

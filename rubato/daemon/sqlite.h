@@ -66,6 +66,9 @@ class Database {
   // Whether the last error means that the file itself is broken: not the disk, the rights or
   // another program, with which waiting or an operator may help.
   [[nodiscard]] bool damaged() const;
+  // Whether its header asks for a newer SQLite to write it, though everybody may read it: a byte of
+  // it is wrong. Known once something was read.
+  [[nodiscard]] bool for_newer_writers() const;
   // Gives up a transaction, if one is open.
   void roll_back();
 
