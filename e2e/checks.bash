@@ -1,7 +1,18 @@
-# Counts what holds; for the scripts beside it.
+# Counts what holds and waits for what should; for the scripts beside it.
 # shellcheck shell=bash disable=SC2034 # the scripts report the counts
 passed=0
 failed=0
+# await COMMAND...: until it succeeds, for two minutes at most.
+await() {
+  local end=$((SECONDS + 120))
+  until "$@" >/dev/null 2>&1; do
+    if ((SECONDS >= end)); then
+      echo "waited in vain for: $*"
+      return 1
+    fi
+    sleep 0.1
+  done
+}
 check() { # NAME COMMAND...
   local name=$1
   shift

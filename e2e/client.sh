@@ -108,14 +108,6 @@ check 'no other shell' ends 2 'shell' completion tcsh
 
 # --- with a daemon --------------------------------------------------------------------------------
 
-# await COMMAND...: until it succeeds, for a minute at most.
-await() {
-  local end=$((SECONDS + 60))
-  until "$@" >/dev/null 2>&1; do
-    ((SECONDS < end)) || return 1
-    sleep 0.1
-  done
-}
 # shellcheck disable=SC2317 # await calls it
 idle() { [[ -z $("$RUBATO" ls --parsable) ]]; }
 await_idle() { await idle; }

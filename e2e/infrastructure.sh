@@ -13,19 +13,10 @@ cd "$dir" || exit 1
 unset RUBATO_SERVER RUBATO_TOKEN_FILE
 export RUBATO_STATE=$dir/state XDG_RUNTIME_DIR=$dir NO_COLOR=1
 
-# until_so COMMAND...: tried again until it succeeds, for a minute and a half at most.
-until_so() {
-  local i
-  for ((i = 0; i < 900; ++i)); do
-    "$@" && return
-    sleep 0.1
-  done
-  return 1
-}
 up() { # BINARY ARGS...
   "$@" up --quiet --cluster 1x1 --policy fifo --listen 127.0.0.1:0 2>>daemon.err &
   daemon=$!
-  until_so node_is up
+  await node_is up
 }
 down() { # SIGNAL
   kill -s "$1" "$daemon"
@@ -44,7 +35,7 @@ clean_up() {
   if [[ -n $daemon ]]; then
     mapfile -t jobs < <("$RUBATO" ls --parsable)
     ((${#jobs[@]} == 0)) || "$RUBATO" cancel "${jobs[@]}" >/dev/null
-    until_so none_alive
+    await none_alive
     down TERM
   fi
   rm -rf "$dir"
@@ -56,10 +47,10 @@ cp "$RUBATO" ./copy
 up ./copy
 first=$(submit -- /bin/sh -c "until test -e '$dir/go'; do sleep 0.1; done")
 for _ in {1..12}; do submit -- /bin/true >/dev/null; done
-until_so are 1 RUNNING
+await are 1 RUNNING
 mv copy moved
 touch go
-check 'all complete when the binary is gone' until_so are 13 COMPLETED
+check 'all complete when the binary is gone' await are 13 COMPLETED
 check 'none failed' are 0 FAILED
 down TERM
 
@@ -69,42 +60,42 @@ mend_jobs() { rm state/jobs && mv state/jobs.away state/jobs; }
 up "$RUBATO"
 break_jobs
 for _ in {1..3}; do submit -- /bin/true >/dev/null; done
-check 'the node is set aside' until_so node_is unknown
+check 'the node is set aside' await node_is unknown
 check 'and says why' grep -q 'unknown.*cannot make the directory .*state/jobs' <("$RUBATO" nodes)
 check 'the daemon says so' grep -q 'node 0 is unknown: cannot make the directory' daemon.err
 check 'the history says so' grep -q 'node 0 is unknown: cannot make the directory' <("$RUBATO" history)
 check 'the jobs wait' are 3 PENDING
 mend_jobs
-check 'it is used again when it is mended' until_so are 16 COMPLETED
+check 'it is used again when it is mended' await are 16 COMPLETED
 check 'none failed for that' are 0 FAILED
 check 'the node is up' node_is up
 
 # A program that is not there is the job's own failure.
 bad=$(submit --max-failures 0 -- /no/such)
-check 'it fails' until_so are 1 FAILED
+check 'it fails' await are 1 FAILED
 check 'and the reason is its program' grep -q 'failed once: cannot start "/no/such": the program was not found' <("$RUBATO" status "$bad")
 again=$(submit --max-failures 1000000 -- /no/such)
 paused() { status "$again" | grep -q 'starts again at .* after failure [4-9]: cannot start'; }
-check 'another is started again after pauses' until_so paused
+check 'another is started again after pauses' await paused
 check 'explain says when' grep -q 'It starts again at' <("$RUBATO" explain "$again")
 check 'the history has its pauses' grep -q 'starts again after a pause of 2 s' <("$RUBATO" history "$again")
 "$RUBATO" cancel "$again" >/dev/null
 
 # A job ends in time while no daemon is there. The next one comes later, and still knows when that was.
 due=$(submit --work steps=1 --deadline +1h -- /bin/sleep 1)
-until_so are 1 RUNNING
+await are 1 RUNNING
 down KILL
-check 'it ends without a daemon' until_so test -e "state/jobs/$due/exit.json"
+check 'it ends without a daemon' await test -e "state/jobs/$due/exit.json"
 gone_by=$(date -u +%Y-%m-%dT%H:%M:%S)
 is_later() { [[ $(date +%s) -ge $(($(date -d "${gone_by}Z" +%s) + 3)) ]]; }
-until_so is_later
+await is_later
 up "$RUBATO"
 ended() { status "$due" | grep -q '"COMPLETED"'; }
-check 'its end is heard of' until_so ended
+check 'its end is heard of' await ended
 ended_then() { status "$due" | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["ended"][:19] > sys.argv[1])' "$gone_by"; }
 check 'it ended when it ended' ended_then
 check 'it counts as in time' grep -q 'rubato_deadlines_total{result="met"} 1' <("$RUBATO" metrics)
-until_so none_alive
+await none_alive
 down TERM
 check 'everything replays' "$RUBATO" replay state
 

@@ -33,14 +33,6 @@ cd "$dir" || exit 1
 unset RUBATO_SERVER RUBATO_TOKEN_FILE
 export RUBATO_STATE=$dir/state NO_COLOR=1
 
-# await COMMAND...: until it succeeds, for a minute at most.
-await() {
-  local end=$((SECONDS + 60))
-  until "$@" >/dev/null 2>&1; do
-    ((SECONDS < end)) || return 1
-    sleep 0.1
-  done
-}
 # shellcheck disable=SC2317 # await calls it
 idle() { [[ -z $("$RUBATO" ls --parsable -t R,RS,CG) ]]; }
 # One arena: what malloc has reserved for other threads would be memory that no limit takes away.

@@ -15,7 +15,7 @@ clean_up() {
   if [[ -n $daemon ]]; then
     mapfile -t jobs < <("$RUBATO" ls --parsable)
     ((${#jobs[@]} == 0)) || "$RUBATO" cancel "${jobs[@]}" >/dev/null
-    await test -z "$("$RUBATO" ls --parsable)"
+    await idle
     kill "$daemon"
     wait "$daemon"
   fi
@@ -27,15 +27,9 @@ cd "$dir" || exit 1
 unset RUBATO_SERVER RUBATO_TOKEN_FILE
 export RUBATO_STATE=$dir/state XDG_RUNTIME_DIR=$dir NO_COLOR=1
 
-# await COMMAND...: until it succeeds, for two minutes at most.
-await() {
-  local end=$((SECONDS + 120))
-  until "$@" >/dev/null 2>&1; do
-    ((SECONDS < end)) || return 1
-    sleep 0.1
-  done
-}
 # shellcheck disable=SC2317 # await calls them
+idle() { [[ -z $("$RUBATO" ls --parsable) ]]; }
+# shellcheck disable=SC2317
 answers() { "$RUBATO" nodes --json | grep -q '"up"'; }
 # shellcheck disable=SC2317
 shows() { "$RUBATO" status "$1" --json | grep -qE -- "$2"; } # JOB PATTERN

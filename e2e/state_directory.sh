@@ -26,15 +26,6 @@ unset RUBATO_SERVER RUBATO_TOKEN_FILE RUBATO_STATE
 export NO_COLOR=1
 S=$dir/s
 
-await() { # COMMAND...: until it succeeds
-  local i
-  for ((i = 0; i < 600; ++i)); do
-    "$@" >/dev/null 2>&1 && return
-    sleep 0.05
-  done
-  echo "gave up waiting for: $*"
-  return 1
-}
 up() { # STATE FLAGS...
   "$RUBATO" up --state "$1" --cluster 1x2 --policy fifo "${@:2}" 2>>err.txt &
   daemon=$!
@@ -96,11 +87,11 @@ stop
 # --- the log of SQLite is deleted, and a segment shows that there was more ---
 rm -rf "$S"
 up "$S"
-for i in 1 2 3; do sh_job "$S" true --gpus 1 >/dev/null; done
+for _ in 1 2 3; do sh_job "$S" true --gpus 1 >/dev/null; done
 await is "$S" 3 COMPLETED
 stop
 up "$S"
-for i in 4 5 6; do sh_job "$S" true --gpus 1 >/dev/null; done
+for _ in 4 5 6; do sh_job "$S" true --gpus 1 >/dev/null; done
 await is "$S" 6 COMPLETED
 die
 rm "$S/journal.sqlite-wal"
