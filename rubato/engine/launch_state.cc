@@ -508,7 +508,7 @@ void LiveRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of
     return;
   } else if (code == wire::kRefused) {
     refused(now, uid, worker);
-  } else if (!worker.expected && (code != wire::kLeft || planned(uid))) {
+  } else if (!worker.expected && (code != wire::kLeft || (planned(uid) && !finishing_))) {
     failed(now, uid, worker, end_of_worker);
   }
   if (ending_) return;

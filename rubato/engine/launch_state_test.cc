@@ -422,6 +422,19 @@ TEST(LiveRun, AFinishedJobStaysFinished) {
   story.expect_counts(1, 0);
 }
 
+// It was taken in for a step that never came.
+TEST(LiveRun, AMemberThatLeavesAFinishedJobHasNotFailed) {
+  Story story = live(limits(1, 4, 2));
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
+                {"hello 2", "welcome (1 2) peers (1) to 2"},
+                {R"(notice 1 members {"uids": [1, 2]})", ""},
+                {R"(notice 1 finished {"step": 9})", ""},
+                {"exit 1 0", ""},
+                {"exit 2 3", ""}});
+  story.expect_outcome(0);
+  story.expect_counts(0, 0);
+}
+
 TEST(LiveRun, TheNewestRecordCountsWhateverTheOrderItIsReadIn) {
   Story story = live(limits(1, 4, 2));
   story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
