@@ -31,7 +31,7 @@ void take_in(benchmark::State& state, const std::string& policy) {
     CHECK(mkdtemp(name.data()) != nullptr);
     JournalOptions journal;
     journal.directory = name;
-    journal.types = Ledger::row_types();
+    journal.types = DaemonState::row_types();
     CoreOptions options;
     options.cluster = parse_cluster("2x4").value();
     options.policy = policy;

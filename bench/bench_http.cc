@@ -29,8 +29,8 @@
 
 #include "rubato/base/json.h"
 #include "rubato/base/text.h"
-#include "rubato/daemon/http_client.h"
-#include "rubato/daemon/http_server.h"
+#include "rubato/http/client.h"
+#include "rubato/http/server.h"
 #include "rubato/wire/poller.h"
 #include "rubato/wire/socket.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rubato/base/check.h"
-#include "rubato/daemon/journal.h"
+#include "rubato/journal/journal.h"
 
 namespace rubato::bench {
 namespace {

@@ -2,7 +2,7 @@
 #include <sys/prctl.h>
 
 #include "cmd/command_line.h"
-#include "rubato/engine/node_agent.h"
+#include "rubato/node/node_agent.h"
 
 namespace rubato::cmd {
 namespace {

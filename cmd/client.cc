@@ -109,8 +109,8 @@ Result<Client> connect(const ClientFlags& flags) {
                 [](std::chrono::milliseconds span) { std::this_thread::sleep_for(span); });
 }
 
-show::Look look_of_terminal() {
-  show::Look look;
+render::Look look_of_terminal() {
+  render::Look look;
   look.now = std::chrono::floor<Duration>(std::chrono::system_clock::now());
   const std::time_t seconds = std::time(nullptr);
   std::tm local{};

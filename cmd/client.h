@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cmd/command_line.h"
-#include "rubato/daemon/client.h"
-#include "rubato/daemon/show.h"
+#include "rubato/client/client.h"
+#include "rubato/client/render.h"
 
 namespace rubato::cmd {
 
@@ -29,14 +29,14 @@ void add_connection(CLI::App& command, ClientFlags& flags);
 [[nodiscard]] Result<Client> connect(const ClientFlags& flags);
 
 // Of standard output: colours, width and clock.
-[[nodiscard]] show::Look look_of_terminal();
+[[nodiscard]] render::Look look_of_terminal();
 
 // The sentence on standard error, and the code.
 int fail(const Said& said);
 // Never raw text of others: JSON in ASCII.
 void print_json(const Json& json);
 
-using Render = std::function<std::string(const Json& body, const show::Look& look)>;
+using Render = std::function<std::string(const Json& body, const render::Look& look)>;
 // What was said, as JSON or rendered; or the error.
 int print(const ClientFlags& flags, const Said& said, const Render& render);
 

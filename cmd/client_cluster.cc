@@ -20,8 +20,8 @@ int tell_nodes(const NodeFlags& flags, const std::string& state) {
   return for_each_word(
       flags.client, flags.nodes, [&](const Client& client, const std::string& node) {
         const Said said = client.post("/v1/nodes/" + escape(node), {{"state", state}});
-        return print(flags.client, said, [&](const Json& body, const show::Look& /*look*/) {
-          const std::string now = show::text(body, "state");
+        return print(flags.client, said, [&](const Json& body, const render::Look& /*look*/) {
+          const std::string now = render::text(body, "state");
           return fmt::format("node {}: {}\n", for_terminal(node), now.empty() ? state : now);
         });
       });
@@ -36,7 +36,7 @@ void add_nodes(CLI::App& app, Action& chosen) {
   nodes->callback([flags, &chosen] {
     chosen = [flags] {
       return with_client(flags->client, [&](const Client& client) {
-        return print(flags->client, client.get("/v1/nodes"), show::nodes);
+        return print(flags->client, client.get("/v1/nodes"), render::nodes);
       });
     };
   });
@@ -73,13 +73,13 @@ struct PolicyFlags {
 
 int show_or_switch(const PolicyFlags& flags) {
   return with_client(flags.client, [&](const Client& client) {
-    if (flags.policy.empty()) return print(flags.client, client.get("/v1/policy"), show::policy);
+    if (flags.policy.empty()) return print(flags.client, client.get("/v1/policy"), render::policy);
     const HttpCall call{
         "PUT",
         "/v1/policy",
         {},
         Json{{"policy", flags.policy}}.dump(-1, ' ', false, Json::error_handler_t::replace)};
-    return print(flags.client, client.ask(call), show::policy);
+    return print(flags.client, client.ask(call), render::policy);
   });
 }
 
@@ -103,9 +103,9 @@ int show_metrics(const ClientFlags& flags) {
     const auto reply = client.http().send({"GET", "/metrics", {}, {}});
     if (!reply || !reply->good()) return fail(client.get("/metrics"));
     if (flags.json) {
-      print_json(show::metrics(reply->body));
+      print_json(render::metrics(reply->body));
     } else if (::isatty(STDOUT_FILENO) != 0) {
-      fmt::print("{}", show::LogFilter().pass(reply->body));
+      fmt::print("{}", render::LogFilter().pass(reply->body));
     } else {
       fmt::print("{}", reply->body);
     }
@@ -129,10 +129,10 @@ int show_health(const ClientFlags& flags) {
     Said said = client.get("/v1/health");
     // A daemon that cannot store anything says so with a list, too.
     const bool looked = said.body.is_object() && said.body.contains("problems");
-    if (!looked) return said.ok() ? print(flags, said, show::health) : fail(said);
+    if (!looked) return said.ok() ? print(flags, said, render::health) : fail(said);
     const bool well = said.ok() && said.body["problems"].empty();
     said.exit = Exit::ok;
-    print(flags, said, show::health);
+    print(flags, said, render::health);
     return well ? 0 : 1;
   });
 }
@@ -161,14 +161,14 @@ struct UserFlags {
 
 // A token is shown this once: the daemon keeps its hash alone.
 int print_token(const UserFlags& flags, const Said& said) {
-  if (const std::string warning = show::text(said.body, "warning"); !warning.empty())
+  if (const std::string warning = render::text(said.body, "warning"); !warning.empty())
     fmt::print(stderr, "rubato: {}: {}\n", for_terminal(flags.name), warning);
-  return print(flags.client, said, [&](const Json& body, const show::Look& /*look*/) {
+  return print(flags.client, said, [&](const Json& body, const render::Look& /*look*/) {
     if (::isatty(STDOUT_FILENO) != 0) {
       fmt::print(stderr, "The token of {}; it is shown this once. Keep it in a file of mode 600.\n",
                  for_terminal(flags.name));
     }
-    return show::text(body, "token") + "\n";
+    return render::text(body, "token") + "\n";
   });
 }
 
@@ -183,7 +183,7 @@ int add_one_user(const UserFlags& flags) {
 int remove_at(const UserFlags& flags, const std::string& target, const std::string& what) {
   return with_client(flags.client, [&](const Client& client) {
     return print(flags.client, client.ask({"DELETE", target, {}, {}}),
-                 [&](const Json& /*body*/, const show::Look& /*look*/) {
+                 [&](const Json& /*body*/, const render::Look& /*look*/) {
                    return fmt::format("{}: removed\n", for_terminal(what));
                  });
   });
@@ -201,7 +201,7 @@ int change_tokens(const UserFlags& flags) {
 
 int list_users(const UserFlags& flags) {
   return with_client(flags.client, [&](const Client& client) {
-    return print(flags.client, client.get("/v1/users"), show::users);
+    return print(flags.client, client.get("/v1/users"), render::users);
   });
 }
 

@@ -9,8 +9,8 @@
 #include "cmd/client.h"
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
-#include "rubato/daemon/job_file.h"
-#include "rubato/engine/console.h"
+#include "rubato/jobfile/job_file.h"
+#include "rubato/launch/console.h"
 
 namespace rubato::cmd {
 namespace {
@@ -49,10 +49,10 @@ int list_jobs(const ListFlags& flags) {
   const std::string states = upper(flags.states.empty() && !flags.all ? kLive : flags.states);
   return with_client(flags.client, [&](const Client& client) {
     const Said said = client.list({states, flags.user, flags.most});
-    return print(flags.client, said, [&](const Json& body, const show::Look& look) {
-      if (!flags.parsable) return show::jobs(body, look);
+    return print(flags.client, said, [&](const Json& body, const render::Look& look) {
+      if (!flags.parsable) return render::jobs(body, look);
       std::string ids;
-      for (const Json& job : body["jobs"]) ids += show::count(job, "id") + "\n";
+      for (const Json& job : body["jobs"]) ids += render::count(job, "id") + "\n";
       return ids;
     });
   });
@@ -93,9 +93,9 @@ int show_status(const ClientFlags& flags, const Client& client, const std::strin
   const Said said = client.get(job_target(job));
   if (!said.ok() || flags.json) return print(flags, said, {});
   // By number: a name may be another job's by now.
-  const Said history = client.get(kNewest + show::count(said.body, "id"));
-  const show::Look look = look_of_terminal();
-  fmt::print("{}", show::job(said.body, history.body, look));
+  const Said history = client.get(kNewest + render::count(said.body, "id"));
+  const render::Look look = look_of_terminal();
+  fmt::print("{}", render::job(said.body, history.body, look));
   return 0;
 }
 
@@ -125,10 +125,11 @@ void add_explain(CLI::App& app, Action& chosen) {
   command->footer(with_exit_codes("  rubato explain 7"));
   command->callback([flags, &chosen] {
     chosen = [flags] {
-      return for_each_word(
-          flags->client, flags->jobs, [&](const Client& client, const std::string& job) {
-            return print(flags->client, client.get(job_target(job, "/explain")), show::explanation);
-          });
+      return for_each_word(flags->client, flags->jobs,
+                           [&](const Client& client, const std::string& job) {
+                             return print(flags->client, client.get(job_target(job, "/explain")),
+                                          render::explanation);
+                           });
     };
   });
 }
@@ -144,10 +145,10 @@ struct Verb {
 // Each prints the job's number, name and what it is now.
 int tell(const ClientFlags& flags, const Client& client, const Verb& verb, const std::string& job) {
   const Said said = client.ask({verb.method, job_target(job, verb.route), {}, {}});
-  return print(flags, said, [&](const Json& body, const show::Look& /*look*/) {
-    const std::string reason = show::text(body, "reason");
-    return fmt::format("job {} ({}): {}{}\n", show::count(body, "id"), show::text(body, "name"),
-                       show::text(body, "state"), reason.empty() ? "" : " (" + reason + ")");
+  return print(flags, said, [&](const Json& body, const render::Look& /*look*/) {
+    const std::string reason = render::text(body, "reason");
+    return fmt::format("job {} ({}): {}{}\n", render::count(body, "id"), render::text(body, "name"),
+                       render::text(body, "state"), reason.empty() ? "" : " (" + reason + ")");
   });
 }
 
@@ -198,15 +199,15 @@ int print_each(const Json& body, bool quiet) {
   int code = 0;
   const Json jobs = body.is_object() ? body.value("jobs", Json::array()) : Json::array();
   for (const Json& job : jobs) {
-    const std::string error = show::text(job, "error");
+    const std::string error = render::text(job, "error");
     if (!error.empty() && code == 0)
-      code = static_cast<int>(exit_of_status(std::atoi(show::count(job, "status").c_str())));
+      code = static_cast<int>(exit_of_status(std::atoi(render::count(job, "status").c_str())));
     if (quiet) continue;
     if (!error.empty()) {
       fmt::print(stderr, "rubato: {}\n", error);
     } else {
-      fmt::print("job {} ({}): {}\n", show::count(job, "id"), show::text(job, "name"),
-                 show::text(job, "state"));
+      fmt::print("job {} ({}): {}\n", render::count(job, "id"), render::text(job, "name"),
+                 render::text(job, "state"));
     }
   }
   return code;
@@ -214,14 +215,14 @@ int print_each(const Json& body, bool quiet) {
 
 std::string cancelled_text(const CancelFlags& flags, const Json& body) {
   const auto jobs = [&](const char* field) {
-    const std::string count = show::count(body, field);
+    const std::string count = render::count(body, field);
     return count + (count == "1" ? " job" : " jobs");
   };
   std::string text = "cancelled " + jobs("cancelled");
-  if (show::count(body, "leaving") != "0")
+  if (render::count(body, "leaving") != "0")
     text += fmt::format("; {} stopping already", jobs("leaving"));
   // Of all jobs, or all of a user, most have ended long ago.
-  if (!flags.name.empty() && show::count(body, "over") != "0")
+  if (!flags.name.empty() && render::count(body, "over") != "0")
     text += fmt::format("; {} had ended already", jobs("over"));
   return text + "\n";
 }
@@ -237,7 +238,7 @@ int cancel_jobs(const CancelFlags& flags) {
       return tell(flags.client, client, kCancel, flags.jobs.front());
     const Said said = client.post("/v1/jobs/cancel", cancel_body(flags));
     if (said.ok() && named && !flags.client.json) return print_each(said.body, false);
-    const int code = print(flags.client, said, [&](const Json& body, const show::Look& /*look*/) {
+    const int code = print(flags.client, said, [&](const Json& body, const render::Look& /*look*/) {
       return cancelled_text(flags, body);
     });
     return said.ok() && named ? print_each(said.body, true) : code;
@@ -284,12 +285,12 @@ Said wait_for_one(const Client& client, const std::string& job, bool quiet,
   const Said first = client.get(job_target(job));
   if (!first.ok()) return first;
   const auto changed = [&](const Json& now) {
-    const std::string state = show::text(now, "state");
-    if (quiet || !show::has_ended(state)) return;
-    fmt::print("job {} ({}): {}\n", show::count(now, "id"), show::text(now, "name"), state);
+    const std::string state = render::text(now, "state");
+    if (quiet || !render::has_ended(state)) return;
+    fmt::print("job {} ({}): {}\n", render::count(now, "id"), render::text(now, "name"), state);
     std::fflush(stdout);
   };
-  return client.wait_for(show::count(first.body, "id"), changed, kPatience, late);
+  return client.wait_for(render::count(first.body, "id"), changed, kPatience, late);
 }
 
 int wait_for_jobs(const WaitFlags& flags) {
@@ -369,7 +370,7 @@ class LogPrinter {
 
   bool json_;
   bool filtered_;
-  show::LogFilter filter_;
+  render::LogFilter filter_;
   LineCutter cutter_;
 };
 
@@ -463,7 +464,7 @@ int show_history(const HistoryFlags& flags) {
     const std::int64_t first = said.ok() ? said.body.value("first", std::int64_t{1}) : 1;
     if (flags.after >= 0 && flags.after + 1 < first)
       fmt::print(stderr, "rubato: what came before event {} is no longer kept\n", first);
-    return print(flags.client, said, show::history);
+    return print(flags.client, said, render::history);
   });
 }
 

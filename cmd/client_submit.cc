@@ -9,7 +9,7 @@
 
 #include "cmd/client.h"
 #include "rubato/base/unicode.h"
-#include "rubato/daemon/job_flags.h"
+#include "rubato/jobfile/job_flags.h"
 
 namespace rubato::cmd {
 namespace {
@@ -140,8 +140,8 @@ Result<Json> job_of(SubmitFlags& flags) {
 
 void print_submission(const SubmitFlags& flags, const Said& said) {
   if (flags.client.json) return print_json(said.body);
-  if (flags.parsable) return fmt::print("{}\n", show::count(said.body, "id"));
-  fmt::print("{}", show::submission(said.body, look_of_terminal()));
+  if (flags.parsable) return fmt::print("{}\n", render::count(said.body, "id"));
+  fmt::print("{}", render::submission(said.body, look_of_terminal()));
 }
 
 int wait_for_end(const SubmitFlags& flags, const Client& client, const std::string& id) {
@@ -151,7 +151,7 @@ int wait_for_end(const SubmitFlags& flags, const Client& client, const std::stri
       id,
       [&](const Json& job) {
         if (quiet) return;
-        fmt::print(stderr, "job {}: {}\n", id, show::text(job, "state"));
+        fmt::print(stderr, "job {}: {}\n", id, render::text(job, "state"));
       },
       kPatience);
   if (flags.client.json && !end.body.is_null()) print_json(end.body);
@@ -174,7 +174,7 @@ int submit(SubmitFlags& flags) {
     const bool refused = judged && said.body["verdict"].is_object() &&
                          said.body["verdict"].value("admitted", Json()) == Json(false);
     if (refused) return static_cast<int>(Exit::refused);
-    return waits ? wait_for_end(flags, client, show::count(said.body, "id")) : 0;
+    return waits ? wait_for_end(flags, client, render::count(said.body, "id")) : 0;
   });
 }
 

@@ -114,7 +114,7 @@ class Watch {
     Frame frame = look_at(client_);
     if (!frame.said.ok()) return frame;
     std::set<std::string> now;
-    for (const Json& job : frame.jobs["jobs"]) now.insert(show::count(job, "id"));
+    for (const Json& job : frame.jobs["jobs"]) now.insert(render::count(job, "id"));
     idle_ = now.empty();
     std::vector<std::string> gone;
     std::set_difference(live_.begin(), live_.end(), now.begin(), now.end(),
@@ -159,11 +159,11 @@ int live(const TopFlags& flags, const Client& client) {
   {
     const Screen screen;
     for (;; frame = watch.look()) {
-      const show::Look look = look_of_terminal();
+      const render::Look look = look_of_terminal();
       const int rows = rows_of_terminal();
       // A daemon that is away comes back; what was seen last stays until then.
       if (frame.said.ok()) {
-        shown = show::top(frame.nodes, frame.jobs, frame.policy, look, rows > 2 ? rows - 1 : 0);
+        shown = render::top(frame.nodes, frame.jobs, frame.policy, look, rows > 2 ? rows - 1 : 0);
         Screen::paint(shown);
       } else {
         Screen::paint(fitted(frame.said.error, std::max(look.columns, 20)) + "\n" +
@@ -191,11 +191,11 @@ int log_changes(const TopFlags& flags, const Client& client) {
     if (!frame.said.ok() && frame.said.error != trouble) static_cast<void>(fail(frame.said));
     trouble = frame.said.error;
     const auto now = std::chrono::steady_clock::now();
-    const std::string gist = show::top_gist(frame.nodes, frame.jobs);
+    const std::string gist = render::top_gist(frame.nodes, frame.jobs);
     const bool due = !last || watch.over() || now - *last >= kAtLeast ||
                      (gist != told && now - *last >= kBetween);
     if (frame.said.ok() && due) {
-      fmt::print("{}", show::top_lines(frame.nodes, frame.jobs, look_of_terminal()));
+      fmt::print("{}", render::top_lines(frame.nodes, frame.jobs, look_of_terminal()));
       if (std::fflush(stdout) != 0) return 0;  // nobody reads any more
       watch.forget_ended();
       told = gist;
@@ -218,7 +218,7 @@ int one_frame(const TopFlags& flags, const Client& client) {
                 {"policy", part(frame.policy, "policy")}});
     return 0;
   }
-  fmt::print("{}", show::top(frame.nodes, frame.jobs, frame.policy, look_of_terminal(), 0));
+  fmt::print("{}", render::top(frame.nodes, frame.jobs, frame.policy, look_of_terminal(), 0));
   return 0;
 }
 

@@ -1,5 +1,5 @@
 // The master of one job of the live cluster; started by the node agent, not by people.
-#include "rubato/engine/master.h"
+#include "rubato/node/master.h"
 
 #include <filesystem>
 #include <fmt/format.h>

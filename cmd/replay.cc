@@ -11,7 +11,7 @@ namespace rubato::cmd {
 namespace {
 
 int run_replay(const std::string& directory) {
-  LedgerOptions options;
+  DaemonStateOptions options;
   options.inputs.numbers = read_numbers;
   const auto replayed = [&] {
     std::optional<ProgressBar> bar;

@@ -3,8 +3,8 @@
 
 #include "cmd/client.h"
 #include "rubato/base/text.h"
-#include "rubato/daemon/job_flags.h"
-#include "rubato/engine/run_control.h"
+#include "rubato/jobfile/job_flags.h"
+#include "rubato/launch/run_control.h"
 
 namespace rubato::cmd {
 namespace {
@@ -50,7 +50,7 @@ Result<Json> limits_of(const std::string& to, const Json& job) {
     return limits;
   }
   const auto change = parse_integer(to.starts_with('+') ? to.substr(1) : to);
-  const auto now = parse_integer(show::count(job, "gpus"));
+  const auto now = parse_integer(render::count(job, "gpus"));
   constexpr long long kMost = 1'000'000;
   if (!change || *change > kMost || *change < -kMost) {
     return Error{fmt::format("{} is no change of a number", base::quoted(to))};
@@ -64,13 +64,13 @@ int resize_job(const ResizeFlags& flags, const Client& client, const Json& job,
   const auto limits = limits_of(to, job);
   if (!limits) return bad_input(limits.error());
   // By number: a name may be another job's by now.
-  const Said said = client.post(job_target(show::count(job, "id"), "/resize"), *limits);
-  return print(flags.client, said, [](const Json& body, const show::Look& /*look*/) {
+  const Said said = client.post(job_target(render::count(job, "id"), "/resize"), *limits);
+  return print(flags.client, said, [](const Json& body, const render::Look& /*look*/) {
     const Json now = body.contains("limits") ? body["limits"] : Json();
-    const std::string least = show::count(now, "min");
-    const std::string most = show::count(now, "max");
-    return fmt::format("job {} ({}): GPUs {} now, {} from here on\n", show::count(body, "id"),
-                       show::text(body, "name"), show::count(body, "gpus"),
+    const std::string least = render::count(now, "min");
+    const std::string most = render::count(now, "max");
+    return fmt::format("job {} ({}): GPUs {} now, {} from here on\n", render::count(body, "id"),
+                       render::text(body, "name"), render::count(body, "gpus"),
                        least == most ? "exactly " + most : least + " to " + most);
   });
 }

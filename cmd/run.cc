@@ -7,7 +7,7 @@
 
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
-#include "rubato/engine/terminal_run.h"
+#include "rubato/launch/terminal_run.h"
 
 namespace rubato::cmd {
 namespace {

@@ -13,7 +13,7 @@
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
 #include "rubato/daemon/daemon.h"
-#include "rubato/engine/process.h"
+#include "rubato/launch/process.h"
 #include "rubato/place/placement.h"
 
 namespace rubato::cmd {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <variant>
 
+#include "rubato/api/routes.h"
 #include "rubato/base/check.h"
 #include "rubato/base/json.h"
-#include "rubato/daemon/api.h"
 
 namespace {
 

@@ -7,12 +7,12 @@
 #include <string_view>
 
 #include "rubato/base/check.h"
-#include "rubato/wire/codec.h"
+#include "rubato/journal/codec.h"
 
 namespace {
 
 using rubato::base::Result;
-using rubato::wire::Coded;
+using rubato::journal::Coded;
 
 template <class T>
 void check_error(const Result<T>& decoded) {

@@ -4,7 +4,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/unicode.h"
-#include "rubato/daemon/job_file.h"
+#include "rubato/jobfile/job_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace rubato::fuzz;

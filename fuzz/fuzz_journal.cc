@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "rubato/base/check.h"
-#include "rubato/daemon/journal.h"
+#include "rubato/journal/journal.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "rubato/base/check.h"
-#include "rubato/engine/agent_messages.h"
-#include "rubato/engine/managed.h"
 #include "rubato/engine/state_identity.h"
+#include "rubato/launch/master_messages.h"
+#include "rubato/node/agent_messages.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <string_view>
 
-#include "rubato/agent/record.h"
 #include "rubato/base/check.h"
+#include "rubato/member/record.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 //
 // Each sees the names of the folders before it in the order of ARCHITECTURE.md without a qualifier.
 // If two folders share a name, its own comes first, and another's is written with its folder:
-// sim::Metrics. What goes over wires and what runs inside a job (wire, agent, elastic, train) is
+// sim::Metrics. What goes over wires and what runs inside a job (wire, member, elastic, train) is
 // always written with its folder.
 #pragma once
 
@@ -33,13 +33,34 @@ using namespace loop;
 namespace wire {
 using namespace sim;
 }
-namespace engine {
+namespace jobfile {
 using namespace sim;
 }
-namespace daemon {
+namespace journal {
+using namespace jobfile;
+}
+namespace launch {
+using namespace journal;
+}
+namespace node {
+using namespace launch;
+}
+namespace engine {
+using namespace node;
+}
+namespace api {
 using namespace engine;
 }
-namespace agent {
+namespace http {
+using namespace api;
+}
+namespace client {
+using namespace http;
+}
+namespace daemon {
+using namespace http;
+}
+namespace member {
 using namespace core;
 }
 namespace elastic {
@@ -51,8 +72,9 @@ using namespace model;
 
 // Outside of rubato/.
 namespace cmd {
+using namespace client;
 using namespace daemon;
-}
+}  // namespace cmd
 namespace bench {
 using namespace daemon;
 }

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "rubato/base/check.h"
-#include "rubato/daemon/desk.h"
-#include "rubato/daemon/intake.h"
+#include "rubato/daemon/job_model.h"
+#include "rubato/daemon/request_handler.h"
 #include "rubato/model/fit.h"
 
 namespace rubato::daemon {
@@ -162,10 +162,10 @@ Result<std::unique_ptr<Core>> Core::recover(Journal::Opened opened, CoreOptions 
   return core;
 }
 
-Result<std::unique_ptr<Ledger>> Core::reload() const {
-  auto ledger = std::make_unique<Ledger>(options_.ledger);
+Result<std::unique_ptr<DaemonState>> Core::reload() const {
+  auto ledger = std::make_unique<DaemonState>(options_.ledger);
   if (base_) {
-    if (base_->version != Ledger::kSnapshotVersion)
+    if (base_->version != DaemonState::kSnapshotVersion)
       return Error{fmt::format("the journal's snapshot has version {}", base_->version)};
     if (auto ok = ledger->load(*base_); !ok) return ok.error();
   }
@@ -187,7 +187,7 @@ Result<void> Core::begin(WallTime wall, bool repaired) {
                          {"lateness", options_.lateness.count()},
                          {"placement", placement}};
   if (!ledger_->begun()) {
-    const auto cluster = wire::encode(options_.cluster);
+    const auto cluster = encode(options_.cluster);
     if (!cluster) return cluster.error();
     Json began = settings;
     began["cluster"] = parse_json(cluster->body, "the cluster").value();
@@ -261,7 +261,7 @@ void Core::finish_torn_turn(std::int64_t skipped) {
   for (const auto& [id, job] : ledger_->jobs()) {
     if (!job.gone() && ledger_->view(id) == nullptr) lost.push_back(id);
   }
-  for (const JobId id : lost) Desk(*this, {ledger_->job(id)->user, false}).take_again(id);
+  for (const JobId id : lost) RequestHandler(*this, {ledger_->job(id)->user, false}).take_again(id);
   skip(skipped);
   std::vector<JobId> leaving;
   std::vector<JobId> aside;  // to be measured before the policy sees it
@@ -314,7 +314,7 @@ void Core::switch_policy(const PolicyInForce& policy) {
   }
   for (const JobId id : jobs) {
     if (!wrong_.empty()) return;
-    Desk(*this, {ledger_->job(id)->user, false}).measure_if_unknown(id);
+    RequestHandler(*this, {ledger_->job(id)->user, false}).measure_if_unknown(id);
   }
   post(Wake{});
   decide_now_ = true;
@@ -479,7 +479,8 @@ void Core::refuse(const std::vector<Asked>& asked, Turn& turn) {
                               trouble_)));
       continue;
     }
-    turn.answers.emplace_back(one.id, Desk(*this, one.request.caller).take(one.request.ask)());
+    turn.answers.emplace_back(one.id,
+                              RequestHandler(*this, one.request.caller).take(one.request.ask)());
   }
 }
 
@@ -502,7 +503,7 @@ void Core::work(WallTime wall, const Load& load, std::vector<std::function<Answe
   answers.reserve(load.asked.size());
   for (const Asked& one : load.asked) {
     culprit_ = &one;
-    answers.push_back(Desk(*this, one.request.caller).take(one.request.ask));
+    answers.push_back(RequestHandler(*this, one.request.caller).take(one.request.ask));
     if (!wrong_.empty()) return;
   }
   culprit_ = std::monostate();
@@ -565,7 +566,7 @@ void Core::put(const char* type, const Json& body) {
 }
 
 void Core::post(const Event& event) {
-  auto coded = wire::encode(event);
+  auto coded = encode(event);
   if (!coded) {
     if (wrong_.empty()) wrong_ = coded.error().message;
     return;
@@ -827,7 +828,7 @@ Result<void> Core::save() {
   if (rows_since_snapshot_ == 0) return {};
   auto body = ledger_->snapshot();
   if (!body) return body.error();
-  JournalSnapshot snapshot{journal_.last(), Ledger::kSnapshotVersion, std::move(*body)};
+  JournalSnapshot snapshot{journal_.last(), DaemonState::kSnapshotVersion, std::move(*body)};
   if (auto ok = journal_.write_snapshot(snapshot); !ok) return ok;
   base_ = std::move(snapshot);
   rows_since_snapshot_ = 0;
@@ -1087,7 +1088,7 @@ void Core::tell_goodput(JobId id) {
 
 void Core::tell_estimate(JobId id, std::shared_ptr<const SpeedModel> speed) {
   const Event told = Estimated{id, std::move(speed)};
-  if (wire::encode(told)) post(told);  // else it was fitted to nonsense
+  if (encode(told)) post(told);  // else it was fitted to nonsense
 }
 
 // Told only what matters: every word makes the policy think again.

@@ -8,7 +8,7 @@
 // turn has happened: the ledger is read back, people are answered 503, the facts of the engine are
 // kept for the next turn; there is nothing to repair when it can be written again.
 //
-// Recovery folds rows; it asks neither a policy nor a placement (ledger.h).
+// Recovery folds rows; it asks neither a policy nor a placement (daemon_state.h).
 //
 // Of one thread.
 #pragma once
@@ -24,14 +24,14 @@
 #include <variant>
 #include <vector>
 
-#include "rubato/daemon/answers.h"
+#include "rubato/api/metrics.h"
+#include "rubato/api/request.h"
+#include "rubato/daemon/daemon_state.h"
 #include "rubato/daemon/job_texts.h"
-#include "rubato/daemon/journal.h"
-#include "rubato/daemon/ledger.h"
-#include "rubato/daemon/metrics.h"
-#include "rubato/daemon/request.h"
+#include "rubato/daemon/views.h"
 #include "rubato/engine/engine_table.h"
-#include "rubato/engine/managed.h"
+#include "rubato/journal/journal.h"
+#include "rubato/launch/master_messages.h"
 #include "rubato/loop/engine.h"
 
 namespace rubato::daemon {
@@ -49,7 +49,7 @@ struct CoreOptions {
   Duration measuring =
       from_seconds(10);  // how long to stay on a count that is tried out; 0: no trying
   Duration restart_cost = from_seconds(5);  // of a job of which none was measured
-  LedgerOptions ledger;
+  DaemonStateOptions ledger;
 
   // The simulator's engine knows how much work is left; a real one reports what programs count.
   bool engine_knows_work = false;
@@ -140,7 +140,7 @@ class Core {
   [[nodiscard]] Result<void> close();
 
   [[nodiscard]] Time time() const { return time_; }
-  [[nodiscard]] const Ledger& ledger() const { return *ledger_; }
+  [[nodiscard]] const DaemonState& ledger() const { return *ledger_; }
   // What the engine is to be told again after a restart.
   [[nodiscard]] std::vector<KnownJob> told() const;
   [[nodiscard]] std::vector<NodeMark> operators_words() const;
@@ -156,7 +156,7 @@ class Core {
   [[nodiscard]] bool lost() const { return ledger_ == nullptr; }
 
  private:
-  class Desk;  // takes requests (desk.h)
+  class RequestHandler;  // takes requests (request_handler.h)
 
   // What a turn takes in.
   struct Load {
@@ -174,7 +174,7 @@ class Core {
   void finish_torn_turn(std::int64_t skipped);
   void skip(std::int64_t jobs);
   void switch_policy(const PolicyInForce& policy);
-  [[nodiscard]] Result<std::unique_ptr<Ledger>> reload() const;
+  [[nodiscard]] Result<std::unique_ptr<DaemonState>> reload() const;
 
   // Makes a row, folds it, and keeps it for the transaction.
   void put(std::string type, int version, std::string body);
@@ -237,7 +237,7 @@ class Core {
   Journal journal_;
   CoreOptions options_;
   Engine& engine_;
-  std::unique_ptr<Ledger> ledger_;
+  std::unique_ptr<DaemonState> ledger_;
   std::optional<JournalSnapshot> base_;  // the newest snapshot: where reload() begins
 
   Time time_ = kStart;  // of the present turn

@@ -176,7 +176,7 @@ class Story {
   }
 
   void check() {
-    const Ledger& ledger = daemon_.core->ledger();
+    const DaemonState& ledger = daemon_.core->ledger();
     const auto measuring = std::count_if(ledger.jobs().begin(), ledger.jobs().end(),
                                          [](const auto& job) { return job.second.measures_for; });
     EXPECT_EQ(ledger.jobs().size(), ids_.size() + static_cast<std::size_t>(measuring))

@@ -102,7 +102,7 @@ TEST(Core, AKeyOfAnOldRowMeansItsJob) {
   TestDaemon daemon;
   daemon.start();
   static_cast<void>(daemon.submit(kAda, job_file("one", 100), "key"));
-  Ledger ledger(daemon.options.ledger);
+  DaemonState ledger(daemon.options.ledger);
   const auto read = read_journal(daemon.directory.path(), RowNumber(),
                                  [&](RowNumber number, const JournalRow& row) -> Result<void> {
                                    JournalRow old = row;
@@ -2229,7 +2229,7 @@ void write_with_other_commands(const TestDaemon& daemon, const std::function<voi
   rows[last].body = canonical_json(body).value();
   JournalOptions options;
   options.directory = directory;
-  options.types = Ledger::row_types();
+  options.types = DaemonState::row_types();
   auto opened = Journal::open(options);
   EXPECT_TRUE(opened);
   EXPECT_TRUE(opened->journal.append(rows));

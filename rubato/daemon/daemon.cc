@@ -16,9 +16,9 @@
 #include <utility>
 
 #include "rubato/base/check.h"
-#include "rubato/daemon/http_listen.h"
-#include "rubato/engine/state_directory.h"
 #include "rubato/engine/state_identity.h"
+#include "rubato/http/listen.h"
+#include "rubato/node/state_directory.h"
 #include "rubato/wire/signals.h"
 
 namespace rubato::daemon {
@@ -108,8 +108,8 @@ Result<void> Daemon::start() {
   if (auto made = make_state_directory(state); !made) return made.error();
   JournalOptions journal;
   journal.directory = state;
-  journal.types = Ledger::row_types();
-  journal.snapshot_version = Ledger::kSnapshotVersion;
+  journal.types = DaemonState::row_types();
+  journal.snapshot_version = DaemonState::kSnapshotVersion;
   auto opened = Journal::open(journal);
   if (!opened) return opened.error();
   dropped_ = opened->dropped;
@@ -166,7 +166,7 @@ void Daemon::note(const std::string& sentence) {
 }
 
 Result<void> Daemon::seat_engine() {
-  const Ledger& ledger = core_->ledger();
+  const DaemonState& ledger = core_->ledger();
   LocalEngineOptions options;
   options.state_directory = options_.state_directory;
   options.lease = options_.lease;

@@ -19,14 +19,14 @@
 #include <string>
 #include <vector>
 
-#include "rubato/daemon/callers.h"
-#include "rubato/daemon/change_feed.h"
 #include "rubato/daemon/core.h"
-#include "rubato/daemon/http_server.h"
-#include "rubato/daemon/job_users.h"
 #include "rubato/daemon/memory_reserve.h"
 #include "rubato/daemon/publisher.h"
 #include "rubato/engine/local_engine.h"
+#include "rubato/http/callers.h"
+#include "rubato/http/change_feed.h"
+#include "rubato/http/job_users.h"
+#include "rubato/http/server.h"
 #include "rubato/wire/poller.h"
 
 namespace rubato::daemon {

@@ -232,7 +232,7 @@ class World {
   }
 
   void look_for_the_passed_over() {
-    const Ledger& ledger = daemon_.core->ledger();
+    const DaemonState& ledger = daemon_.core->ledger();
     const auto& last = ledger.last_decision();
     if (!last || last->number == decision_ || !conserves_work(daemon_.options.policy)) return;
     decision_ = last->number;
@@ -269,7 +269,7 @@ class World {
   void check() {
     ASSERT_TRUE(daemon_.machines.violations.empty()) << daemon_.machines.violations.front();
     ASSERT_TRUE(daemon_.is_up());
-    const Ledger& ledger = daemon_.core->ledger();
+    const DaemonState& ledger = daemon_.core->ledger();
     if (!over()) {
       for (const auto& [id, job] : ledger.jobs()) {
         if (!job.gone()) ADD_FAILURE() << "did not end: " << daemon_.show(id).dump();

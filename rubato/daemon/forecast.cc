@@ -18,7 +18,7 @@ int least_of(const JobView& view, const Policy& policy) {
 }
 
 // How long it would take from its start, if that was measured of it or its like.
-std::optional<Duration> takes(const Ledger& ledger, const JobRecord* job, const JobView& view,
+std::optional<Duration> takes(const DaemonState& ledger, const JobRecord* job, const JobView& view,
                               int gpus, Time now) {
   if (job == nullptr || !job->file.work) return std::nullopt;
   const Rates* known = &job->rates;
@@ -44,7 +44,7 @@ namespace {
 
 // `record_of` knows the record of each job.
 template <class RecordOf>
-std::map<JobId, Outlook> forecast_of(const Ledger& ledger, const Snapshot& snapshot, Time now,
+std::map<JobId, Outlook> forecast_of(const DaemonState& ledger, const Snapshot& snapshot, Time now,
                                      const RecordOf& record_of) {
   std::map<JobId, Outlook> outlooks;
   std::vector<End> ends;  // a heap, the first end at the top
@@ -89,11 +89,11 @@ std::map<JobId, Outlook> forecast_of(const Ledger& ledger, const Snapshot& snaps
 
 }  // namespace
 
-std::map<JobId, Outlook> forecast(const Ledger& ledger) {
+std::map<JobId, Outlook> forecast(const DaemonState& ledger) {
   return forecast_of(ledger, ledger.now(), ledger.time(), [&](JobId id) { return ledger.job(id); });
 }
 
-std::map<JobId, Outlook> forecast(const Ledger& ledger, const Snapshot& snapshot,
+std::map<JobId, Outlook> forecast(const DaemonState& ledger, const Snapshot& snapshot,
                                   const JobRecord& newcomer) {
   return forecast_of(ledger, snapshot, snapshot.now,
                      [&](JobId id) { return id == newcomer.id ? &newcomer : ledger.job(id); });

@@ -11,7 +11,7 @@
 #include <map>
 #include <optional>
 
-#include "rubato/daemon/ledger.h"
+#include "rubato/daemon/daemon_state.h"
 
 namespace rubato::daemon {
 
@@ -21,9 +21,9 @@ struct Outlook {
 };
 
 // For every job that waits.
-[[nodiscard]] std::map<JobId, Outlook> forecast(const Ledger& ledger);
+[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& ledger);
 // The same if the loop were in that state, with a job that the ledger does not know.
-[[nodiscard]] std::map<JobId, Outlook> forecast(const Ledger& ledger, const Snapshot& snapshot,
+[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& ledger, const Snapshot& snapshot,
                                                 const JobRecord& newcomer);
 
 // When the job will be done if all goes on as it is.

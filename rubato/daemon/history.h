@@ -11,8 +11,8 @@
 
 #include "rubato/base/json.h"
 #include "rubato/core/ids.h"
-#include "rubato/daemon/job_file.h"
-#include "rubato/daemon/journal_file.h"
+#include "rubato/jobfile/job_file.h"
+#include "rubato/journal/journal_file.h"
 
 namespace rubato::daemon {
 

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "rubato/base/result.h"
-#include "rubato/daemon/digest.h"
-#include "rubato/daemon/job_file.h"
+#include "rubato/jobfile/job_file.h"
+#include "rubato/journal/digest.h"
 
 namespace rubato::daemon {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "rubato/daemon/answers.h"
+#include "rubato/daemon/views.h"
 
 namespace rubato::daemon {
 
@@ -22,7 +22,7 @@ void Publisher::publish_jobs(Core& core, const std::set<JobId>& changed) {
   }
 }
 
-void Publisher::publish_nodes(const Ledger& ledger) {
+void Publisher::publish_nodes(const DaemonState& ledger) {
   std::vector<NodeState> states;
   for (const Node& node : ledger.now().cluster.nodes()) states.push_back(node.state);
   if (states == nodes_) return;
@@ -35,7 +35,7 @@ void Publisher::publish_nodes(const Ledger& ledger) {
   nodes_ = std::move(states);
 }
 
-void Publisher::publish_policy(const Ledger& ledger) {
+void Publisher::publish_policy(const DaemonState& ledger) {
   const std::string& policy = ledger.policy().text;
   if (policy == policy_) return;
   policy_ = policy;

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "rubato/daemon/change_feed.h"
 #include "rubato/daemon/core.h"
+#include "rubato/http/change_feed.h"
 
 namespace rubato::daemon {
 
@@ -25,8 +25,8 @@ class Publisher {
 
  private:
   void publish_jobs(Core& core, const std::set<JobId>& changed);
-  void publish_nodes(const Ledger& ledger);
-  void publish_policy(const Ledger& ledger);
+  void publish_nodes(const DaemonState& ledger);
+  void publish_policy(const DaemonState& ledger);
 
   ChangeFeed& feed_;
   std::vector<NodeState> nodes_;  // as published; up at first

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "rubato/daemon/http_client.h"
 #include "rubato/daemon/testing_daemon.h"
+#include "rubato/http/client.h"
 
 namespace rubato::daemon {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "rubato/base/text.h"
+#include "rubato/journal/codec.h"
 #include "rubato/model/fit.h"
-#include "rubato/wire/codec.h"
 
 namespace rubato::daemon {
 namespace {
@@ -199,7 +199,7 @@ class Writer {
 
  private:
   Json command(const Command& value) {
-    const auto coded = wire::encode(value);
+    const auto coded = encode(value);
     if (!coded) {
       wrong_ = coded.error().message;
       return nullptr;
@@ -376,14 +376,14 @@ class Reader {
         !json.contains("version") || !json.contains("command")) {
       return refuse("must be an object of type, version and command");
     }
-    wire::Coded coded;
+    Coded coded;
     read(json["type"], coded.type);
     read(json["version"], coded.version);
     if (!wrong_.empty()) return;
     auto body = canonical_json(json["command"]);
     if (!body) return refuse(body.error().message);
     coded.body = std::move(*body);
-    take(wire::decode_command(coded), value);
+    take(decode_command(coded), value);
   }
 
   std::string at_;

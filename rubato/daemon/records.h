@@ -21,9 +21,9 @@
 #include "rubato/core/command.h"
 #include "rubato/core/decision.h"
 #include "rubato/core/ids.h"
-#include "rubato/daemon/digest.h"
-#include "rubato/daemon/job_file.h"
-#include "rubato/engine/managed.h"
+#include "rubato/jobfile/job_file.h"
+#include "rubato/journal/digest.h"
+#include "rubato/launch/master_messages.h"
 #include "rubato/model/step_measurement.h"
 
 namespace rubato::daemon {
@@ -42,7 +42,7 @@ struct JobEnding {
 // What was measured of the steps of a job that chooses its batch by itself (docs/goodput.md): what
 // its goodput is estimated from.
 struct Tuning {
-  int initial = 1;  // limits of its batch (engine/managed.h)
+  int initial = 1;  // limits of its batch (launch/master_messages.h)
   int largest = 1;
   int largest_per_gpu = 1;
   std::optional<double> noise;         // the gradient noise scale, in samples

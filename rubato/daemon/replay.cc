@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "rubato/daemon/journal.h"
+#include "rubato/journal/journal.h"
 
 namespace rubato::daemon {
 namespace {
@@ -13,10 +13,10 @@ constexpr const char* kNothing = "nothing";
 
 class Replay {
  public:
-  explicit Replay(const LedgerOptions& options) : ledger_(options) {}
+  explicit Replay(const DaemonStateOptions& options) : ledger_(options) {}
 
   Result<void> begin(const JournalSnapshot& snapshot) {
-    if (snapshot.version != Ledger::kSnapshotVersion)
+    if (snapshot.version != DaemonState::kSnapshotVersion)
       return Error{fmt::format("the journal's snapshot has version {}", snapshot.version)};
     if (auto ok = ledger_.load(snapshot); !ok) return ok;
     result.after = snapshot.number;
@@ -92,13 +92,13 @@ class Replay {
     return Error{"differs"};
   }
 
-  Ledger ledger_;
+  DaemonState ledger_;
   std::deque<JournalRow> expected_;  // that should follow
 };
 
 }  // namespace
 
-Result<Replayed> replay(const std::filesystem::path& directory, const LedgerOptions& options,
+Result<Replayed> replay(const std::filesystem::path& directory, const DaemonStateOptions& options,
                         const std::function<void(RowNumber at, RowNumber last)>& progress) {
   const auto extent = look_at_journal(directory);
   if (!extent) return extent.error();

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "rubato/base/result.h"
-#include "rubato/daemon/journal_file.h"
-#include "rubato/daemon/ledger.h"
+#include "rubato/daemon/daemon_state.h"
+#include "rubato/journal/journal_file.h"
 
 namespace rubato::daemon {
 
@@ -35,7 +35,7 @@ struct Replayed {
 // An error if the journal cannot be read or folded. If its first rows are no longer kept, it begins
 // with the oldest snapshot. `progress` is told the row it is at, of how many.
 [[nodiscard]] Result<Replayed> replay(
-    const std::filesystem::path& directory, const LedgerOptions& options,
+    const std::filesystem::path& directory, const DaemonStateOptions& options,
     const std::function<void(RowNumber at, RowNumber last)>& progress = nullptr);
 
 }  // namespace rubato::daemon

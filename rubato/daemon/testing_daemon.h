@@ -18,7 +18,7 @@
 #include "rubato/daemon/core.h"
 #include "rubato/daemon/replay.h"
 #include "rubato/daemon/testing_machines.h"
-#include "rubato/daemon/testing_vfs.h"
+#include "rubato/journal/testing_vfs.h"
 
 namespace rubato::daemon {
 
@@ -99,8 +99,8 @@ class TestDaemon {
   std::string up() {
     JournalOptions journal;
     journal.directory = directory.path();
-    journal.types = Ledger::row_types();
-    journal.snapshot_version = Ledger::kSnapshotVersion;
+    journal.types = DaemonState::row_types();
+    journal.snapshot_version = DaemonState::kSnapshotVersion;
     journal.vfs = vfs_name();
     auto opened = Journal::open(journal);
     if (!opened) return opened.error().message;

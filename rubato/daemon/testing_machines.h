@@ -325,7 +325,7 @@ class MachineLink final : public Engine {
   // `clock` is the machines' own, which goes on while the daemon is not there. Nodes that the core
   // believes to be unknown are so until they are heard; others have a lease to come.
   MachineLink(Machines& machines, const Time& clock, std::uint64_t seed,
-              const std::vector<KnownJob>& told, const Ledger& ledger)
+              const std::vector<KnownJob>& told, const DaemonState& ledger)
       : machines_(machines), clock_(clock), random_(seed) {
     for (std::size_t n = 0; n < machines.cluster().nodes().size(); ++n) {
       const NodeState reported = ledger.reported(NodeId(static_cast<NodeId::rep>(n)));

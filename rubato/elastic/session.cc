@@ -11,9 +11,9 @@
 
 namespace rubato::elastic {
 
-using agent::Member;
-using agent::Membership;
-using agent::Uid;
+using member::Member;
+using member::Membership;
+using member::Uid;
 
 namespace {
 
@@ -43,9 +43,9 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
                        [this](Uid from, const Header& header) { arrived(from, header); },
                        [this](Uid peer) { on_lost_data(peer); }});
   reduction_ = make_tree_reduction(config_.place.uid, config_.layout, *transport_);
-  agent::Agent::Hooks hooks;
+  member::Agent::Hooks hooks;
   hooks.welcome = [this](const wire::Welcome& welcome) { on_welcome(welcome); };
-  hooks.plan = [this](const agent::Plan& plan) { on_plan(plan); };
+  hooks.plan = [this](const member::Plan& plan) { on_plan(plan); };
   hooks.stop = [this] {
     stop_requested_ = true;
     // Members end together, at a step; one that waits has nothing to wait for any more.
@@ -75,7 +75,7 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
     agent_->notice("refused", {{"text", why}});
     push(End{wire::kRefused, why});
   };
-  agent_ = std::make_unique<agent::Agent>(poller_, config_.place, config_.identity, hooks);
+  agent_ = std::make_unique<member::Agent>(poller_, config_.place, config_.identity, hooks);
   for (std::vector<float>& result : results_) result.resize(config_.layout.total);
 }
 
@@ -122,7 +122,7 @@ Session::Event Session::next() {
 
 // --- the trainer says ---
 
-void Session::found(const StepPlan& first, const agent::Generation& after) {
+void Session::found(const StepPlan& first, const member::Generation& after) {
   post([this, first, after] {
     membership_.found(membership_.newest_plan(), first, after);
     trainer_applied_ = first.step - 1;
@@ -148,7 +148,7 @@ void Session::say(std::int64_t attempt, Word word, std::function<StepPlan(int)> 
     word.ready = membership_.ready_peers();
     if (record.leader() == word.uid) {
       // Nobody is taken in for a step that will not come.
-      agent::Proposal proposal{membership_.next().finish ? record : membership_.propose(), {}};
+      member::Proposal proposal{membership_.next().finish ? record : membership_.propose(), {}};
       proposal.plan = next_plan(static_cast<int>(proposal.record.working().size()));
       word.proposal = {proposal};
     }
@@ -166,7 +166,7 @@ void Session::say(std::int64_t attempt, Word word, std::function<StepPlan(int)> 
   });
 }
 
-void Session::applied(agent::Step step, std::vector<StateChunk> chunks, bool level, Json about) {
+void Session::applied(member::Step step, std::vector<StateChunk> chunks, bool level, Json about) {
   post([this, step, chunks = std::move(chunks), level, about = std::move(about)]() mutable {
     trainer_applied_ = step;
     chunks_ = std::move(chunks);
@@ -188,7 +188,7 @@ void Session::say_level() {
   for (const Member& member : members) agent_->send(member.uid, message);
 }
 
-void Session::caught_up(agent::Step step) {
+void Session::caught_up(member::Step step) {
   post([this, step] {
     trainer_applied_ = step;
     if (!expected_gradient_ || expected_gradient_->applied != step) return;
@@ -227,7 +227,7 @@ void Session::on_welcome(const wire::Welcome& welcome) {
   look_joined();
 }
 
-void Session::on_plan(const agent::Plan& plan) {
+void Session::on_plan(const member::Plan& plan) {
   membership_.plan(plan);
   if (!membership_.record() && !founder_ && !planned()) push(End{wire::kLeft, ""});
 }
@@ -257,7 +257,7 @@ void Session::look_joined() {
 }
 
 void Session::dial_fresh(Uid peer) {
-  wire::Fd fd = agent_->dial_data(peer, agent::Agent::kFresh);
+  wire::Fd fd = agent_->dial_data(peer, member::Agent::kFresh);
   if (fd.valid()) transport_->connect(peer, std::move(fd));
   look_ready(peer);
 }
@@ -275,13 +275,13 @@ void Session::on_message(Uid from, const Json& message) {
       said_ready_.insert(from);
       look_ready(from);
     } else if (type == "level") {
-      membership_.level(from, message.at("level").get<agent::Level>());
+      membership_.level(from, message.at("level").get<member::Level>());
     } else if (type == "report") {
-      const auto report = message.at("report").get<agent::Report>();
+      const auto report = message.at("report").get<member::Report>();
       bury_unknown(report.record);
       membership_.report(from, report);
     } else if (type == "commit") {
-      membership_.commit(from, message.at("commit").get<agent::Commit>());
+      membership_.commit(from, message.at("commit").get<member::Commit>());
     } else if (type == "failed") {
       active_ = false;
       push(End{wire::kJobFailed, message.at("text").get<std::string>()});
@@ -307,7 +307,7 @@ void Session::look_ready(Uid peer) {
 }
 
 void Session::on_data(Uid from, std::int64_t recovery, wire::Fd fd) {
-  if (recovery == agent::Agent::kFresh) {
+  if (recovery == member::Agent::kFresh) {
     transport_->connect(from, std::move(fd));
     look_ready(from);
     return;
@@ -390,12 +390,12 @@ void Session::interrupt() {
   words_.clear();
   feeds_.clear();
   arriving_.clear();
-  fed_ = agent::kNoState;
+  fed_ = member::kNoState;
   attempt_ = ++attempts_;
   push(Interrupted{});
 }
 
-void Session::resume(const agent::Commit& commit, bool behind) {
+void Session::resume(const member::Commit& commit, bool behind) {
   const Uid self = config_.place.uid;
   for (const Member& member : commit.record.members) {
     if (member.uid == self || membership_.is_dead(member.uid)) continue;
@@ -574,7 +574,7 @@ void Session::adopt_joining(const Json& about) {
     Header header;
     header.kind = Kind::adopt;
     header.step = membership_.next().step;
-    const agent::Proposal proposal{record, membership_.next()};
+    const member::Proposal proposal{record, membership_.next()};
     transport_->send_text(member.uid, header,
                           Json{{"proposal", proposal}, {"about", about}}.dump());
     feeds_[member.uid] = {};
@@ -634,9 +634,9 @@ std::byte* Session::where(Uid from, const Header& header) {
     return reinterpret_cast<std::byte*>(result_of(header.step).data());
   }
   if (!active_) return nullptr;
-  const agent::Step current = membership_.next().step;
+  const member::Step current = membership_.next().step;
   const bool state = header.kind == Kind::chunk || header.kind == Kind::fed;
-  const agent::Step belongs_to = state ? header.step + 1 : header.step;
+  const member::Step belongs_to = state ? header.step + 1 : header.step;
   if (belongs_to > current) return nullptr;
   if (belongs_to < current) return discard();
   switch (header.kind) {
@@ -668,7 +668,7 @@ void Session::arrived(Uid from, const Header& header) {
     if (header.kind == Kind::adopt) {
       const Result<Json> message = take_text();
       if (!message || membership_.record()) return;
-      const auto proposal = message->at("proposal").get<agent::Proposal>();
+      const auto proposal = message->at("proposal").get<member::Proposal>();
       bury_unknown(proposal.record);
       membership_.adopt(proposal);
       trainer_applied_ = membership_.next().step - 1;
@@ -686,7 +686,7 @@ void Session::arrived(Uid from, const Header& header) {
       return;
     }
     const bool state = header.kind == Kind::chunk || header.kind == Kind::fed;
-    const agent::Step belongs_to = state ? header.step + 1 : header.step;
+    const member::Step belongs_to = state ? header.step + 1 : header.step;
     if (!active_ || belongs_to != membership_.next().step) return;
     if (header.kind == Kind::word) {
       const Result<Json> message = take_text();

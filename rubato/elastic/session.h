@@ -29,18 +29,18 @@
 #include <variant>
 #include <vector>
 
-#include "rubato/agent/agent.h"
-#include "rubato/agent/membership.h"
 #include "rubato/elastic/layout.h"
 #include "rubato/elastic/reduction.h"
 #include "rubato/elastic/transport.h"
+#include "rubato/member/agent.h"
+#include "rubato/member/membership.h"
 
 namespace rubato::elastic {
 
-using agent::Record;
-using agent::Role;
-using agent::StepPlan;
-using agent::Word;
+using member::Record;
+using member::Role;
+using member::StepPlan;
+using member::Word;
 
 // A part of the state that is sent as a whole: pieces of memory behind a small text.
 struct StateChunk {
@@ -56,11 +56,11 @@ struct ReceivedChunk {
 class Session {
  public:
   struct Config {
-    agent::Place place;
-    agent::Identity identity;
+    member::Place place;
+    member::Identity identity;
     Layout layout;
     // One sentence on how a peer differs from us; empty if it fits.
-    std::function<std::string(const agent::Identity&)> difference;
+    std::function<std::string(const member::Identity&)> difference;
   };
 
   // --- what next() gives ---
@@ -88,7 +88,7 @@ class Session {
     std::span<const float> result;
     bool finite = true;
     double sqr_norm = 0;
-    std::map<agent::Uid, Word> words;
+    std::map<member::Uid, Word> words;
     std::vector<ReceivedChunk> chunks;
     bool feeding = false;  // give the chunks with applied()
   };
@@ -118,14 +118,14 @@ class Session {
   // Cheap: worth asking between two leaves.
   [[nodiscard]] bool interrupted(std::int64_t attempt) const { return attempt_.load() != attempt; }
 
-  void found(const StepPlan& first, const agent::Generation& after);
+  void found(const StepPlan& first, const member::Generation& after);
   void bucket_ready(std::int64_t attempt, int bucket, const std::vector<float*>& sums);
   // This worker's word for the step, at the end of its computing. `next_plan` gives the following
   // step for a number of workers; it is called on the network's thread while the trainer waits in
   // next().
   void say(std::int64_t attempt, Word word, std::function<StepPlan(int workers)> next_plan);
-  void applied(agent::Step step, std::vector<StateChunk> chunks, bool level, Json about);
-  void caught_up(agent::Step step);
+  void applied(member::Step step, std::vector<StateChunk> chunks, bool level, Json about);
+  void caught_up(member::Step step);
 
   // This worker's code has failed, and would fail elsewhere too: the job ends, everywhere.
   void fail(const std::string& why);
@@ -151,24 +151,24 @@ class Session {
   void push(Event event);
 
   void on_welcome(const wire::Welcome& welcome);
-  void on_plan(const agent::Plan& plan);
-  void on_message(agent::Uid from, const Json& message);
-  void on_data(agent::Uid from, std::int64_t recovery, wire::Fd fd);
-  void on_dead(agent::Uid peer);
-  void on_lost_data(agent::Uid peer);
+  void on_plan(const member::Plan& plan);
+  void on_message(member::Uid from, const Json& message);
+  void on_data(member::Uid from, std::int64_t recovery, wire::Fd fd);
+  void on_dead(member::Uid peer);
+  void on_lost_data(member::Uid peer);
   void bury_unknown(const Record& record);
   void say_level();
-  void look_ready(agent::Uid peer);
+  void look_ready(member::Uid peer);
   void look_joined();
   void look_stranded();
-  void dial_fresh(agent::Uid peer);
+  void dial_fresh(member::Uid peer);
   void dropped();
   void redial_waiting();
   [[nodiscard]] bool planned() const;
 
   void perform_actions();
   void interrupt();
-  void resume(const agent::Commit& commit, bool behind);
+  void resume(const member::Commit& commit, bool behind);
   void begin_step();
   void look_complete();
   [[nodiscard]] std::string disagreement() const;
@@ -178,41 +178,41 @@ class Session {
   void adopt_joining(const Json& about);
   void take_members(const Record& record);
 
-  std::byte* where(agent::Uid from, const Header& header);
-  void arrived(agent::Uid from, const Header& header);
-  [[nodiscard]] std::span<float> result_of(agent::Step step) {
+  std::byte* where(member::Uid from, const Header& header);
+  void arrived(member::Uid from, const Header& header);
+  [[nodiscard]] std::span<float> result_of(member::Step step) {
     return results_[static_cast<std::size_t>(step % 2)];
   }
 
   Config config_;
   wire::Poller poller_;
-  std::unique_ptr<agent::Agent> agent_;
-  agent::Membership membership_;
+  std::unique_ptr<member::Agent> agent_;
+  member::Membership membership_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Reduction> reduction_;
 
   // The network's thread only.
   std::vector<float> results_[2];
-  bool active_ = false;                 // a step is under way
-  std::vector<agent::Member> members_;  // whose connections the step uses
+  bool active_ = false;                  // a step is under way
+  std::vector<member::Member> members_;  // whose connections the step uses
   std::int64_t attempts_ = 0;
-  std::map<agent::Uid, Word> words_;
-  std::map<agent::Uid, std::string> texts_;  // being received
-  std::map<agent::Uid, std::vector<std::byte>> discarded_;
-  std::set<agent::Uid> said_ready_;
-  std::map<agent::Uid, std::pair<std::int64_t, wire::Fd>> early_data_;
-  std::map<agent::Uid, Feed> feeds_;
+  std::map<member::Uid, Word> words_;
+  std::map<member::Uid, std::string> texts_;  // being received
+  std::map<member::Uid, std::vector<std::byte>> discarded_;
+  std::set<member::Uid> said_ready_;
+  std::map<member::Uid, std::pair<std::int64_t, wire::Fd>> early_data_;
+  std::map<member::Uid, Feed> feeds_;
   std::vector<StateChunk> chunks_;
-  agent::Step trainer_applied_ = agent::kNoState;
+  member::Step trainer_applied_ = member::kNoState;
   std::map<int, Arriving> arriving_;
-  agent::Step fed_ = agent::kNoState;
+  member::Step fed_ = member::kNoState;
   bool said_joined_ = false;
   bool announced_ = false;  // that it holds the state
   bool founder_ = false;
   bool welcomed_ = false;
-  std::optional<agent::Commit> expected_gradient_;
+  std::optional<member::Commit> expected_gradient_;
   std::chrono::steady_clock::time_point interrupted_at_;
-  std::vector<agent::Uid> died_;
+  std::vector<member::Uid> died_;
 
   // Shared.
   std::mutex mutex_;

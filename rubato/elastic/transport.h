@@ -19,12 +19,12 @@
 #include <span>
 #include <string>
 
-#include "rubato/agent/record.h"
+#include "rubato/member/record.h"
 #include "rubato/wire/poller.h"
 
 namespace rubato::elastic {
 
-using agent::Uid;
+using member::Uid;
 
 enum class Kind : std::uint8_t { partial, result, word, adopt, chunk, fed, catch_up };
 

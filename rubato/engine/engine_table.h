@@ -29,7 +29,7 @@
 #include "rubato/core/cluster.h"
 #include "rubato/core/command.h"
 #include "rubato/core/event.h"
-#include "rubato/engine/agent_messages.h"
+#include "rubato/node/agent_messages.h"
 
 namespace rubato::engine {
 

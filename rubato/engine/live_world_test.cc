@@ -19,7 +19,7 @@
 #include "rubato/base/text.h"
 #include "rubato/core/testing.h"
 #include "rubato/engine/engine_table.h"
-#include "rubato/engine/node_jobs.h"
+#include "rubato/node/node_jobs.h"
 
 namespace rubato::engine {
 namespace {

@@ -11,9 +11,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "rubato/engine/job_files.h"
-#include "rubato/engine/process.h"
-#include "rubato/engine/state_directory.h"
+#include "rubato/launch/process.h"
+#include "rubato/launch/processes.h"
+#include "rubato/node/job_files.h"
+#include "rubato/node/state_directory.h"
 
 namespace rubato::engine {
 namespace {
@@ -229,7 +230,7 @@ void LocalEngine::pass() {
       see_to_agent(NodeId(static_cast<NodeId::rep>(i)));
     }
   }
-  for (const JobId job : sweeper_.pass()) {
+  for (const JobId job : leftovers_.pass()) {
     if (const auto home = table_.home_of(job)) {
       unlink(cgroup_file(options_.state_directory, *home, job).c_str());
     }
@@ -425,7 +426,7 @@ void LocalEngine::carry_out(const EngineTable::Sweep& order) {
   const JobLaunch launch = options_.launch_of(order.job);
   const std::string& state = options_.state_directory;
   if (!check_submission(state, order.job, launch.token)) {
-    return sweeper_.add(order.job, owner_of_job(state, order.job), launch.token, {});
+    return leftovers_.add(order.job, owner_of_job(state, order.job), launch.token, {});
   }
   // It may be on its way there for the first time, and its master must be able to read the file. On
   // a full disk no master starts either, nor does one of a user who is not there any more.
@@ -435,9 +436,9 @@ void LocalEngine::carry_out(const EngineTable::Sweep& order) {
   [[maybe_unused]] const auto written =
       write_job_file(state, order.job, "fence.json", generation_file(order.generation));
   const auto home = table_.home_of(order.job);
-  sweeper_.add(order.job, owner_of_job(state, order.job), launch.token,
-               processes_named_in(job_directory(state, order.job)),
-               home ? cgroup_of_job(state, *home, order.job) : "");
+  leftovers_.add(order.job, owner_of_job(state, order.job), launch.token,
+                 processes_named_in(job_directory(state, order.job)),
+                 home ? cgroup_of_job(state, *home, order.job) : "");
 }
 
 std::optional<JobEnd> LocalEngine::had_finished(JobId job) const {

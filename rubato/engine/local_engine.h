@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "rubato/engine/engine_table.h"
-#include "rubato/engine/sweeper.h"
 #include "rubato/loop/engine.h"
+#include "rubato/node/leftovers.h"
 #include "rubato/wire/frames.h"
 #include "rubato/wire/inode.h"
 #include "rubato/wire/poller.h"
@@ -129,7 +129,7 @@ class LocalEngine : public Engine {
   std::vector<AgentProcess> agents_;  // by node
   bool dismissed_ = false;
   Time beat_due_;
-  Sweeper sweeper_;
+  Leftovers leftovers_;
 };
 
 }  // namespace rubato::engine

@@ -18,12 +18,13 @@
 
 #include "rubato/base/testing.h"
 #include "rubato/base/text.h"
-#include "rubato/engine/cgroup.h"
-#include "rubato/engine/job_files.h"
-#include "rubato/engine/node_agent.h"
-#include "rubato/engine/process.h"
-#include "rubato/engine/state_directory.h"
+#include "rubato/launch/process.h"
+#include "rubato/launch/processes.h"
 #include "rubato/loop/engine_contract.h"
+#include "rubato/node/cgroup.h"
+#include "rubato/node/job_files.h"
+#include "rubato/node/node_agent.h"
+#include "rubato/node/state_directory.h"
 #include "rubato/wire/launch.h"
 
 namespace rubato::engine {
@@ -217,7 +218,7 @@ class LiveCluster {
   ~LiveCluster() {
     for (std::size_t i = 0; i < 2; ++i) kill_agent(i, SIGKILL);
     engine_.reset();
-    Sweeper sweeper;
+    Leftovers sweeper;
     for (std::size_t i = 0; i < kJobs; ++i) {
       // It may have had the one node or the other for its home.
       const std::string cgroup = cgroup_of_job(root_, node_id(0), job_id(i));

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "rubato/base/check.h"
-#include "rubato/engine/job_files.h"
+#include "rubato/node/job_files.h"
 #include "rubato/wire/inode.h"
 
 namespace rubato::engine {

@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "rubato/engine/job_files.h"
-#include "rubato/engine/state_directory.h"
+#include "rubato/node/job_files.h"
+#include "rubato/node/state_directory.h"
 
 namespace rubato::engine {
 namespace {

@@ -5,14 +5,14 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#include "rubato/agent/environment.h"
 #include "rubato/base/text.h"
+#include "rubato/member/environment.h"
 #include "rubato/wire/launch.h"
 
 namespace rubato::train {
 namespace {
 
-using agent::environment_variable;
+using member::environment_variable;
 
 Error refused(const char* name, const std::string& value, std::string_view must) {
   return {fmt::format("{} is {}; it must be {}", name, base::quoted(value), must)};

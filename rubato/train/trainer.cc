@@ -9,7 +9,6 @@
 #include <future>
 #include <optional>
 
-#include "rubato/agent/agent.h"
 #include "rubato/base/random.h"
 #include "rubato/elastic/checkpoint.h"
 #include "rubato/elastic/samples.h"
@@ -17,6 +16,7 @@
 #include "rubato/elastic/session.h"
 #include "rubato/elastic/straggler.h"
 #include "rubato/elastic/tuner.h"
+#include "rubato/member/agent.h"
 #include "rubato/train/replica.h"
 
 namespace rubato::train {
@@ -93,7 +93,7 @@ class Trainer {
                                    options_.bucket_bytes / sizeof(float));
     if (!replica) return refuse(replica.error().message);
     replica_ = std::move(*replica);
-    const Result<agent::Place> place = agent::place_from_environment();
+    const Result<member::Place> place = member::place_from_environment();
     if (!place) return refuse(place.error().message);
     uid_ = place->uid;
     if (options_.checkpoint.empty()) options_.checkpoint = place->checkpoint;
@@ -107,7 +107,7 @@ class Trainer {
     config.place = *place;
     config.identity = {options_.build, replica_->schema()};
     config.layout = replica_->layout();
-    config.difference = [ours = config.identity](const agent::Identity& theirs) {
+    config.difference = [ours = config.identity](const member::Identity& theirs) {
       if (ours.build != theirs.build) {
         return fmt::format(
             "this worker is build '{}', the job runs build '{}'; start all workers "
@@ -158,7 +158,7 @@ class Trainer {
 
   void on(Session::Found&) {
     StepPlan first = first_plan();
-    agent::Generation after;
+    member::Generation after;
     if (!options_.checkpoint.empty()) {
       auto loaded = elastic::load_newest(options_.checkpoint);
       if (!loaded) return end(wire::kRefused, loaded.error().message);
@@ -227,7 +227,7 @@ class Trainer {
         plan.samples = std::min<std::int64_t>(options_.batch, order_.samples() - plan.cursor);
       }
       if (ends_before(plan)) finish(plan, false);
-      plan = agent::for_workers(plan, 1);
+      plan = member::for_workers(plan, 1);
       take_tuner(loaded.about.at("tuner"));
       unpublished_ = loaded.about.at("unpublished").get<std::deque<Json>>();
     } catch (const Json::exception& error) {
@@ -262,7 +262,7 @@ class Trainer {
     if (work.role != Role::working) return;
     step_begun_ = Clock::now();
     if (work.plan.checkpoint && work.leader) begin_checkpoint(work.record, work.plan);
-    agent::Word word;
+    member::Word word;
     if (work.plan.digest) word.digest = fmt::format("{:016x}", replica_->digest());
     if (!compute(work, word)) return;
     word.compute_seconds = seconds_since(step_begun_);
@@ -274,7 +274,7 @@ class Trainer {
                   });
   }
 
-  bool compute(const Session::Work& work, agent::Word& word) {
+  bool compute(const Session::Work& work, member::Word& word) {
     const elastic::RangePlan range = elastic::plan_range(work.range.first, work.range.last);
     std::vector<float*> sums;
     for (int i = 0; i < range.slots; ++i) {
@@ -435,7 +435,7 @@ class Trainer {
     const Result<elastic::Choice> choice =
         tuner_.choose({1, next_workers}, current_batch(plan), workers);
     if (!choice) {
-      next = agent::for_workers(next, next_workers);
+      next = member::for_workers(next, next_workers);
       return plan.samples;
     }
     shape(next, next_workers, choice->batch, choice->learning_rate_factor);
@@ -485,7 +485,7 @@ class Trainer {
     learned_ = plan;
     learned_workers_ = world_size_;
     if (!options_.adaptive || !same_shape || plan.samples != full_batch(plan)) return;
-    const agent::Word& own = completed.words.at(uid_);
+    const member::Word& own = completed.words.at(uid_);
     StepMeasurement measurement;
     measurement.place = {1, world_size_};
     measurement.batch = current_batch(plan);
@@ -531,7 +531,7 @@ class Trainer {
   // --- telling ---
 
   void tell_reset(const Session::Work& work) {
-    const std::vector<agent::Uid> working = work.record.working();
+    const std::vector<member::Uid> working = work.record.working();
     world_size_ = static_cast<int>(working.size());
     const auto place = std::find(working.begin(), working.end(), uid_);
     if (place == working.end() || working == last_working_) return;
@@ -581,7 +581,7 @@ class Trainer {
   // That this step completed proves that everybody has applied those before. The leader tells of
   // them; the others keep them until its word says that it has, for it may die before.
   void publish(const Session::Completed& completed) {
-    const agent::Uid leader = completed.record.leader();
+    const member::Uid leader = completed.record.leader();
     if (leader == uid_) publish_all();
     const auto said = completed.words.find(leader);
     if (said != completed.words.end()) forget_published(said->second.published);
@@ -756,13 +756,13 @@ class Trainer {
   std::vector<bool> held_;                   // chunks of the state
   std::vector<float> before_;                // the gradient of that step, with a single leaf
   std::int64_t before_step_ = 0;
-  std::vector<agent::Uid> last_working_;
+  std::vector<member::Uid> last_working_;
   StepPlan learned_;
   int learned_workers_ = 0;
   bool fresh_world_ = true;       // the step after a change is not measured
   std::deque<Json> unpublished_;  // steps applied here of which nobody is known to have told
   std::int64_t published_ = 0;    // the last step this worker told of
-  agent::Uid uid_ = 1;
+  member::Uid uid_ = 1;
   std::int64_t start_ = 0;  // of those that used the checkpoints' directory
   int world_size_ = 1;
   Clock::time_point step_begun_;

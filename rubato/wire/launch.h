@@ -57,8 +57,8 @@ struct Beat {
 // leader: step, epoch, cursor, samples, loss, workers, leaves, factor, epoch_samples (of a whole
 // one), ends_epoch (every sample of it was then used exactly once), applied_at (its clock); in
 // adaptive mode per_gpu, accumulation and tuning (the limits of the batch and how long such steps
-// and their passes take: JobTuning in engine/managed.h), where it is measured noise (the gradient
-// noise scale). Perhaps again by the leader that follows.
+// and their passes take: JobTuning in launch/master_messages.h), where it is measured noise (the
+// gradient noise scale). Perhaps again by the leader that follows.
 struct Report {
   Json content;
 };

@@ -1,0 +1,930 @@
+#include "rubato/daemon/daemon_state.h"
+
+#ifdef __FAST_MATH__
+#error "decisions must come out the same, to the bit, when the journal is replayed"
+#endif
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "rubato/base/check.h"
+#include "rubato/base/text.h"
+#include "rubato/policy/measuring.h"
+
+namespace rubato::daemon {
+namespace {
+
+// Names that somebody makes up must not fill the memory.
+constexpr std::size_t kMostProfiles = 10'000;
+// A failure so long after the one before begins a new row of them: twice the longest pause.
+constexpr Duration kSetbacksForgotten = std::chrono::minutes(10);
+
+constexpr std::array<std::pair<NodeState, std::string_view>, 4> kNodeStates = {{
+    {NodeState::up, "up"},
+    {NodeState::draining, "draining"},
+    {NodeState::down, "down"},
+    {NodeState::unknown, "unknown"},
+}};
+
+// For values of rows that were not read by a codec of their own.
+template <class T>
+Result<T> member(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end()) return Error{fmt::format("has no \"{}\"", name)};
+  try {
+    return found->template get<T>();
+  } catch (const nlohmann::json::exception& problem) {
+    return Error{fmt::format("\"{}\": {}", name, problem.what())};
+  }
+}
+
+Result<NodeState> node_state(const std::string& name) {
+  for (const auto& [state, its_name] : kNodeStates) {
+    if (name == its_name) return state;
+  }
+  return Error{fmt::format("{} is no state of a node", base::quoted(name))};
+}
+
+std::string name_of_state(NodeState state) {
+  for (const auto& [known, name] : kNodeStates) {
+    if (known == state) return std::string(name);
+  }
+  return "unknown";
+}
+
+constexpr std::string_view kWhole = R"({"state":)";
+// A state that is not longer is stored whole.
+constexpr std::size_t kShortState = 2000;
+
+// Takes the new state of a policy. The row that says so: all of it, or what is new in it.
+Result<std::string> state_body(DeltaText& state, std::string after) {
+  const bool first = state.text().empty();
+  const Json changes = state.advance(std::move(after));
+  const std::size_t length = kWhole.size() + state.text().size() + 1;
+  if (!first && state.text().size() > kShortState) {
+    auto delta = canonical_json({{"delta", changes}});
+    if (!delta || delta->size() < length / 2) return delta;
+  }
+  return fmt::format("{}{}}}", kWhole, state.text());
+}
+
+// The GPUs it was last told to have.
+const Allocation* told_gpus(const JobRecord& job) {
+  if (!job.told) return nullptr;
+  if (const auto* start = std::get_if<Start>(&*job.told)) return &start->gpus;
+  if (const auto* resize = std::get_if<Resize>(&*job.told)) return &resize->gpus;
+  return nullptr;
+}
+
+JobId job_of(const Command& command) {
+  return std::visit([](const auto& c) { return c.job; }, command);
+}
+
+Result<std::vector<Command>> commands_in(const Json& body) {
+  const auto list = body.find("commands");
+  if (list == body.end() || !list->is_array()) return Error{"has no list of commands"};
+  std::vector<Command> commands;
+  for (const Json& one : *list) {
+    if (auto ok = read_record(one, commands.emplace_back()); !ok) return ok.error();
+  }
+  return commands;
+}
+
+// The loop after it has told a job this, whatever it would tell it now.
+void set_told(State& state, JobView& job, const Start& start) {
+  job.generation = start.generation;
+  job.phase = Phase::starting;
+  job.release_due = 0;
+  job.batch_told = start.batch;
+  set_held(state, job, start.gpus);
+}
+void set_told(State& state, JobView& job, const Resize& resize) {
+  job.generation = resize.generation;
+  job.phase = Phase::resizing;
+  job.batch_told = resize.batch;
+  Allocation held = job.held;
+  held.add(minus(resize.gpus, held));
+  job.release_due = held.gpus() - resize.gpus.gpus();
+  set_held(state, job, std::move(held));
+}
+void set_told(State& /*state*/, JobView& job, const Stop& stop) {
+  job.generation = stop.generation;
+  job.phase = Phase::stopping;
+  job.release_due = job.held.gpus();
+}
+
+// The loop as if it had told the job nothing since `last`. What it should have is what it has until
+// the policy is asked again.
+void set_untold(State& state, JobView& job, const std::optional<Command>& last,
+                const Allocation* gpus) {
+  job.generation =
+      last ? std::visit([](const auto& c) { return c.generation; }, *last) : Generation();
+  set_held(state, job, gpus != nullptr ? *gpus : Allocation());
+  job.target = job.held;
+  job.release_due = 0;
+  job.phase = job.held.empty() ? Phase::pending : Phase::resizing;
+}
+
+// The job that may leave the loop by this event.
+
+std::optional<JobId> may_leave(const Event& event) {
+  if (const auto* e = std::get_if<Finished>(&event)) return e->job;
+  if (const auto* e = std::get_if<Failed>(&event)) return e->job;
+  if (const auto* e = std::get_if<Released>(&event); e != nullptr && e->stopped) return e->job;
+  if (const auto* e = std::get_if<Cancelled>(&event)) return e->job;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool PolicyInForce::admits() const {
+  return entry != nullptr && entry->admits && text.find("admission=off") == std::string::npos;
+}
+
+bool moves(const Command& command, const JobRecord& job) {
+  const auto* resize = std::get_if<Resize>(&command);
+  if (resize == nullptr) return false;
+  const Allocation* before = told_gpus(job);
+  return before == nullptr || *before != resize->gpus;
+}
+
+DaemonState::DaemonState(DaemonStateOptions options) : options_(std::move(options)) {}
+
+const std::map<std::string, DaemonState::Fold, std::less<>>& DaemonState::folds() {
+  static const std::map<std::string, Fold, std::less<>> all = {
+      {"began", &DaemonState::fold_began},
+      {"settings", &DaemonState::fold_settings},
+      {"clock", &DaemonState::fold_clock},
+      {"policy", &DaemonState::fold_policy},
+      {"policy_state", nullptr},  // for its length, not by its JSON
+      {"undecided", &DaemonState::fold_undecided},
+      {"job", &DaemonState::fold_job},
+      {"ended", &DaemonState::fold_ended},
+      {"measured", &DaemonState::fold_measured},
+      {"verdict", &DaemonState::fold_verdict},
+      {"plain", &DaemonState::fold_plain},
+      {"commands", &DaemonState::fold_commands},
+      {"user", &DaemonState::fold_user},
+      {"user_removed", &DaemonState::fold_user_removed},
+      {"node", &DaemonState::fold_node},
+  };
+  return all;
+}
+
+const std::map<std::string, int, std::less<>>& DaemonState::row_types() {
+  static const auto all = [] {
+    auto types = coded_versions();
+    for (const auto& [type, fold] : folds()) types.emplace(type, 1);
+    return types;
+  }();
+  return all;
+}
+
+Result<void> DaemonState::apply(RowNumber number, const JournalRow& row) {
+  const auto said = [&](const Error& error) {
+    return Error{fmt::format("row {} ({}): {}", number.value(), row.type, error.message)};
+  };
+  if (row.time < time_) return said({"its time is before that of the row before it"});
+  const auto fold = folds().find(row.type);
+  if (!begun() && row.type != "began") return said({"stands before the row that begins it all"});
+  time_ = row.time;
+  if (fold == folds().end()) {
+    if (auto ok = fold_event(number, row); !ok) return said(ok.error());
+  } else if (row.type == "policy_state") {
+    if (auto ok = fold_policy_state(row.body); !ok) return said(ok.error());
+  } else {
+    const auto json = parse_json(row.body, "its body");
+    if (!json) return said(json.error());
+    if (!json->is_object()) return said({"must be an object"});
+    if (auto ok = (this->*fold->second)(number, row, *json); !ok) return said(ok.error());
+    keep_lines(lines_of(number, row, *json, offset_));
+    return {};
+  }
+  keep_lines(lines_of(number, row, offset_));
+  return {};
+}
+
+// --- the loop ---
+
+Result<void> DaemonState::fold_event(RowNumber number, const JournalRow& row) {
+  auto event = decode_event({row.type, row.version, row.body}, pool_);
+  if (!event) return event.error();
+  Reaction reaction;
+  auto* decided = std::get_if<Decided>(&*event);
+  if (decided == nullptr) {
+    if (const auto* submitted = std::get_if<Submitted>(&*event)) {
+      if (submitted->job < now().jobs.next_id()) return Error{"its job's number was used before"};
+      if (find(submitted->job) == nullptr) return Error{"its job has no row"};
+    }
+    if (const auto* skipped = std::get_if<Skipped>(&*event)) {
+      const auto legal = [](int n) { return n >= 0 && n <= kMostSkipped; };
+      if (!legal(skipped->jobs) || !legal(skipped->generations))
+        return Error{"skips more than anybody would"};
+    }
+    post(row.time, std::move(*event), reaction);
+    next_job_ = std::max(next_job_, now().jobs.next_id());
+    return {};
+  }
+  if (!decided->carried) return Error{"does not say what became of it"};
+  Decision decision = decided->decision;
+  static_cast<void>(scheduler_->ask(row.time));
+  post(row.time, std::move(*event), reaction);
+  note_decision(number, row.time, std::move(decision), reaction);
+  return {};
+}
+
+void DaemonState::post(Time now, Event event, Reaction& reaction) {
+  note_event(now, event);
+  const auto leaver = may_leave(event);
+  const auto* finished = std::get_if<Finished>(&event);
+  const bool finishes = finished != nullptr;
+  const WallTime ended = finishes && finished->at ? *finished->at : wall(now);
+  GpuTime attained;
+  int restarts = 0;
+  GpuLimits limits;
+  const JobView* before = leaver ? view(*leaver) : nullptr;
+  if (before != nullptr) {
+    attained = before->attained(now);
+    restarts = before->restarts;
+    limits = before->spec->limits;
+  }
+  scheduler_->on(now, std::move(event), reaction);
+  for (auto& command : reaction.commands) issued_.push_back(command);
+  if (before != nullptr && view(*leaver) == nullptr) {
+    JobRecord* job = find(*leaver);
+    CHECK(job != nullptr);
+    job->attained = attained;
+    job->restarts = restarts;
+    job->limits = std::move(limits);
+    JobEnding ending;
+    if (finishes) {
+      ending.code = 0;
+    } else {
+      ending =
+          job->leaves_as.value_or(JobEnding{Ending::cancelled, "", std::nullopt, std::nullopt});
+    }
+    gone(*job, std::move(ending), ended);
+  }
+  for (const Reject& reject : reaction.rejected) {
+    if (JobRecord* job = find(reject.job))
+      gone(*job, {Ending::refused, reject.reason, std::nullopt, reject.earliest}, wall(now));
+  }
+}
+
+void DaemonState::note_event(Time now, const Event& event) {
+  if (const auto* running = std::get_if<Running>(&event)) {
+    const JobView* seen = view(running->job);
+    JobRecord* job = find(running->job);
+    if (seen == nullptr || job == nullptr || seen->generation != running->generation) return;
+    if (seen->phase != Phase::running) job->running_since = now;
+  } else if (const auto* failed = std::get_if<Failed>(&event)) {
+    note_failure(now, *failed);
+  } else if (const auto* held = std::get_if<Held>(&event)) {
+    note_hold(*held);
+  }
+}
+
+void DaemonState::note_failure(Time now, const Failed& failed) {
+  const JobView* seen = view(failed.job);
+  JobRecord* job = find(failed.job);
+  if (seen == nullptr || job == nullptr || seen->generation != failed.generation) return;
+  if (!failed.infrastructure) ++job->failures;
+  const bool soon = job->setbacks && now - job->setbacks->last < kSetbacksForgotten;
+  job->setbacks = Setbacks{soon ? job->setbacks->in_a_row + 1 : 1, now, failed.infrastructure,
+                           failed.why, std::nullopt};
+}
+
+void DaemonState::note_hold(const Held& held) {
+  JobRecord* job = find(held.job);
+  if (job == nullptr) return;
+  const auto until = held.on ? held.until : std::nullopt;
+  if (until && !job->setbacks) job->setbacks.emplace();
+  if (job->setbacks) job->setbacks->until = until;
+  if (until) {
+    pausing_.insert(held.job);
+  } else {
+    pausing_.erase(held.job);
+  }
+}
+
+void DaemonState::note_decision(RowNumber number, Time now, Decision decision,
+                                const Reaction& reaction) {
+  if (last_decision_) {
+    for (const Promise& promise : last_decision_->decision.promise) {
+      if (JobRecord* job = find(promise.job)) job->honoured = false;
+    }
+  }
+  for (const Promise& promise : decision.promise) {
+    JobRecord* job = find(promise.job);
+    if (job == nullptr || job->gone()) continue;
+    job->promise = promise;
+    job->honoured = true;
+  }
+  last_decision_ = LastDecision{number, now, policy_.text, std::move(decision), reaction.refused};
+}
+
+Result<std::vector<JournalRow>> DaemonState::decide(Time now, RowNumber number) {
+  CHECK(now >= time_ && policy_loaded_);
+  time_ = now;
+  std::vector<JournalRow> rows;
+  const auto done = [&](JournalRow row) {
+    keep_lines(lines_of(RowNumber(number.value() + rows.size()), row, offset_));
+    rows.push_back(std::move(row));
+  };
+  const Snapshot& snapshot = scheduler_->ask(now);
+  auto decision = policy_object_->decide(snapshot);
+  if (!decision) {
+    auto body = canonical_json(Json{{"why", decision.error().message}});
+    if (!body) return body.error();
+    done({now, "undecided", 1, std::move(*body)});
+    return rows;
+  }
+  Reaction reaction;
+  post(now, Decided{*decision}, reaction);
+  auto coded = encode(Event(Decided{*decision, Carried{reaction.changes, reaction.refused}}));
+  if (!coded) return coded.error();
+  note_decision(number, now, std::move(*decision), reaction);
+  done({now, std::move(coded->type), coded->version, std::move(coded->body)});
+  auto state = policy_object_->save_text();
+  if (!state) return state.error();
+  if (*state != policy_state_.text()) {
+    auto body = state_body(policy_state_, std::move(*state));
+    if (!body) return body.error();
+    done({now, "policy_state", 1, std::move(*body)});
+  }
+  return rows;
+}
+
+Result<void> DaemonState::fold_undecided(RowNumber /*number*/, const JournalRow& row,
+                                         const Json& /*body*/) {
+  static_cast<void>(scheduler_->ask(row.time));
+  return {};
+}
+
+// Of thousands in a row only the last matters: it is loaded when all rows are read.
+Result<void> DaemonState::fold_policy_state(const std::string& body) {
+  if (body.starts_with(kWhole)) {
+    policy_state_ = DeltaText(body.substr(kWhole.size(), body.size() - kWhole.size() - 1));
+  } else {
+    const auto json = parse_json(body, "its body");
+    if (!json) return json.error();
+    if (!json->is_object() || !json->contains("delta"))
+      return Error{"is neither whole nor a delta"};
+    if (auto ok = policy_state_.apply((*json)["delta"]); !ok) return ok;
+  }
+  policy_loaded_ = false;
+  return {};
+}
+
+Result<void> DaemonState::load_policy() {
+  if (policy_loaded_) return {};
+  policy_loaded_ = true;
+  const auto state = parse_json(policy_state_.text(), "the policy's state");
+  if (!state) return state.error();
+  return policy_object_->load(*state);
+}
+
+Result<std::optional<JournalRow>> DaemonState::row_of_commands(Time now) const {
+  if (issued_.empty()) return std::optional<JournalRow>();
+  Json list = Json::array();
+  for (const Command& command : issued_) {
+    auto json = write_record(command);
+    if (!json) return json.error();
+    list.push_back(std::move(*json));
+  }
+  auto body = canonical_json(Json{{"commands", std::move(list)}});
+  if (!body) return body.error();
+  return std::optional(JournalRow{now, "commands", 1, std::move(*body)});
+}
+
+// What was told counts and not what today's code would tell: only replay compares.
+Result<void> DaemonState::fold_commands(RowNumber /*number*/, const JournalRow& row,
+                                        const Json& body) {
+  const auto told = commands_in(body);
+  if (!told) return told.error();
+  const auto expected = row_of_commands(row.time);
+  if (!expected) return expected.error();
+  if (!*expected || (*expected)->body != row.body) follow(*told);
+  for (const Command& command : *told) {
+    JobRecord* job = find(job_of(command));
+    if (job == nullptr) continue;
+    const bool resizes = moves(command, *job);
+    job->told = command;
+    if (const auto* start = std::get_if<Start>(&command)) {
+      job->home = start->gpus.slices().front().node;
+      if (!job->started) job->started = wall(row.time);
+    } else if (resizes) {
+      ++job->resizes;
+    }
+  }
+  issued_.clear();
+  return {};
+}
+
+void DaemonState::follow(const std::vector<Command>& told) {
+  State state = scheduler_->state();
+  std::set<JobId> untold;
+  for (const Command& command : issued_) untold.insert(job_of(command));
+  for (const Command& command : told) untold.erase(job_of(command));
+  for (const JobId id : untold) {
+    JobView* view = state.snapshot.jobs.find(id);
+    const JobRecord* job = find(id);
+    if (view == nullptr || job == nullptr) continue;
+    set_untold(state, *view, job->told, told_gpus(*job));
+    state.snapshot.changed.push_back(id);
+  }
+  for (const Command& command : told) {
+    if (JobView* view = state.snapshot.jobs.find(job_of(command)))
+      std::visit([&](const auto& c) { set_told(state, *view, c); }, command);
+  }
+  recount_free(state);
+  state.decision_due = true;
+  scheduler_ = std::make_unique<Scheduler>(std::move(state), placement_);
+}
+
+// --- the daemon's own facts ---
+
+Result<void> DaemonState::fold_began(RowNumber number, const JournalRow& row, const Json& body) {
+  if (begun()) return Error{"begins a second time"};
+  auto version = member<int>(body, "version");
+  if (!version) return version.error();
+  if (!body.contains("cluster")) return Error{"has no cluster"};
+  auto text = canonical_json(body["cluster"]);
+  if (!text) return text.error();
+  auto cluster = decode_cluster({"cluster", *version, *text});
+  if (!cluster) return cluster.error();
+  wishes_.assign(cluster->nodes().size(), NodeState::up);
+  reported_.assign(cluster->nodes().size(), NodeState::up);
+  whys_.assign(cluster->nodes().size(), "");
+  node_since_.assign(cluster->nodes().size(), WallTime());
+  scheduler_ = std::make_unique<Scheduler>(std::move(*cluster), placement_, Duration(0));
+  return fold_settings(number, row, body);
+}
+
+Result<void> DaemonState::fold_settings(RowNumber /*number*/, const JournalRow& /*row*/,
+                                        const Json& body) {
+  auto interval = member<std::int64_t>(body, "interval");
+  if (!interval) return interval.error();
+  if (*interval < 0) return Error{"has an interval below 0"};
+  auto lateness = member<std::int64_t>(body, "lateness");
+  if (!lateness) return lateness.error();
+  if (*lateness < 0) return Error{"has a lateness below 0"};
+  auto name = member<std::string>(body, "placement");
+  if (!name) return name.error();
+  auto placement = parse_placement(*name);
+  if (!placement) return placement.error();
+  placement_ = *placement;
+  State state = scheduler_->state();
+  state.snapshot.interval = Duration(*interval);
+  state.snapshot.lateness = Duration(*lateness);
+  scheduler_ = std::make_unique<Scheduler>(std::move(state), placement_);
+  return {};
+}
+
+Result<void> DaemonState::fold_clock(RowNumber number, const JournalRow& row, const Json& body) {
+  auto offset = member<std::int64_t>(body, "offset");
+  if (!offset) return offset.error();
+  if (offsets_.empty()) {
+    for (WallTime& since : node_since_)
+      since = WallTime(row.time.time_since_epoch() + Duration(*offset));
+  }
+  if (offsets_.empty() || offset_ != Duration(*offset)) offsets_[number] = Duration(*offset);
+  offset_ = Duration(*offset);
+  return {};
+}
+
+Duration DaemonState::offset_at(RowNumber number) const {
+  const auto after = offsets_.upper_bound(number);
+  return after == offsets_.begin() ? offset_ : std::prev(after)->second;
+}
+
+Result<void> DaemonState::fold_policy(RowNumber /*number*/, const JournalRow& /*row*/,
+                                      const Json& body) {
+  auto text = member<std::string>(body, "policy");
+  if (!text) return text.error();
+  auto measuring = member<std::int64_t>(body, "measuring");
+  if (!measuring) return measuring.error();
+  policy_state_ = DeltaText();
+  policy_loaded_ = true;
+  return make_policy(*text, Duration(*measuring));
+}
+
+Result<void> DaemonState::make_policy(const std::string& text, Duration measuring) {
+  auto chosen = parse_policies(text);
+  if (!chosen) return chosen.error();
+  if (chosen->size() != 1) return Error{fmt::format("{} is not one policy", base::quoted(text))};
+  const ChosenPolicy& one = chosen->front();
+  if (one.entry->one_type && now().cluster.types() > 1) {
+    return Error{fmt::format("{} is defined on a cluster of one GPU type only; this one has {}",
+                             one.entry->name, now().cluster.types())};
+  }
+  auto made = one.make(options_.inputs);
+  if (!made) return made.error();
+  policy_object_ = std::move(*made);
+  if (measuring > Duration(0)) policy_object_ = measure_first(std::move(policy_object_), measuring);
+  policy_ = {one.canonical, one.entry, measuring};
+  return {};
+}
+
+Result<std::unique_ptr<Policy>> DaemonState::another_policy() const {
+  auto chosen = parse_policies(policy_.text);
+  if (!chosen) return chosen.error();
+  auto made = chosen->front().make(options_.inputs);
+  if (!made) return made.error();
+  if (policy_.measuring > Duration(0)) made = measure_first(std::move(*made), policy_.measuring);
+  if (auto ok = (*made)->load(policy_object_->save()); !ok) return ok.error();
+  return made;
+}
+
+Result<void> DaemonState::fold_job(RowNumber /*number*/, const JournalRow& row, const Json& body) {
+  JobRecord job;
+  // The row has only what is not as in every new job.
+  static const Json plain = write_record(JobRecord()).value();
+  if (!body.contains("file")) return Error{"has no file"};
+  Json whole = plain;
+  for (const auto& [name, value] : body.items()) whole[name] = value;
+  if (auto ok = read_record(whole, job); !ok) return ok;
+  if (job.id < next_job_) return Error{"its number was used before"};
+  job.submitted = wall(row.time);
+  next_job_ = job.id.next();
+  if (JobRecord* waiting = job.measures_for ? find(*job.measures_for) : nullptr;
+      waiting != nullptr && !waiting->gone() && job.verdict_by) {
+    waiting->measured_by = job.id;
+    waiting->verdict_by = job.verdict_by;
+    to_be_measured_.insert(waiting->id);
+  }
+  enter(std::move(job));
+  return {};
+}
+
+void DaemonState::enter(JobRecord job) {
+  const JobId id = job.id;
+  if (!job.key.empty()) by_key_[{job.user, job.key}] = id;
+  if (job.measured_by) to_be_measured_.insert(id);
+  if (job.paused_until()) pausing_.insert(id);
+  if (!job.gone()) count(job, 1);
+  jobs_.emplace(id, std::move(job));
+}
+
+// A job that is not gone yet comes (1) or goes (-1).
+void DaemonState::count(const JobRecord& job, int by) {
+  Holding& holding = holdings_[job.user];
+  holding.jobs += static_cast<std::size_t>(by);
+  holding.bytes += by * job.text_bytes.value_or(0);
+  if (holding.jobs == 0) holdings_.erase(job.user);
+  if (!job.text_bytes || !job.digest) return;
+  int& needed_by = texts_[*job.digest];
+  needed_by += by;
+  if (needed_by > 0) return;
+  texts_.erase(*job.digest);
+  unused_texts_.insert(*job.digest);
+}
+
+DaemonState::Holding DaemonState::held_by(const std::string& user) const {
+  const auto found = holdings_.find(user);
+  return found == holdings_.end() ? Holding() : found->second;
+}
+
+std::set<Digest> DaemonState::take_unused_texts() {
+  std::erase_if(unused_texts_, [this](const Digest& text) { return texts_.contains(text); });
+  return std::exchange(unused_texts_, {});
+}
+
+Result<void> DaemonState::fold_ended(RowNumber /*number*/, const JournalRow& row,
+                                     const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr || job->gone()) return Error{"its job is not there"};
+  JobEnding ending;
+  if (!body.contains("ending")) return Error{"has no ending"};
+  if (auto ok = read_record(body["ending"], ending); !ok) return ok;
+  if (view(job->id) == nullptr) {
+    gone(*job, std::move(ending), wall(row.time));
+  } else {
+    job->leaves_as = std::move(ending);
+  }
+  return {};
+}
+
+void DaemonState::gone(JobRecord& job, JobEnding ending, WallTime at) {
+  count(job, -1);
+  job.ending = std::move(ending);
+  job.ended = at;
+  job.leaves_as.reset();
+  job.told.reset();
+  job.home.reset();
+  job.measured_by.reset();
+  job.verdict_by.reset();
+  to_be_measured_.erase(job.id);
+  if (job.setbacks) job.setbacks->until.reset();
+  pausing_.erase(job.id);
+  (job.started ? ran_ : never_ran_).add(job);
+  while (ran_.count + never_ran_.count > options_.ended_kept) forget_one();
+}
+
+void DaemonState::GoneJobs::add(const JobRecord& job) {
+  by_user[job.user].push_back(job.id);
+  ++count;
+}
+
+JobId DaemonState::GoneJobs::take_one() {
+  const auto most = std::max_element(
+      by_user.begin(), by_user.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const JobId oldest = most->second.front();
+  most->second.pop_front();
+  if (most->second.empty()) by_user.erase(most);
+  --count;
+  return oldest;
+}
+
+void DaemonState::forget_one() {
+  const bool waited = never_ran_.count > options_.ended_kept / 4 || ran_.count == 0;
+  const auto oldest = jobs_.find((waited ? never_ran_ : ran_).take_one());
+  const JobRecord& job = oldest->second;
+  if (!job.measures_for && job.attained > GpuTime()) used_by_forgotten_[job.user] += job.attained;
+  by_key_.erase({job.user, job.key});
+  if (job.started) forgotten_.push_back(job.id);
+  jobs_.erase(oldest);
+}
+
+Result<void> DaemonState::fold_measured(RowNumber /*number*/, const JournalRow& row,
+                                        const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr) return {};  // it ended meanwhile
+  if (!body.contains("progress")) return Error{"has no progress"};
+  auto progress = parse_job_progress(body["progress"]);
+  if (!progress) return progress.error();
+  job->progress = *progress;
+  job->measured_at = row.time;
+  if (body.contains("scale")) {
+    auto scale = member<double>(body, "scale");
+    if (!scale) return scale.error();
+    job->scale = *scale;
+  }
+  if (body.contains("failures")) {
+    auto failures = member<int>(body, "failures");
+    if (!failures) return failures.error();
+    job->worker_failures = std::max(job->worker_failures, *failures);
+  }
+  if (!body.contains("rates")) return {};
+  Rates rates;
+  if (auto ok = read_record(body["rates"], rates); !ok) return ok;
+  job->rates.learn(rates);
+  if (rates.pause > 0) job->last_pause = rates.pause;
+  if (job->measures_for) {
+    if (JobRecord* waiting = find(*job->measures_for)) waiting->rates.learn(rates);
+  }
+  // Jobs whose work is a guess measure in units of that guess.
+  const std::string profile = job->profile();
+  if (profile.empty() || !job->file.work) return {};
+  if (profiles_.size() < kMostProfiles || profiles_.contains(profile))
+    profiles_[profile].learn(rates);
+  return {};
+}
+
+Result<void> DaemonState::fold_verdict(RowNumber /*number*/, const JournalRow& /*row*/,
+                                       const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  if (JobRecord* job = find(JobId(*id))) {
+    job->measured_by.reset();
+    job->verdict_by.reset();
+    to_be_measured_.erase(job->id);
+  }
+  return {};
+}
+
+Result<void> DaemonState::fold_plain(RowNumber /*number*/, const JournalRow& /*row*/,
+                                     const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr) return Error{"its job is not there"};
+  job->plain.reset();
+  if (!body.contains("limits")) return {};
+  return read_record(body["limits"], job->plain.emplace());
+}
+
+Result<void> DaemonState::fold_user(RowNumber /*number*/, const JournalRow& /*row*/,
+                                    const Json& body) {
+  UserRecord user;
+  if (auto ok = read_record(body, user); !ok) return ok;
+  const std::string name = user.name;
+  users_[name] = std::move(user);
+  return {};
+}
+
+Result<void> DaemonState::fold_user_removed(RowNumber /*number*/, const JournalRow& /*row*/,
+                                            const Json& body) {
+  auto name = member<std::string>(body, "name");
+  if (!name) return name.error();
+  users_.erase(*name);
+  return {};
+}
+
+Result<void> DaemonState::fold_node(RowNumber /*number*/, const JournalRow& row, const Json& body) {
+  auto id = member<NodeId::rep>(body, "node");
+  if (!id) return id.error();
+  const NodeId node(*id);
+  if (node.index() >= wishes_.size()) return Error{"the cluster has no such node"};
+  for (const auto& [name, states] : {std::pair("wish", &wishes_), {"reported", &reported_}}) {
+    if (!body.contains(name)) continue;
+    auto text = member<std::string>(body, name);
+    if (!text) return text.error();
+    auto state = node_state(*text);
+    if (!state) return state.error();
+    (*states)[node.index()] = *state;
+  }
+  if (body.contains("reported")) {
+    auto why = body.contains("why") ? member<std::string>(body, "why") : std::string();
+    if (!why) return why.error();
+    whys_[node.index()] = std::move(*why);
+  }
+  node_since_[node.index()] = wall(row.time);
+  return {};
+}
+
+// --- a snapshot ---
+
+Result<std::string> DaemonState::snapshot() const {
+  CHECK(begun() && issued_.empty());
+  auto state = encode(loop().state());
+  if (!state) return state.error();
+  Json json = {{"interval", now().interval.count()},
+               {"measuring", policy_.measuring.count()},
+               {"next_job", next_job_.value()},
+               {"offset", offset_.count()},
+               {"placement", std::string(name_of(placement_))},
+               {"policy", policy_.text},
+               {"policy_state", policy_state_.text()},
+               {"state", {{"body", state->body}, {"version", state->version}}},
+               {"time", time_.time_since_epoch().count()}};
+  Json jobs = Json::array();
+  for (const auto& [id, job] : jobs_) {
+    auto written = write_record(job);
+    if (!written) return written.error();
+    jobs.push_back(std::move(*written));
+  }
+  json["jobs"] = std::move(jobs);
+  Json gone = Json::array();
+  for (const GoneJobs* jobs : {&ran_, &never_ran_}) {
+    for (const auto& [user, ended] : jobs->by_user) {
+      for (const JobId id : ended) gone.push_back(id.value());
+    }
+  }
+  json["gone"] = std::move(gone);
+  Json used = Json::array();
+  for (const auto& [user, time] : used_by_forgotten_)
+    used.push_back(Json::array({user, time.gpu_micros()}));
+  json["used_by_forgotten"] = std::move(used);
+  Json users = Json::array();
+  for (const auto& [name, user] : users_) users.push_back(write_record(user).value());
+  json["users"] = std::move(users);
+  Json profiles = Json::array();
+  for (const auto& [name, rates] : profiles_)
+    profiles.push_back(Json::array({name, write_record(rates).value()}));
+  json["profiles"] = std::move(profiles);
+  Json offsets = Json::array();
+  for (const auto& [number, offset] : offsets_)
+    offsets.push_back(Json::array({number.value(), offset.count()}));
+  json["offsets"] = std::move(offsets);
+  Json nodes = Json::array();
+  for (std::size_t i = 0; i < wishes_.size(); ++i) {
+    nodes.push_back(Json::array({name_of_state(wishes_[i]), name_of_state(reported_[i]),
+                                 node_since_[i].time_since_epoch().count(), whys_[i]}));
+  }
+  json["nodes"] = std::move(nodes);
+  if (last_decision_) {
+    auto decided = encode(Event(Decided{last_decision_->decision, std::nullopt}));
+    if (!decided) return decided.error();
+    json["last_decision"] = {{"at", last_decision_->at.time_since_epoch().count()},
+                             {"body", decided->body},
+                             {"number", last_decision_->number.value()},
+                             {"policy", last_decision_->policy},
+                             {"refused", last_decision_->refused},
+                             {"version", decided->version}};
+  }
+  return canonical_json(json);
+}
+
+Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
+  CHECK(!begun());
+  first_line_row_ = snapshot.number.next();
+  const auto json = parse_json(snapshot.body, "the snapshot");
+  if (!json) return json.error();
+  // What our own snapshot() writes: a checksum has vouched for it, so one sentence will do.
+  try {
+    const Json& j = *json;
+    auto state = decode_state({"state", j.at("state").at("version").get<int>(),
+                               j.at("state").at("body").get<std::string>()},
+                              pool_);
+    if (!state) return state.error();
+    auto placement = parse_placement(j.at("placement").get<std::string>());
+    if (!placement) return placement.error();
+    placement_ = *placement;
+    scheduler_ = std::make_unique<Scheduler>(std::move(*state), placement_);
+    time_ = Time(Duration(j.at("time").get<std::int64_t>()));
+    offset_ = Duration(j.at("offset").get<std::int64_t>());
+    if (auto ok = make_policy(j.at("policy").get<std::string>(),
+                              Duration(j.at("measuring").get<std::int64_t>()));
+        !ok) {
+      return ok;
+    }
+    policy_state_ = DeltaText(j.at("policy_state").get<std::string>());
+    policy_loaded_ = policy_state_.text().empty();
+    next_job_ = JobId(j.at("next_job").get<JobId::rep>());
+    for (const Json& one : j.at("jobs")) {
+      JobRecord job;
+      if (auto ok = read_record(one, job); !ok) return ok;
+      enter(std::move(job));
+    }
+    for (const Json& one : j.at("gone")) {
+      const JobId id(one.get<JobId::rep>());
+      const JobRecord* job = find(id);
+      if (job == nullptr) return Error{"a job that is gone has no record"};
+      (job->started ? ran_ : never_ran_).add(*job);
+    }
+    if (j.contains("used_by_forgotten")) {  // older ones have none
+      for (const Json& one : j.at("used_by_forgotten"))
+        used_by_forgotten_[one.at(0).get<std::string>()] =
+            GpuTime::micros(one.at(1).get<std::int64_t>());
+    }
+    for (const Json& one : j.at("users")) {
+      UserRecord user;
+      if (auto ok = read_record(one, user); !ok) return ok;
+      const std::string name = user.name;
+      users_[name] = std::move(user);
+    }
+    for (const Json& one : j.at("profiles")) {
+      if (auto ok = read_record(one.at(1), profiles_[one.at(0).get<std::string>()]); !ok) return ok;
+    }
+    for (const Json& one : j.at("offsets")) {
+      offsets_[RowNumber(one.at(0).get<std::uint64_t>())] = Duration(one.at(1).get<std::int64_t>());
+    }
+    for (const Json& one : j.at("nodes")) {
+      auto wish = node_state(one.at(0).get<std::string>());
+      auto reported = node_state(one.at(1).get<std::string>());
+      if (!wish || !reported) return Error{"a node is in no state"};
+      wishes_.push_back(*wish);
+      reported_.push_back(*reported);
+      node_since_.emplace_back(Duration(one.at(2).get<std::int64_t>()));
+      whys_.push_back(one.size() > 3 ? one.at(3).get<std::string>() : "");  // older ones have none
+    }
+    if (wishes_.size() != now().cluster.nodes().size())
+      return Error{"has not as many nodes as its cluster"};
+    if (j.contains("last_decision")) {
+      const Json& last = j.at("last_decision");
+      auto event = decode_event(
+          {"decided", last.at("version").get<int>(), last.at("body").get<std::string>()}, pool_);
+      if (!event) return event.error();
+      last_decision_ = LastDecision{
+          RowNumber(last.at("number").get<std::uint64_t>()),
+          Time(Duration(last.at("at").get<std::int64_t>())), last.at("policy").get<std::string>(),
+          std::move(std::get<Decided>(*event).decision), last.at("refused").get<std::string>()};
+    }
+  } catch (const nlohmann::json::exception& problem) {
+    return Error{fmt::format("the snapshot: {}", problem.what())};
+  }
+  return {};
+}
+
+// --- looking ---
+
+JobRecord* DaemonState::find(JobId id) {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+const JobRecord* DaemonState::job(JobId id) const {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+std::optional<JobId> DaemonState::by_key(const std::string& user, const std::string& key) const {
+  const auto found = by_key_.find({user, key});
+  return found == by_key_.end() ? std::nullopt : std::optional(found->second);
+}
+
+const Rates* DaemonState::profile(const std::string& name) const {
+  const auto found = profiles_.find(name);
+  return found == profiles_.end() ? nullptr : &found->second;
+}
+
+NodeState DaemonState::wish(NodeId node) const { return wishes_[node.index()]; }
+NodeState DaemonState::reported(NodeId node) const { return reported_[node.index()]; }
+const std::string& DaemonState::node_why(NodeId node) const { return whys_[node.index()]; }
+WallTime DaemonState::node_since(NodeId node) const { return node_since_[node.index()]; }
+
+void DaemonState::keep_lines(std::vector<HistoryLine> lines) {
+  for (HistoryLine& line : lines) lines_.push_back(std::move(line));
+  while (lines_.size() > options_.lines_kept) {
+    first_line_row_ = lines_.front().number.next();
+    lines_.pop_front();
+  }
+}
+
+}  // namespace rubato::daemon

@@ -1,0 +1,214 @@
+// What a job's master and those who manage it say to each other and keep in files (docs/live.md).
+//
+// The master is the launcher of one job on its home node. It is told by a JobLaunch what to run and
+// where; from then on only the newest generation counts, whoever says it: a Place names the slots
+// the job should have, a StopJob ends it. It answers with its whole JobStatus at once and at every
+// change, so that whoever connects again has missed nothing.
+//
+// Strict: unknown and missing fields, numbers outside of their range and text that no program could
+// be started with are refused with one sentence. A message carries its fields flat, beside "type".
+// Secrets are named by the files they are in; none is ever in one of these. The job's token is: a
+// JobLaunch belongs into files that its user alone may read.
+//
+// Pure; the files are in job_files.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/base/wall_time.h"
+#include "rubato/core/allocation.h"
+#include "rubato/core/batch.h"
+#include "rubato/core/cluster.h"
+#include "rubato/core/ids.h"
+
+namespace rubato::launch {
+
+// A place for one worker: "1.3" is the fourth GPU of the second node.
+using Slot = std::string;
+
+struct SlotPlace {
+  NodeId node;
+  int gpu = 0;
+  friend auto operator<=>(const SlotPlace&, const SlotPlace&) = default;
+};
+[[nodiscard]] Slot to_slot(SlotPlace place);
+// nullopt unless it is spelled as to_slot() does.
+[[nodiscard]] std::optional<SlotPlace> parse_slot(std::string_view slot);
+// By node, then GPU.
+[[nodiscard]] std::vector<Slot> slots_of(const Allocation& gpus);
+// An error if the cluster has no such slots, if one is named twice or if they are of two types.
+[[nodiscard]] Result<Allocation> allocation_of(const std::vector<Slot>& slots,
+                                               const Cluster& cluster);
+
+// The number that this machine's GPU of a slot has. The nodes of a cluster on one machine share its
+// GPUs: those of the first node come first, then those of the second. Where there are fewer GPUs
+// than slots they are given out again from the first on; nullopt if the machine has none.
+[[nodiscard]] std::optional<int> device_of(SlotPlace place, const std::vector<int>& node_gpus,
+                                           int machine_gpus);
+
+inline constexpr std::int64_t kLogLimit = std::int64_t{64} << 20U;
+// A program that has not said Hello by then is taken for one that knows nothing of us.
+inline constexpr Duration kHelloWithin = std::chrono::seconds(120);
+// What people are told of such a program, and what they can change.
+inline constexpr std::string_view kRunsAsOneProcess =
+    "the program does not speak to Rubato, so it runs as one process on one GPU";
+inline constexpr std::string_view kToUseMoreGpus =
+    "to train on more, use the training library (see examples/) or submit it with --no-elastic, "
+    "which starts one process for each GPU; --gpus 1 asks for one GPU from the start";
+
+// All that a master needs to know to run a job.
+struct JobLaunch {
+  JobId job;
+  std::string name;
+  std::string
+      token;  // in the environment of every worker, so that those of a dead master are found
+  NodeId home;
+  Generation generation;       // of this start
+  std::vector<Slot> slots;     // of the first workers
+  std::vector<int> node_gpus;  // of each node of the cluster, by number
+  std::optional<Batch> batch;
+  std::vector<std::string> command;
+  std::map<std::string, std::string> env;
+  std::string directory;  // where the workers start; empty: where the master does
+  std::string user;       // empty: whoever the agent is
+  std::map<std::string, std::string> secrets;  // NAME -> the file it is in
+  int least = 1;  // what its owner allowed when it started; the master obeys any number
+  int most = 1;
+  int max_failures = 3;  // of workers; with one more the job has failed
+  Duration grace = from_seconds(10);
+  std::optional<Duration> stop_after;  // without a manager for so long, it stops by itself
+  std::int64_t log_limit = kLogLimit;  // bytes
+  bool live = true;                    // false: a program that knows nothing of us
+  Duration hello = kHelloWithin;
+  bool silent = false;  // live, but in an earlier start it has said no Hello in time
+  friend bool operator==(const JobLaunch&, const JobLaunch&) = default;
+};
+
+// What a program that chooses its batch by itself tells of that (docs/goodput.md).
+struct JobTuning {
+  int initial = 1;          // M0, which its learning rate was tuned for
+  int largest = 1;          // of its global batch
+  int largest_per_gpu = 1;  // of one pass
+  // Means of steps like the last one; 0: none was measured yet.
+  double step_seconds = 0;
+  double pass_seconds = 0;  // one pass, without synchronisation
+  friend bool operator==(const JobTuning&, const JobTuning&) = default;
+};
+
+struct JobProgress {
+  std::int64_t step = 0;
+  double samples = 0;  // since the beginning of the job, as far as its program tells
+  double epoch = 0;    // with the part of the current one that is done
+  std::optional<double> loss;
+  double rate = 0;                  // samples a second, over the last seconds
+  double step_rate = 0;             // steps a second
+  int workers = 0;                  // that the last step was computed by
+  int batch = 0;                    // samples of the last step, over all workers
+  std::optional<int> per_gpu;       // of one pass, if the program tells
+  std::optional<int> accumulation;  // passes before the one that synchronises
+  std::optional<double> noise;      // gradient noise scale, in samples
+  std::optional<JobTuning> tuning = std::nullopt;
+  friend bool operator==(const JobProgress&, const JobProgress&) = default;
+};
+
+struct JobEnd {
+  enum class How : std::uint8_t { finished, stopped, failed };
+  How how = How::finished;
+  int code = 0;     // what the launcher of the job would exit with
+  std::string why;  // empty if it finished
+  // The machine or Rubato itself could not run the job: it is no failure of the job.
+  bool infrastructure = false;
+  std::optional<WallTime> at = std::nullopt;  // when it ended; not known to all who tell of an end
+  friend bool operator==(const JobEnd&, const JobEnd&) = default;
+};
+[[nodiscard]] std::string_view to_text(JobEnd::How how);
+
+struct JobStatus {
+  JobId job;
+  Generation generation;     // the newest that was obeyed
+  std::vector<Slot> in_use;  // where processes are that have not been collected; sorted by place
+  bool running = false;      // exactly the slots of `generation` train, and no other process lives
+  JobProgress progress;
+  std::optional<JobEnd> ended;
+  int failures = 0;
+  int resizes = 0;             // asked for since this start
+  std::vector<double> pauses;  // seconds for which the newest of these kept the training waiting
+  bool silent = false;  // its program says no Hello, so it has one process whatever it is given
+  friend bool operator==(const JobStatus&, const JobStatus&) = default;
+};
+inline constexpr std::size_t kPausesKept = 16;
+
+// The name of a process for ever: numbers are used again, with another time of start.
+struct ProcessName {
+  int pid = 0;
+  long long start_time = 0;  // wire::start_time_of
+  friend bool operator==(const ProcessName&, const ProcessName&) = default;
+};
+struct WorkerRecord {
+  std::int64_t uid = 0;
+  Slot slot;
+  ProcessName process;
+  friend bool operator==(const WorkerRecord&, const WorkerRecord&) = default;
+};
+// How the last run of a master ended.
+struct JobExit {
+  Generation generation;  // the newest that was obeyed: an exit older than the launch is stale
+  JobEnd end;
+  JobProgress progress;
+  int failures = 0;
+  int resizes = 0;
+  friend bool operator==(const JobExit&, const JobExit&) = default;
+};
+
+[[nodiscard]] Json to_json(const JobLaunch& launch);
+[[nodiscard]] Json to_json(const JobTuning& tuning);
+[[nodiscard]] Json to_json(const JobProgress& progress);
+[[nodiscard]] Json to_json(const JobEnd& end);
+[[nodiscard]] Json to_json(const JobStatus& status);
+[[nodiscard]] Json to_json(const ProcessName& process);
+[[nodiscard]] Json to_json(const std::vector<WorkerRecord>& workers);
+[[nodiscard]] Json to_json(const JobExit& exit);
+
+[[nodiscard]] Result<JobLaunch> parse_job_launch(const Json& json);
+[[nodiscard]] Result<JobTuning> parse_job_tuning(const Json& json);
+[[nodiscard]] Result<JobProgress> parse_job_progress(const Json& json);
+[[nodiscard]] Result<JobEnd> parse_job_end(const Json& json);
+[[nodiscard]] Result<JobStatus> parse_job_status(const Json& json);
+[[nodiscard]] Result<ProcessName> parse_process_name(const Json& json);
+[[nodiscard]] Result<std::vector<WorkerRecord>> parse_worker_records(const Json& json);
+[[nodiscard]] Result<JobExit> parse_job_exit(const Json& json);
+
+// --- on the master's socket ---
+
+struct Manage {  // first; the master hangs up on a wrong token
+  std::string token;
+  friend bool operator==(const Manage&, const Manage&) = default;
+};
+struct Place {  // ignored unless newer than all before
+  Generation generation;
+  std::vector<Slot> slots;
+  std::optional<Batch> batch;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+struct StopJob {  // with a checkpoint; ignored unless newer than all before
+  Generation generation;
+  friend bool operator==(const StopJob&, const StopJob&) = default;
+};
+struct KillJob {  // at once
+  friend bool operator==(const KillJob&, const KillJob&) = default;
+};
+using ToMaster = std::variant<Manage, Place, StopJob, KillJob>;
+
+[[nodiscard]] Json to_json(const ToMaster& message);
+[[nodiscard]] Result<ToMaster> parse_to_master(const Json& message);
+// {"type": "status", ...}; parse_job_status() reads it.
+[[nodiscard]] Json status_message(const JobStatus& status);
+
+}  // namespace rubato::launch

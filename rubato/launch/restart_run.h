@@ -1,0 +1,37 @@
+// A run of an unmodified program: one process a rank, as torchrun starts them.
+//
+// Every change of the number of workers, and every failure, ends all processes (SIGTERM, the grace
+// period, SIGKILL) and starts them again with the new world size; what they keep is what they wrote
+// to their checkpoint. Pure, like LiveRun.
+#pragma once
+
+#include "rubato/launch/launch_state.h"
+
+namespace rubato::launch {
+
+class RestartRun : public LaunchState {
+ public:
+  using LaunchState::LaunchState;
+
+  void begin(Time now) override;
+  // These programs do not speak to us.
+  [[nodiscard]] bool said_hello(Time, const wire::Hello&) override { return false; }
+  void heard(Time, Uid, const wire::FromWorker&) override {}
+  [[nodiscard]] bool settled() const override;
+
+ private:
+  void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
+  void on_resize(Time now) override;
+  void on_place(Time now) override { on_resize(now); }
+  void on_pass(Time now) override;
+  int ask_to_end() override;
+
+  void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);
+  void interrupt(Time now);
+
+  // Set while all processes are being ended for a new round: when those left are killed.
+  std::optional<Time> killed_at_;
+  Time round_began_;
+};
+
+}  // namespace rubato::launch

@@ -1,0 +1,268 @@
+#include "rubato/launch/terminal_run.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "rubato/base/text.h"
+
+namespace rubato::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLastWords = 3s;
+constexpr Duration kStatusEvery = 500ms;
+constexpr Duration kLineEvery = 5s;
+
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// --- life ----------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<TerminalRun>> TerminalRun::open(TerminalOptions options) {
+  std::FILE* log = nullptr;
+  if (!options.log.empty()) {
+    log = std::fopen(options.log.c_str(), "ae");
+    if (log == nullptr) {
+      return Error{fmt::format("--log {}: {}", options.log, std::strerror(errno))};
+    }
+  }
+  auto socket = claim_run(options.directory, options.plan.name);
+  if (!socket) {
+    if (log != nullptr) std::fclose(log);
+    return socket.error();
+  }
+  return std::unique_ptr<TerminalRun>(new TerminalRun(std::move(options), std::move(*socket), log));
+}
+
+TerminalRun::TerminalRun(TerminalOptions options, RunSocket socket, std::FILE* log)
+    : options_(std::move(options)),
+      log_(log),
+      console_(options_.json ? STDERR_FILENO : STDOUT_FILENO, STDERR_FILENO,
+               isatty(STDERR_FILENO) != 0 && !options_.quiet),
+      launcher_(options_.plan, std::move(socket), *this) {}
+
+TerminalRun::~TerminalRun() {
+  if (log_ != nullptr) std::fclose(log_);
+}
+
+int TerminalRun::run() {
+  const LaunchLimits& limits = options_.plan.limits;
+  say(fmt::format("{}: {} of {}:{}", options_.plan.name, count_of(limits.start, "worker"),
+                  limits.least, limits.most));
+  const Outcome outcome = launcher_.run();
+  print_summary(outcome);
+  console_.finish(kLastWords);
+  return outcome.code;
+}
+
+void TerminalRun::turn() {
+  show_progress();
+  console_.flush();
+}
+
+void TerminalRun::output(Uid uid, bool is_err, std::string_view line) {
+  const std::string text = fmt::format("[{}] {}", uid, line);
+  is_err ? console_.err(text) : console_.out(text);
+}
+
+void TerminalRun::heard(Uid uid, const wire::FromWorker& message) {
+  if (const auto* beat = std::get_if<wire::Beat>(&message)) {
+    progress_.step = std::max(progress_.step, beat->step);
+  } else if (const auto* report = std::get_if<wire::Report>(&message)) {
+    if (report->content.is_object()) handle_report(uid, report->content);
+  } else if (const auto* notice = std::get_if<wire::Notice>(&message)) {
+    log("notice", {{"worker", uid}, {"kind", notice->kind}, {"content", notice->content}});
+    show_notice(uid, *notice);
+  }
+}
+
+// A leader that follows one that died tells again what it cannot know to have been told.
+void TerminalRun::handle_report(Uid uid, const Json& content) {
+  if (const auto step = number_in(content, "step")) {
+    const int fresh_starts = launcher_.state().counts().fresh_starts;
+    if (progress_.fresh_starts == fresh_starts && *step <= progress_.reported) return;
+    progress_.fresh_starts = fresh_starts;
+    progress_.reported = *step;
+    progress_.step = static_cast<std::int64_t>(*step);
+  }
+  progress_.report = content;
+  progress_.shown = false;
+  log("report", {{"worker", uid}, {"content", content}});
+}
+
+// --- requests ------------------------------------------------------------------------------------
+
+void TerminalRun::asked(int connection, const Json& message) {
+  launcher_.send(connection, answer(message));
+}
+
+Json TerminalRun::answer(const Json& request) {
+  launcher_.collect_all();
+  const Json type = request.value("type", Json());
+  const auto result = type == "info"     ? Result<Json>(info())
+                      : type == "resize" ? resize(request)
+                      : type == "kill"   ? kill_one(request)
+                                         : Result<Json>(Error{"unknown request; the launcher and "
+                                                              "this command must be of one version"});
+  return result ? *result : Json{{"error", result.error().message}};
+}
+
+Result<Json> TerminalRun::resize(const Json& request) {
+  const Json to = request.value("to", Json());
+  const std::string text = to.is_string() ? to.get<std::string>() : "";
+  const bool relative = text.starts_with('+') || text.starts_with('-');
+  const auto number = parse_integer(text.starts_with('+') ? text.substr(1) : text);
+  constexpr long long kMost = 1'000'000;
+  if (!number || *number > kMost || *number < -kMost) {
+    return Error{
+        fmt::format("{} is not a number of workers; write 4, +1 or -1", base::quoted(text))};
+  }
+  const int before = launcher_.state().wanted();
+  const int workers = static_cast<int>(*number) + (relative ? before : 0);
+  if (auto done = launcher_.state().resize(launcher_.now(), workers); !done) return done.error();
+  log("resize", {{"from", before}, {"to", workers}});
+  if (workers != before) say(fmt::format("from {} to {}", before, count_of(workers, "worker")));
+  return Json{{"name", options_.plan.name}, {"from", before}, {"to", workers}};
+}
+
+Result<Json> TerminalRun::kill_one(const Json& request) {
+  const Json worker = request.value("worker", Json());
+  const auto uid = worker.is_number_integer() ? std::optional(worker.get<Uid>()) : std::nullopt;
+  const auto killed = launcher_.state().kill(uid);
+  if (!killed) return killed.error();
+  log("kill", {{"worker", *killed}});
+  return Json{{"name", options_.plan.name}, {"worker", *killed}};
+}
+
+Json TerminalRun::info() const {
+  const LaunchCounts& counts = launcher_.state().counts();
+  Json content = {{"name", options_.plan.name},
+                  {"pid", getpid()},
+                  {"mode", options_.plan.live ? "live" : "restart"},
+                  {"command", options_.plan.command},
+                  {"workers", launcher_.state().living()},
+                  {"wanted", launcher_.state().wanted()},
+                  {"least", options_.plan.limits.least},
+                  {"most", options_.plan.limits.most},
+                  {"failures", counts.failures},
+                  {"resizes", counts.resizes},
+                  {"seconds", seconds(launcher_.now())}};
+  if (options_.plan.live) {
+    content["step"] = progress_.step;
+    content["report"] = progress_.report;
+  }
+  return content;
+}
+
+// --- for people ----------------------------------------------------------------------------------
+
+void TerminalRun::say(const std::string& text) {
+  if (!options_.quiet) console_.err("rubato: " + text);
+}
+
+namespace {
+
+// "members 1 3, 4 joining, from step 84".
+std::string members_line(const Json& content) {
+  std::string line;
+  try {
+    for (const Json& member : content.at("members")) {
+      const auto role = member.at("role").get<std::string>();
+      line += fmt::format("{}{}{}", line.empty() ? "members " : ", ", member.at("uid").get<Uid>(),
+                          role == "working" ? "" : " " + role);
+    }
+    return line + fmt::format("; from step {}", content.at("first").get<std::int64_t>());
+  } catch (const Json::exception&) {
+    return "members have changed";  // of another version
+  }
+}
+
+}  // namespace
+
+void TerminalRun::show_notice(Uid uid, const wire::Notice& notice) {
+  const Json& content = notice.content;
+  if (notice.kind == "state") return;  // for the log only
+  if (notice.kind == "members") return say(members_line(content));
+  const auto text = content.is_object() ? content.find("text") : content.end();
+  if (text != content.end() && text->is_string()) {
+    say(fmt::format("worker {}: {}: {}", uid, notice.kind, text->get<std::string>()));
+  } else if (content.is_object() && !content.empty()) {
+    std::string fields;
+    for (const auto& [name, value] : content.items()) {
+      fields += fmt::format("{}{} {}", fields.empty() ? "" : ", ", name, line_of(value));
+    }
+    say(fmt::format("worker {}: {}: {}", uid, notice.kind, fields));
+  } else {
+    say(fmt::format("worker {}: {}", uid, notice.kind));
+  }
+}
+
+std::string TerminalRun::progress_text() const {
+  const Json& report = progress_.report;
+  std::string text = fmt::format("step {}", progress_.step);
+  if (const auto epoch = number_in(report, "epoch")) text += fmt::format(", epoch {:g}", *epoch);
+  if (const auto loss = number_in(report, "loss")) text += fmt::format(", loss {:.4g}", *loss);
+  if (const auto workers = number_in(report, "workers")) {
+    text += fmt::format(", {}", count_of(static_cast<int>(*workers), "worker"));
+  }
+  const auto batch = number_in(report, "batch");
+  const auto duration = number_in(report, "step_seconds");
+  if (batch && duration && *duration > 0) {
+    text += fmt::format(", {:.0f} samples/s", *batch / *duration);
+  }
+  return text;
+}
+
+void TerminalRun::show_progress() {
+  if (progress_.shown || options_.quiet || launcher_.now() < progress_due_) return;
+  progress_.shown = true;
+  progress_due_ = launcher_.now() + (console_.terminal() ? kStatusEvery : kLineEvery);
+  console_.terminal() ? console_.status(progress_text()) : say(progress_text());
+}
+
+void TerminalRun::log(const std::string& event, const Json& fields) {
+  if (log_ == nullptr) return;
+  Json line = {{"time", wall_clock()}, {"event", event}};
+  line.update(fields);
+  // Whole lines, so that a reader may follow.
+  fmt::print(log_, "{}\n", line_of(line));
+  std::fflush(log_);
+}
+
+void TerminalRun::print_summary(const Outcome& outcome) {
+  const LaunchCounts& counts = launcher_.state().counts();
+  Json summary = {{"name", options_.plan.name},
+                  {"finished", outcome.code == 0},
+                  {"code", outcome.code},
+                  {"why", outcome.why},
+                  {"seconds", seconds(launcher_.now())},
+                  {"failures", counts.failures},
+                  {"resizes", counts.resizes},
+                  {"starts", counts.starts},
+                  {"fresh_starts", counts.fresh_starts}};
+  if (options_.plan.live) {
+    summary["step"] = progress_.step;
+    summary["report"] = progress_.report;
+  }
+  log("end", summary);
+  console_.status("");
+  const std::string how = outcome.code == 0 ? "finished" : fmt::format("ended: {}", outcome.why);
+  const std::string step = options_.plan.live ? fmt::format(" at step {}", progress_.step) : "";
+  if (outcome.code != 0 || !options_.quiet) {
+    console_.err(fmt::format("rubato: {} {}; {:.1f} s{}, {}, {}", options_.plan.name, how,
+                             seconds(launcher_.now()), step, count_of(counts.resizes, "resize"),
+                             count_of(counts.failures, "failure")));
+  }
+  if (options_.json) {
+    fmt::print("{}\n", line_of(summary));
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace rubato::launch

@@ -1,0 +1,68 @@
+// A run that somebody started in a terminal (`rubato run`): what workers print goes there, with
+// notices and progress; requests come over the run's socket (run_control.h); a summary at the end.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "rubato/launch/launcher.h"
+
+namespace rubato::launch {
+
+struct TerminalOptions {
+  LaunchPlan plan;
+  std::string directory;  // of the socket
+  std::string log;        // a file for JSON lines; empty: none
+  bool json = false;      // the summary as JSON on standard output, with nothing else there
+  bool quiet = false;     // no progress and no notices
+};
+
+class TerminalRun : private LauncherFace {
+ public:
+  // Listens and opens its log; starts nothing.
+  [[nodiscard]] static Result<std::unique_ptr<TerminalRun>> open(TerminalOptions options);
+  ~TerminalRun() override;
+
+  // Until the job is over; the exit code for the whole run.
+  [[nodiscard]] int run();
+
+ private:
+  struct Progress {
+    Json report = Json::object();  // the newest
+    std::int64_t step = 0;
+    double reported = 0;  // the last step, in the round that began with this many fresh starts
+    int fresh_starts = 0;
+    bool shown = true;
+  };
+
+  TerminalRun(TerminalOptions options, RunSocket socket, std::FILE* log);
+
+  void output(Uid uid, bool is_err, std::string_view line) override;
+  void say(const std::string& text) override;
+  void log(const std::string& event, const Json& fields) override;
+  void heard(Uid uid, const wire::FromWorker& message) override;
+  void asked(int connection, const Json& message) override;
+  void turn() override;
+  [[nodiscard]] bool hurries() const override { return console_.unwritten(); }
+
+  void handle_report(Uid uid, const Json& content);
+  [[nodiscard]] Json answer(const Json& request);
+  [[nodiscard]] Result<Json> resize(const Json& request);
+  [[nodiscard]] Result<Json> kill_one(const Json& request);
+  [[nodiscard]] Json info() const;
+
+  void show_notice(Uid uid, const wire::Notice& notice);
+  void show_progress();
+  [[nodiscard]] std::string progress_text() const;
+  void print_summary(const Outcome& outcome);
+
+  TerminalOptions options_;
+  std::FILE* log_;
+  Progress progress_;
+  Console console_;
+  Time progress_due_;
+  Launcher launcher_;  // last: it uses all of the above
+};
+
+}  // namespace rubato::launch

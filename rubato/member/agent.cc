@@ -1,0 +1,352 @@
+#include "rubato/member/agent.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rubato/base/text.h"
+
+namespace rubato::member {
+
+namespace {
+
+constexpr std::chrono::milliseconds kBeat{200};
+
+}  // namespace
+
+Result<Place> place_from_environment() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  Place place;
+  place.launcher = variable("RUBATO_LAUNCHER");
+  if (place.launcher.empty()) return place;
+  char* end = nullptr;
+  const std::string uid = variable("RUBATO_WORKER");
+  place.uid = std::strtoll(uid.c_str(), &end, 10);
+  if (uid.empty() || *end != '\0' || place.uid < 1) {
+    return Error{
+        fmt::format("RUBATO_WORKER is '{}', not a number from 1 on; start workers with "
+                    "`rubato run`",
+                    uid)};
+  }
+  place.token = variable("RUBATO_TOKEN");
+  const std::string start = variable("RUBATO_START");
+  if (!start.empty()) {
+    const auto number = parse_integer(start);
+    if (!number || *number < 0) {
+      return Error{fmt::format("RUBATO_START is {}, not a number from 0 on", base::quoted(start))};
+    }
+    place.start = *number;
+  }
+  place.checkpoint = variable("RUBATO_CHECKPOINT");
+  place.niced = variable("RUBATO_NICED") == "1";
+  return place;
+}
+
+Agent::Agent(wire::Poller& poller, Place place, Identity identity, Hooks hooks)
+    : poller_(poller),
+      place_(std::move(place)),
+      identity_(std::move(identity)),
+      hooks_(std::move(hooks)) {}
+
+Result<void> Agent::start() {
+  if (place_.launcher.empty()) {
+    hooks_.welcome({{}, {1, {place_.uid}}, true});
+    return {};
+  }
+  Result<wire::Fd> listener = wire::listen_on("tcp:127.0.0.1:0");
+  if (!listener) return listener.error();
+  listener_ = std::move(*listener);
+  const Result<std::string> address = wire::address_of(listener_);
+  if (!address) return address.error();
+  address_ = *address;
+  Result<wire::Fd> launcher = wire::connect_to(place_.launcher);
+  if (!launcher) return launcher.error();
+  launcher_ = wire::FrameStream(std::move(*launcher));
+  poller_.add(listener_.get(), [this](wire::Poller::Ready) { accept_all(); });
+  poller_.add(launcher_.fd(), [this](wire::Poller::Ready ready) {
+    if (ready.in) hear_launcher();
+    if (launcher_.open() && ready.out) {
+      launcher_.flush();
+      poller_.want_out(launcher_.fd(), launcher_.unsent());
+    }
+  });
+  tell({wire::Hello{place_.uid, place_.token, getpid(), address_}});
+  return {};
+}
+
+void Agent::tick(std::chrono::steady_clock::time_point now, Step applied) {
+  if (now - last_beat_ < kBeat) return;
+  last_beat_ = now;
+  tell({wire::Beat{applied}});
+}
+
+void Agent::tell(const wire::FromWorker& message) {
+  if (!launcher_.open()) return;
+  launcher_.send(wire::to_json(message));
+  poller_.want_out(launcher_.fd(), launcher_.unsent());
+}
+
+void Agent::flush_launcher() {
+  while (launcher_.open() && launcher_.unsent()) {
+    pollfd waiting{launcher_.fd(), POLLOUT, 0};
+    if (poll(&waiting, 1, 1000) <= 0 || (waiting.revents & (POLLERR | POLLHUP)) != 0) return;
+    launcher_.flush();
+  }
+}
+
+void Agent::hear_launcher() {
+  const int fd = launcher_.fd();
+  for (const Json& json : launcher_.receive()) {
+    const auto message = wire::parse_from_launcher(json);
+    if (!message) continue;  // of a newer launcher
+    if (const auto* welcome = std::get_if<wire::Welcome>(&*message)) hooks_.welcome(*welcome);
+    if (const auto* plan = std::get_if<Plan>(&*message)) hooks_.plan(*plan);
+    if (std::holds_alternative<wire::Stop>(*message)) hooks_.stop();
+  }
+  // Without a launcher training goes on.
+  if (launcher_.open()) return;
+  poller_.remove(fd);
+  hooks_.orphaned();
+}
+
+// --- peers ---
+
+Json Agent::introduction(const char* channel, std::int64_t recovery) const {
+  Json hello = {{"type", "peer"},
+                {"channel", channel},
+                {"uid", place_.uid},
+                {"token", place_.token},
+                {"recovery", recovery}};
+  if (std::string(channel) == "control") {
+    hello["pid"] = getpid();
+    hello["start"] = wire::start_time_of(getpid());
+    hello["address"] = address_;
+    hello["build"] = identity_.build;
+    hello["schema"] = identity_.schema;
+    hello["state"] = holds_state_;
+  }
+  return hello;
+}
+
+void Agent::dial(const std::vector<wire::Peer>& peers) {
+  for (const wire::Peer& peer : peers) {
+    Result<wire::Fd> fd = wire::connect_to(peer.address);
+    if (!fd) continue;  // nobody listens there any more: it has ended
+    Peer& entry = peers_[peer.uid];
+    entry.address = peer.address;
+    entry.dialled = true;
+    entry.control = wire::FrameStream(std::move(*fd));
+    watch(peer.uid);
+    entry.control.send(introduction("control", kFresh));
+  }
+}
+
+bool Agent::dialled() const {
+  for (const auto& [uid, peer] : peers_) {
+    if (!peer.answered) return false;
+  }
+  return true;
+}
+
+void Agent::watch(Uid uid) {
+  poller_.add(peers_.at(uid).control.fd(), [this, uid](wire::Poller::Ready ready) {
+    if (ready.out) {
+      wire::FrameStream& control = peers_.at(uid).control;
+      control.flush();
+      poller_.want_out(control.fd(), control.unsent());
+    }
+    if (ready.in) hear(uid);
+  });
+}
+
+void Agent::hear(Uid uid) {
+  Peer& peer = peers_.at(uid);
+  const int fd = peer.control.fd();
+  for (const Json& message : peer.control.receive()) {
+    const std::string type = message.value("type", "");
+    if (type == "peer") {
+      met(uid, message);
+    } else if (type == "refused") {
+      hooks_.refused(message.value("text", ""));
+    } else if (type == "state") {
+      peer.holds_state = true;
+    } else {
+      hooks_.message(uid, message);
+    }
+    if (!peers_.contains(uid)) return;
+  }
+  if (peer.control.open()) return;
+  poller_.remove(fd);
+  // A peer that never said who it is cannot be watched; it never mattered.
+  if (!peer.answered) {
+    peers_.erase(uid);
+    return;
+  }
+  hooks_.lost(uid);
+}
+
+void Agent::accept_all() {
+  for (wire::Fd fd = wire::accept_from(listener_); fd.valid(); fd = wire::accept_from(listener_)) {
+    const int number = fd.get();
+    strangers_[number] = {std::move(fd), {}};
+    poller_.add(number, [this, number](wire::Poller::Ready) { hear_stranger(number); });
+  }
+}
+
+// Reads not a byte more than the first message: what follows on a data connection is not ours.
+void Agent::hear_stranger(int fd) {
+  Stranger& stranger = strangers_.at(fd);
+  while (true) {
+    std::size_t wanted = 4;
+    if (stranger.bytes.size() >= 4) {
+      for (std::size_t i = 0; i < 4; ++i) {
+        wanted += static_cast<std::size_t>(static_cast<unsigned char>(stranger.bytes[i]))
+                  << (8U * i);
+      }
+    }
+    if (wanted > wire::kLargestFrame) break;
+    if (stranger.bytes.size() >= 4 && stranger.bytes.size() == wanted) {
+      wire::FrameReader reader;
+      const auto messages = reader.feed(stranger.bytes);
+      poller_.remove(fd);
+      wire::Fd connection = std::move(stranger.fd);
+      strangers_.erase(fd);
+      if (messages && messages->size() == 1) introduced(std::move(connection), messages->front());
+      return;
+    }
+    char buffer[4096];
+    const std::size_t room = std::min(sizeof(buffer), wanted - stranger.bytes.size());
+    const ssize_t size = recv(fd, buffer, room, 0);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (size <= 0) break;
+    stranger.bytes.append(buffer, static_cast<std::size_t>(size));
+  }
+  poller_.remove(fd);
+  strangers_.erase(fd);
+}
+
+void Agent::introduced(wire::Fd fd, const Json& hello) {
+  Uid uid = 0;
+  std::string channel;
+  std::int64_t recovery = 0;
+  try {
+    uid = hello.at("uid").get<Uid>();
+    hello.at("channel").get_to(channel);
+    hello.at("recovery").get_to(recovery);
+    if (hello.at("token").get<std::string>() != place_.token) return;
+  } catch (const Json::exception&) {
+    return;  // not one of us
+  }
+  if (channel == "data") {
+    if (peers_.contains(uid)) hooks_.data(uid, recovery, std::move(fd));
+    return;
+  }
+  if (peers_.contains(uid)) return;
+  peers_[uid].control = wire::FrameStream(std::move(fd));
+  watch(uid);
+  met(uid, hello);
+}
+
+void Agent::met(Uid uid, const Json& hello) {
+  Peer& peer = peers_.at(uid);
+  if (peer.answered) return;
+  Identity theirs;
+  long long start = 0;
+  try {
+    hello.at("pid").get_to(peer.pid);
+    hello.at("start").get_to(start);
+    hello.at("address").get_to(peer.address);
+    hello.at("build").get_to(theirs.build);
+    theirs.schema = hello.at("schema");
+    hello.at("state").get_to(peer.holds_state);
+  } catch (const Json::exception&) {
+    return ended(uid);
+  }
+  // The one who came later does not fit; it hears why from whoever was there before.
+  if (!peer.dialled) {
+    const std::string difference = hooks_.difference(theirs);
+    if (!difference.empty()) {
+      peer.control.send({{"type", "refused"}, {"text", difference}});
+      poller_.remove(peer.control.fd());
+      peers_.erase(uid);
+      return;
+    }
+    peer.control.send(introduction("control", kFresh));
+  }
+  peer.answered = true;
+  peer.process = wire::watch_process(peer.pid);
+  if (!peer.process.valid() || wire::start_time_of(peer.pid) != start) return ended(uid);
+  poller_.add(peer.process.get(), [this, uid](wire::Poller::Ready) { ended(uid); });
+  hooks_.connected(uid);
+}
+
+void Agent::ended(Uid uid) {
+  const auto found = peers_.find(uid);
+  if (found == peers_.end()) return;
+  // What it said before it ended still counts.
+  if (found->second.control.open()) hear(uid);
+  if (!peers_.contains(uid)) return;
+  if (found->second.control.open()) poller_.remove(found->second.control.fd());
+  if (found->second.process.valid()) poller_.remove(found->second.process.get());
+  peers_.erase(found);
+  hooks_.dead(uid);
+}
+
+bool Agent::dials(Uid peer) const {
+  const auto found = peers_.find(peer);
+  return found != peers_.end() && found->second.dialled;
+}
+
+wire::Fd Agent::dial_data(Uid peer, std::int64_t recovery) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return {};
+  Result<wire::Fd> fd = wire::connect_to(found->second.address);
+  if (!fd) return {};
+  const std::string hello = wire::to_frame(introduction("data", recovery));
+  // A few bytes into an empty buffer; on a machine's own loopback the connection is made at once.
+  if (::send(fd->get(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(hello.size())) {
+    return {};
+  }
+  return std::move(*fd);
+}
+
+void Agent::holds_state() {
+  if (holds_state_) return;
+  holds_state_ = true;
+  broadcast({{"type", "state"}});
+}
+
+bool Agent::somebody_holds_state() const {
+  for (const auto& [uid, peer] : peers_) {
+    if (peer.holds_state) return true;
+  }
+  return false;
+}
+
+void Agent::send(Uid peer, const Json& message) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end() || !found->second.control.open()) return;
+  found->second.control.send(message);
+  poller_.want_out(found->second.control.fd(), found->second.control.unsent());
+}
+
+void Agent::broadcast(const Json& message) {
+  for (const auto& [uid, peer] : peers_) send(uid, message);
+}
+
+std::vector<Uid> Agent::peers() const {
+  std::vector<Uid> uids;
+  for (const auto& [uid, peer] : peers_) {
+    if (peer.answered) uids.push_back(uid);
+  }
+  return uids;
+}
+
+}  // namespace rubato::member

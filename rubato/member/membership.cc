@@ -1,0 +1,458 @@
+#include "rubato/member/membership.h"
+
+#include <algorithm>
+
+#include "rubato/base/check.h"
+
+namespace rubato::member {
+
+void Membership::found(const Plan& plan, const StepPlan& first, const Generation& after) {
+  CHECK(!record_);
+  plan_ = plan;
+  const Generation generation =
+      std::max(Generation{plan.number, 0}, Generation{after.plan, after.revision + 1});
+  const std::int64_t recovery = known_ ? known_->recovery + 1 : 0;
+  enter({generation, recovery, first.step, {{self_, Role::working, 0, 0}}});
+  next_ = first;
+  applied_ = first.step - 1;
+}
+
+void Membership::adopt(const Proposal& proposal) {
+  const Member* self = proposal.record.find(self_);
+  if (self == nullptr || self->role != Role::joining || dead_.contains(self->donor)) return;
+  // A job that starts again from its checkpoint counts its recoveries anew, under a later plan.
+  const bool new_start =
+      !record_ && known_ && proposal.record.generation.plan > known_->generation.plan;
+  if (known_ && !proposal.record.newer_than(*known_) && !new_start) {
+    return;
+  }
+  enter(proposal.record);
+  next_ = proposal.plan;
+  applied_ = kNoState;
+  if (!reports_.empty()) return start_recovery();  // others have stopped already
+  look_for_dead();
+}
+
+// Leaving members are remembered until they are dead: see may_take_in().
+void Membership::enter(const Record& record) {
+  const auto note = [&](const Record& of) {
+    for (const Member& member : of.members) {
+      if (member.role == Role::leaving && !dead_.contains(member.uid)) left_.insert(member.uid);
+    }
+  };
+  if (known_) note(*known_);
+  for (const Member& member : record.members) left_.erase(member.uid);
+  note(record);
+  if (reports_of_ != record.recovery) {
+    reports_.clear();
+    told_.clear();
+  }
+  reports_of_ = record.recovery;
+  recovering_ = false;
+  catching_up_.reset();
+  record_ = record;
+  known_ = record;
+}
+
+void Membership::plan(const Plan& plan) {
+  if (plan.number > plan_.number) plan_ = plan;
+}
+
+void Membership::ready(Uid peer) {
+  if (!dead_.contains(peer)) ready_.insert(peer);
+}
+
+void Membership::unready(Uid peer) { ready_.erase(peer); }
+
+void Membership::level(Uid peer, const Level& level) {
+  if (!dead_.contains(peer)) level_[peer] = level;
+}
+
+Level Membership::own_level() const {
+  CHECK(role() == Role::joining);
+  return {record_->recovery, record_->find(self_)->since};
+}
+
+Role Membership::role() const {
+  CHECK(record_ && record_->find(self_) != nullptr);
+  return record_->find(self_)->role;
+}
+
+std::vector<Uid> Membership::ready_peers() const { return {ready_.begin(), ready_.end()}; }
+
+std::vector<Membership::Action> Membership::take_actions() {
+  std::vector<Action> actions;
+  actions.swap(actions_);
+  return actions;
+}
+
+// --- undisturbed training ---
+
+// A leader that has not seen the plan that the record carries out keeps everybody.
+bool Membership::planned(Uid uid) const {
+  return plan_.number < record_->generation.plan ||
+         std::find(plan_.workers.begin(), plan_.workers.end(), uid) != plan_.workers.end();
+}
+
+// Joiners come in groups, and not while a leaving member lives: all who may know a newer record
+// than another member are then in that member's record, and joiners need to be connected only with
+// those they are taken in with.
+bool Membership::may_take_in(const Record& next) const {
+  return plan_.number >= record_->generation.plan && left_.empty() &&
+         next.working().size() == next.members.size() &&
+         record_->working().size() == record_->members.size();
+}
+
+Record Membership::propose() const {
+  Record next = *record_;
+  next.members.clear();
+  const auto is_level = [&](const Member& member) {
+    const auto said = level_.find(member.uid);
+    return said != level_.end() && said->second == Level{record_->recovery, member.since};
+  };
+  std::vector<Member> leaving;
+  std::vector<Member> joining;
+  for (const Member& member : record_->members) {
+    if (member.role == Role::leaving) continue;
+    if (member.role == Role::joining) {
+      if (!planned(member.uid) || dead_.contains(member.uid)) continue;
+      if (is_level(member)) {
+        next.members.push_back({member.uid, Role::working, 0, 0});
+      } else {
+        joining.push_back(member);
+      }
+    } else if (planned(member.uid)) {
+      next.members.push_back(member);
+    } else {
+      leaving.push_back(member);
+    }
+  }
+  // The last one with the state stays until somebody else has it.
+  const bool anybody_works = !next.members.empty();
+  for (Member member : leaving) {
+    if (anybody_works) member.role = Role::leaving;
+    next.members.push_back(member);
+  }
+  // One whose donor leaves is taken in again later.
+  for (const Member& member : joining) {
+    const Member* donor = next.find(member.donor);
+    if (donor != nullptr && donor->role == Role::working) next.members.push_back(member);
+  }
+  if (may_take_in(next)) {
+    // Donors in turn, so that two joiners do not share one.
+    const std::vector<Uid> donors = record_->working();
+    std::size_t turn = 0;
+    for (const Uid uid : plan_.workers) {
+      if (record_->find(uid) != nullptr || !ready_.contains(uid) ||
+          !ready_everywhere_.contains(uid)) {
+        continue;
+      }
+      next.members.push_back({uid, Role::joining, donors[turn++ % donors.size()], next_.step + 1});
+    }
+  }
+  std::sort(next.members.begin(), next.members.end(),
+            [](const Member& a, const Member& b) { return a.uid < b.uid; });
+  if (next.members == record_->members) return next;
+  next.first = next_.step + 1;
+  next.generation = plan_.number > record_->generation.plan
+                        ? Generation{plan_.number, 0}
+                        : Generation{record_->generation.plan, record_->generation.revision + 1};
+  return next;
+}
+
+void Membership::completed(const std::map<Uid, Word>& words) {
+  CHECK(record_ && !recovering_);
+  const Word& leader = words.at(record_->leader());
+  CHECK(leader.proposal.size() == 1);
+  const Role before = role();
+  const Step step = next_.step;
+
+  std::map<Uid, std::size_t> seen;
+  for (const auto& [uid, word] : words) {
+    for (const Uid peer : word.ready) ++seen[peer];
+  }
+  ready_everywhere_.clear();
+  for (const auto& [peer, count] : seen) {
+    if (count == words.size()) ready_everywhere_.insert(peer);
+  }
+
+  const Proposal proposal = leader.proposal.front();
+  // Who begins to work has not said yet whom it is connected with.
+  for (const Uid uid : proposal.record.working()) {
+    if (!words.contains(uid)) ready_everywhere_.clear();
+  }
+  enter(proposal.record);
+  next_ = proposal.plan;
+  if (record_->find(self_) == nullptr) return leave_record(before == Role::leaving);
+  // A joining one has a step only once the others count on it.
+  if (role() != Role::joining) applied_ = step;
+  look_for_dead();
+}
+
+void Membership::leave_record(bool as_planned) {
+  recovering_ = false;
+  catching_up_.reset();
+  record_.reset();
+  applied_ = kNoState;
+  if (as_planned) {
+    actions_.emplace_back(Leave{});
+  } else {
+    actions_.emplace_back(Dropped{});
+  }
+}
+
+// --- failure ---
+
+void Membership::bury(Uid peer) {
+  if (peer == self_ || !dead_.insert(peer).second) return;
+  ready_.erase(peer);
+  level_.erase(peer);
+  left_.erase(peer);
+  reports_.erase(peer);
+  early_.erase(peer);
+}
+
+void Membership::dead(Uid peer) {
+  bury(peer);
+  if (!recovering_) return look_for_dead();
+  tell_all();
+  evaluate();
+}
+
+void Membership::lost(Uid peer) {
+  const Member* member = record_ ? record_->find(peer) : nullptr;
+  if (member == nullptr) return;
+  if (member->role == Role::working || (catching_up_ && catching_up_->holder == peer)) {
+    start_recovery();
+  }
+}
+
+// Nobody waits for joining and leaving members, except for the gradient of a commit; the leader's
+// next proposal is without them.
+void Membership::look_for_dead() {
+  if (!record_ || recovering_) return;
+  if (catching_up_ && dead_.contains(catching_up_->holder)) return start_recovery();
+  for (const Member& member : record_->members) {
+    if (member.role == Role::working && dead_.contains(member.uid)) return start_recovery();
+  }
+}
+
+void Membership::start_recovery() {
+  if (recovering_ || !record_) return;
+  recovering_ = true;
+  actions_.emplace_back(Interrupted{});
+  tell_all();
+  evaluate();
+}
+
+Report Membership::own_report() const {
+  Report report{*known_, applied_, next_, {}, record_ ? *record_ : Record{}};
+  std::set<Uid> dead;
+  const auto note = [&](const Record& record) {
+    for (const Member& member : record.members) {
+      if (dead_.contains(member.uid)) dead.insert(member.uid);
+    }
+  };
+  note(report.record);
+  note(report.own);
+  for (const auto& [uid, other] : reports_) note(other.own);
+  report.dead.assign(dead.begin(), dead.end());
+  return report;
+}
+
+// Also those who asked without being members: they may know us from a record that has passed.
+void Membership::tell_all() {
+  const Report report = own_report();
+  for (const Member& member : record_->members) tell(member.uid, report);
+  for (const Member& member : known_->members) tell(member.uid, report);
+  for (const auto& [uid, unused] : reports_) tell(uid, report);
+  for (const auto& [uid, unused] : early_) tell(uid, report);
+}
+
+void Membership::tell(Uid to, const Report& report) {
+  if (to == self_ || dead_.contains(to)) return;
+  const Told told{report.record.generation, report.dead};
+  const auto [last, first] = told_.try_emplace(to, told);
+  if (!first && last->second == told) return;
+  last->second = told;
+  actions_.emplace_back(SendReport{to, report});
+}
+
+void Membership::report(Uid from, const Report& report) {
+  if (dead_.contains(from)) return;
+  for (const Uid uid : report.dead) bury(uid);
+  if (known_ && report.record.recovery < known_->recovery) {
+    answer_late(from);
+  } else if (!record_) {
+    if (!known_ || report.record.newer_than(*known_)) known_ = report.record;
+    // One that is out itself only answers what we asked before we left.
+    const bool takes_part = !report.own.members.empty();
+    if (known_->find(self_) != nullptr && takes_part) return take_part(from, report);
+    if (report.record.find(self_) != nullptr) {
+      actions_.emplace_back(SendReport{from, own_report()});
+    }
+  } else if (report.record.recovery > record_->recovery) {
+    if (applied_ == kNoState && report.record.find(self_) != nullptr) {
+      known_ = report.record;
+      return take_part(from, report);
+    }
+    // Being told where we are, it answers with the commit.
+    early_[from] = report;
+    start_recovery();
+  } else {
+    if (report.record.newer_than(*known_)) known_ = report.record;
+    reports_[from] = report;
+    start_recovery();
+  }
+  look_for_dead();
+  if (!recovering_) return;
+  tell_all();
+  evaluate();
+}
+
+// Listed as joining in a recovery before the donor's word came, or while it never will.
+void Membership::take_part(Uid from, const Report& report) {
+  enter(Record(*known_));
+  next_ = report.plan;
+  applied_ = kNoState;
+  if (report.record.recovery == record_->recovery) reports_[from] = report;
+  start_recovery();
+}
+
+// To one that is still in an earlier recovery: how that ended, or, if we came later, that it is
+// not among us.
+void Membership::answer_late(Uid to) {
+  Commit answer;
+  if (last_commit_ && last_commit_->record.recovery == known_->recovery) {
+    answer = *last_commit_;
+  } else {
+    // Older than any record of this recovery: one that takes it in may be on its way.
+    answer.record.recovery = known_->recovery;
+  }
+  actions_.emplace_back(SendCommit{to, answer});
+}
+
+// The record whose living members go on. If all members of the newest are dead, those who had left
+// it, or were about to, have the newest state: the newest record that one of them has come to.
+const Record& Membership::basis() const {
+  const auto lives = [&](const Member& member) { return !dead_.contains(member.uid); };
+  if (std::any_of(known_->members.begin(), known_->members.end(), lives)) return *known_;
+  const Record* newest = &*record_;
+  for (const auto& [uid, report] : reports_) {
+    if (!report.own.members.empty() && report.own.newer_than(*newest)) newest = &report.own;
+  }
+  return *newest;
+}
+
+bool Membership::all_reported(const Record& record) const {
+  for (const Member& member : record.members) {
+    if (member.uid == self_ || dead_.contains(member.uid)) continue;
+    if (member.uid < self_) return false;  // it will commit
+    const auto report = reports_.find(member.uid);
+    if (report == reports_.end()) return false;
+    for (const Member& before : record.members) {
+      const std::vector<Uid>& dead = report->second.dead;
+      if (before.uid < self_ && std::find(dead.begin(), dead.end(), before.uid) == dead.end()) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void Membership::evaluate() {
+  if (!recovering_) return;
+  const Record record = basis();
+  if (record.find(self_) == nullptr || !all_reported(record)) return;
+  const Commit decision = decide(record);
+  for (const auto& [uid, report] : reports_) actions_.emplace_back(SendCommit{uid, decision});
+  commit(self_, decision);
+}
+
+Commit Membership::decide(const Record& record) const {
+  Commit result;
+  result.record = *known_;  // newer than all of them, whoever goes on
+  result.record.members.clear();
+  ++result.record.recovery;
+  ++result.record.generation.revision;
+  result.applied = kNoState;
+  for (const Member& member : record.members) {
+    if (dead_.contains(member.uid)) continue;
+    const Report report = member.uid == self_ ? own_report() : reports_.at(member.uid);
+    if (report.applied == kNoState) continue;  // was joining: starts over
+    result.record.members.push_back({member.uid, member.role, 0, 0});
+    if (report.applied > result.applied) {
+      result.applied = report.applied;
+      result.holder = member.uid;
+      result.plan = report.plan;
+    }
+  }
+  if (result.record.members.empty()) {
+    result.stranded = true;
+    return result;
+  }
+  if (result.record.working().empty()) {
+    for (Member& member : result.record.members) member.role = Role::working;
+  }
+  for (const Member& member : result.record.members) {
+    const Step applied = member.uid == self_ ? applied_ : reports_.at(member.uid).applied;
+    if (applied < result.applied) result.behind.push_back(member.uid);
+  }
+  result.record.first = result.applied + 1;
+  result.plan = for_workers(result.plan, static_cast<int>(result.record.working().size()));
+  return result;
+}
+
+// Two may decide one recovery: a leaving member, and another that has heard of the newer record
+// without it. They go on without it, so it would wait for them for ever.
+bool Membership::left_out_by(const Commit& commit) const {
+  return record_ && !recovering_ && role() == Role::leaving && !commit.stranded &&
+         commit.record.recovery == record_->recovery &&
+         commit.record.generation > record_->generation && commit.record.find(self_) == nullptr;
+}
+
+void Membership::commit(Uid from, const Commit& commit) {
+  if (dead_.contains(from)) return;
+  if (left_out_by(commit)) return leave_record(true);
+  if (!recovering_ || commit.record.recovery <= record_->recovery) return;
+  // Said by a joining member that is behind: there are others.
+  if (commit.stranded && commit.record.generation <= known_->generation) return;
+  std::map<Uid, Report> early;
+  early.swap(early_);
+  if (commit.stranded) {
+    // Nobody goes on from this: others that a joining member has not heard of may be in the old
+    // recovery still, and take us in.
+    // Passed on, since its sender may be dead to one that waits for us.
+    for (const auto& [uid, report] : reports_) {
+      if (from != self_) actions_.emplace_back(SendCommit{uid, commit});
+    }
+    leave_record(false);
+    actions_.emplace_back(Stranded{});
+  } else if (commit.record.find(self_) == nullptr) {
+    last_commit_ = commit;
+    known_ = commit.record;
+    leave_record(applied_ != kNoState);
+  } else {
+    last_commit_ = commit;
+    enter(commit.record);
+    const bool behind = applied_ < commit.applied;
+    // Until the gradient is applied, a further recovery must know that it is not.
+    if (behind) {
+      catching_up_ = commit;
+    } else {
+      next_ = commit.plan;
+    }
+    actions_.emplace_back(Resume{commit, behind});
+    look_for_dead();
+  }
+  for (const auto& [uid, later] : early) report(uid, later);
+}
+
+void Membership::caught_up() {
+  if (!catching_up_) return;  // a further recovery came first
+  applied_ = catching_up_->applied;
+  next_ = catching_up_->plan;
+  catching_up_.reset();
+}
+
+}  // namespace rubato::member

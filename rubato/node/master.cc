@@ -1,0 +1,371 @@
+#include "rubato/node/master.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rubato/base/text.h"
+#include "rubato/launch/processes.h"
+#include "rubato/node/secrets.h"
+
+namespace rubato::node {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kProgressEvery = 500ms;
+constexpr Duration kFirstManagerWithin = 10s;
+constexpr auto kLastWords = 3s;
+constexpr auto kBetweenTries = 1s;
+constexpr int kTriesToWriteExit = 600;
+constexpr std::int64_t kEventsLimit = std::int64_t{16} << 20U;
+
+WallTime wall_clock() {
+  return std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
+}
+
+// Nothing of a run around us, then what the job wishes; ours comes on top of it.
+Environment environment_for(const JobLaunch& launch, Environment environment) {
+  std::erase_if(environment, [](const std::string& line) { return line.starts_with("RUBATO_"); });
+  for (const auto& [name, value] : launch.env) set(environment, name, value);
+  return environment;
+}
+
+LaunchPlan plan_of(const JobLaunch& launch, const Environment& environment) {
+  LaunchPlan plan;
+  plan.limits.start = static_cast<int>(launch.slots.size());
+  plan.limits.most = std::max(plan.limits.start, launch.most);
+  plan.limits.max_failures = launch.max_failures;
+  plan.limits.grace = launch.grace;
+  plan.limits.hello = launch.hello;
+  plan.limits.silent = launch.silent;
+  plan.slots = launch.slots;
+  plan.live = launch.live;
+  plan.name = launch.name;
+  plan.token = launch.token;
+  plan.command = launch.command;
+  plan.environment = environment_for(launch, environment);
+  plan.directory = launch.directory;
+  plan.close_others = true;
+  return plan;
+}
+
+JobEnd end_of(const Outcome& outcome) {
+  const auto how = outcome.code == 0 ? JobEnd::How::finished
+                   : outcome.stopped ? JobEnd::How::stopped
+                                     : JobEnd::How::failed;
+  return {how, outcome.code, outcome.why, outcome.infrastructure, wall_clock()};
+}
+
+bool has_ended(const JobFiles& files, const JobLaunch& launch) {
+  const auto exit = read_exit(files);
+  return (exit && *exit && (*exit)->generation >= launch.generation) ||
+         read_generation(files.fence()) >= launch.generation;
+}
+
+Result<void> check_directory(const std::string& directory) {
+  if (directory.empty() || access(directory.c_str(), X_OK) == 0) return {};
+  return Error{fmt::format("the working directory {}: {}", base::quoted(directory, 200),
+                           std::strerror(errno))};
+}
+
+}  // namespace
+
+// --- life ----------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Master>> Master::open(const std::string& directory,
+                                             const Environment& environment, int machine_gpus) {
+  const JobFiles files{directory};
+  const auto launch = read_launch(files);
+  if (!launch) return launch.error();
+  if (!*launch) return Error{fmt::format("{} is not there: nothing to launch", files.launch())};
+  auto held = HeldDirectory::open(directory);
+  if (!held) return held.error();
+  return open(std::move(*held), **launch, environment, machine_gpus);
+}
+
+Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch& launch,
+                                             const Environment& environment, int machine_gpus) {
+  const JobFiles files{held.own_path()};
+  const std::string path = held.path();
+  auto socket =
+      claim_socket(files.socket(), fmt::format("{}: a master of this job lives already", path));
+  if (!socket) return socket.error();
+  // First the name, then the look: an agent that takes this start for dead writes down its end and
+  // then looks whom to kill, so that one of the two sees the other.
+  const auto named = write_json_file(files.master(), to_json(own_name()), Durable::no);
+  if (!named || has_ended(files, launch)) {
+    unlink(socket->path.c_str());
+    return named ? Error{fmt::format("{}: this start has come to its end already", path)}
+                 : named.error();
+  }
+  const auto refused = [&](const Error& why, bool infrastructure = false) -> Error {
+    const Error error = held.shown(why);
+    const JobEnd end{JobEnd::How::failed, 2, error.message, infrastructure, wall_clock()};
+    const JobExit exit{launch.generation, end, {}, 0, 0};
+    const auto written = write_json_file(files.exit(), to_json(exit));
+    unlink(socket->path.c_str());
+    return written ? error : written.error();
+  };
+  if (auto entered = check_directory(launch.directory); !entered) return refused(entered.error());
+  auto output = LimitedLog::open(files.log(), launch.log_limit);
+  if (!output) return refused(output.error(), true);
+  auto events = LimitedLog::open(files.events(), std::min(launch.log_limit, kEventsLimit));
+  if (!events) return refused(events.error(), true);
+  auto secrets = hand_out_secrets({path}, launch.secrets);  // workers need the path
+  if (!secrets) return refused(secrets.error());
+  // Programs that know nothing of us may expect it to be there.
+  mkdir(files.checkpoint().c_str(), S_IRWXU);
+  return std::unique_ptr<Master>(new Master(
+      std::move(held), launch, machine_gpus, plan_of(launch, environment), std::move(*socket),
+      {std::move(*output), std::move(*events)}, std::move(*secrets)));
+}
+
+Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, LaunchPlan plan,
+               RunSocket socket, Logs logs, std::map<std::string, std::string> secrets)
+    : held_(std::move(held)),
+      files_{held_.own_path()},
+      launch_(std::move(launch)),
+      machine_gpus_(machine_gpus),
+      logs_(std::move(logs)),
+      secrets_(std::move(secrets)),
+      generation_(launch_.generation),
+      batch_(launch_.batch),
+      managed_at_(kStart + kFirstManagerWithin),
+      launcher_(std::move(plan), std::move(socket), *this) {}
+
+Master::~Master() { remove_secrets(files_); }
+
+int Master::run() {
+  say(fmt::format("start {} of job {} ({}) in {}", launch_.generation.value(), launch_.job.value(),
+                  launch_.name, fmt::join(launch_.slots, " ")));
+  const Outcome outcome = launcher_.run();
+  end(outcome);
+  return outcome.code;
+}
+
+void Master::end(const Outcome& outcome) {
+  const JobEnd end = end_of(outcome);
+  const LaunchCounts& counts = launcher_.state().counts();
+  log("end", {{"code", outcome.code},
+              {"why", outcome.why},
+              {"failures", counts.failures},
+              {"resizes", counts.resizes},
+              {"starts", counts.starts},
+              {"fresh_starts", counts.fresh_starts},
+              {"seconds", seconds(launcher_.now())}});
+  say(outcome.code == 0 ? "finished" : fmt::format("ended: {}", outcome.why));
+  logs_.output.flush();
+  logs_.events.flush();
+  remove_secrets(files_);
+  write_exit(end);
+  ended_ = end;
+  tell_managers();
+  launcher_.serve(kLastWords);
+}
+
+// A disk may be full for a while. Managers that ask meanwhile are told, because the end is a fact.
+void Master::write_exit(const JobEnd& end) {
+  const LaunchCounts& counts = launcher_.state().counts();
+  const JobExit exit{generation_, end, meter_.progress(launcher_.now()), counts.failures,
+                     counts.resizes};
+  for (int i = 0; i < kTriesToWriteExit; ++i) {
+    if (write_json_file(files_.exit(), to_json(exit))) return;
+    ended_ = end;
+    tell_managers();
+    launcher_.serve(kBetweenTries);
+    usleep(std::chrono::microseconds(kBetweenTries).count());
+  }
+}
+
+// --- what the workers say ------------------------------------------------------------------------
+
+void Master::output(Uid uid, bool /*is_err*/, std::string_view line) {
+  logs_.output.line(fmt::format("[{}] {}", uid, line));
+}
+
+void Master::say(const std::string& text) { logs_.output.line("rubato: " + text); }
+
+void Master::log(const std::string& event, const Json& fields) {
+  Json line = {{"time", std::chrono::duration<double>(wall_clock().time_since_epoch()).count()},
+               {"event", event}};
+  line.update(fields);
+  logs_.events.line(line_of(line));
+}
+
+void Master::heard(Uid uid, const wire::FromWorker& message) {
+  if (const auto* report = std::get_if<wire::Report>(&message)) {
+    const int round = launcher_.state().counts().fresh_starts;
+    if (meter_.report(launcher_.now(), round, report->content)) {
+      log("report", {{"worker", uid}, {"content", report->content}});
+    }
+  } else if (const auto* notice = std::get_if<wire::Notice>(&message)) {
+    log("notice", {{"worker", uid}, {"kind", notice->kind}, {"content", notice->content}});
+    heard_notice(*notice);
+  }
+}
+
+void Master::heard_notice(const wire::Notice& notice) {
+  if (notice.kind != "members") return;
+  if (const auto first = number_in(notice.content, "first")) {
+    meter_.members_changed(static_cast<std::int64_t>(*first));
+  }
+}
+
+// --- processes -----------------------------------------------------------------------------------
+
+void Master::processes_changed() {
+  const auto written = write_json_file(files_.workers(), to_json(launcher_.workers()), Durable::no);
+  // Those that are not named are found by the token in their environment.
+  if (!written) log("warning", {{"text", written.error().message}});
+}
+
+// Live workers see one GPU, their own. Programs that know nothing of us choose one of several by
+// their LOCAL_RANK, as under torchrun.
+std::optional<std::string> Master::visible_gpus(const StartWorker& start) const {
+  if (machine_gpus_ == 0) return std::nullopt;
+  const auto gpu = [this](const Slot& slot) {
+    return device_of(parse_slot(slot).value_or(SlotPlace()), launch_.node_gpus, machine_gpus_)
+        .value_or(0);
+  };
+  if (launch_.live) return fmt::format("{}", gpu(start.slot));
+  std::vector<int> gpus;
+  gpus.reserve(launcher_.state().slots().size());
+  for (const Slot& slot : launcher_.state().slots()) gpus.push_back(gpu(slot));
+  return fmt::format("{}", fmt::join(gpus, ","));
+}
+
+void Master::complete(Environment& environment, const StartWorker& start) const {
+  for (const auto& [name, path] : secrets_) set(environment, name, path);
+  const JobFiles here{held_.path()};
+  set_default(environment, "RUBATO_CHECKPOINT", here.checkpoint());
+  if (launch_.live) set(environment, "RUBATO_LAUNCHER", "unix:" + here.socket());
+  set(environment, "RUBATO_START", fmt::format("{}", launch_.generation.value()));
+  set(environment, "RUBATO_JOB", fmt::format("{}", launch_.job.value()));
+  set(environment, "RUBATO_TOKEN", launch_.token);
+  set(environment, "RUBATO_SLOT", start.slot);
+  if (const auto gpus = visible_gpus(start)) set(environment, "CUDA_VISIBLE_DEVICES", *gpus);
+  if (batch_) {
+    set(environment, "RUBATO_BATCH", fmt::format("{},{}", batch_->per_gpu, batch_->accumulation));
+  }
+}
+
+// --- managers ------------------------------------------------------------------------------------
+
+void Master::asked(int connection, const Json& message) {
+  const auto parsed = parse_to_master(message);
+  const bool known = managers_.contains(connection);
+  const auto* manage = parsed ? std::get_if<Manage>(&*parsed) : nullptr;
+  if (!known && (manage == nullptr || manage->token != launch_.token)) {
+    launcher_.hang_up(connection);
+    return;
+  }
+  if (!parsed) {
+    say(fmt::format("a manager: {}", parsed.error().message));
+  } else if (manage != nullptr) {
+    managers_[connection] = Manager();
+    tell_managers();
+  } else if (const auto* place = std::get_if<Place>(&*parsed)) {
+    obey(*place);
+  } else if (const auto* stop = std::get_if<StopJob>(&*parsed)) {
+    obey(*stop);
+  } else {
+    obey(KillJob());
+  }
+}
+
+void Master::hung_up(int connection) { managers_.erase(connection); }
+
+void Master::obey(const Place& place) {
+  if (place.generation <= generation_ || stopping_) return;
+  const auto placed = launcher_.state().place(launcher_.now(), place.slots);
+  if (!placed) {
+    say(fmt::format("generation {}: {}", place.generation.value(), placed.error().message));
+    return;
+  }
+  generation_ = place.generation;
+  batch_ = place.batch;
+  log("place", {{"generation", place.generation.value()}, {"slots", place.slots}});
+  if (!launcher_.state().settled()) meter_.resize_asked(launcher_.now());
+}
+
+void Master::obey(const StopJob& stop) {
+  if (stop.generation <= generation_) return;
+  generation_ = stop.generation;
+  stopping_ = true;
+  log("stop", {{"generation", stop.generation.value()}});
+  launcher_.state().stop_managed(launcher_.now(), "stopped by its manager");
+}
+
+void Master::obey(const KillJob&) {
+  log("kill", Json::object());
+  launcher_.state().kill_all(launcher_.now(), "killed");
+}
+
+void Master::stop_if_alone() {
+  const Time now = launcher_.now();
+  if (!managers_.empty()) managed_at_ = now;
+  if (!launch_.stop_after || stopping_ || now - managed_at_ < *launch_.stop_after) return;
+  stopping_ = true;
+  launcher_.state().stop_managed(now,
+                                 fmt::format("stopped by itself: nobody has managed it for {:g} s",
+                                             seconds(*launch_.stop_after)));
+}
+
+JobStatus Master::status() const {
+  JobStatus status;
+  status.job = launch_.job;
+  status.generation = generation_;
+  std::vector<SlotPlace> places;
+  for (const Slot& slot : launcher_.state().slots_in_use()) {
+    if (const auto place = parse_slot(slot)) places.push_back(*place);
+  }
+  std::sort(places.begin(), places.end());
+  status.in_use.reserve(places.size());
+  for (const SlotPlace& place : places) status.in_use.push_back(to_slot(place));
+  status.running = launcher_.state().settled();
+  status.progress = meter_.progress(launcher_.now());
+  status.ended = ended_;
+  status.failures = launcher_.state().counts().failures;
+  status.resizes = launcher_.state().counts().resizes;
+  status.pauses = meter_.pauses();
+  status.silent = launcher_.state().silent();
+  return status;
+}
+
+void Master::turn() {
+  const bool settled = launcher_.state().settled();
+  if (settled && !settled_) meter_.resize_settled(launcher_.now());
+  settled_ = settled;
+  stop_if_alone();
+  tell_managers();
+  logs_.output.flush();
+  logs_.events.flush();
+}
+
+void Master::tell_managers() {
+  if (managers_.empty()) return;
+  const JobStatus now_true = status();
+  for (auto& [connection, manager] : managers_) tell(connection, manager, now_true);
+}
+
+// A manager that does not read is not told again before it has: what it gets then is the newest.
+void Master::tell(int connection, Manager& manager, const JobStatus& now_true) {
+  if (launcher_.unsent(connection)) return;
+  if (manager.told) {
+    JobStatus but_for_progress = now_true;
+    but_for_progress.progress = manager.told->progress;
+    const bool changed = but_for_progress != *manager.told;
+    const bool due = launcher_.now() >= manager.progress_due && now_true != *manager.told;
+    if (!changed && !due) return;
+  }
+  manager.told = now_true;
+  manager.progress_due = launcher_.now() + kProgressEvery;
+  launcher_.send(connection, status_message(now_true));
+}
+
+}  // namespace rubato::node

@@ -1,0 +1,93 @@
+// The master of one job of the live cluster: its launcher on its home node, managed by the node
+// agent over the socket in the job's directory (master_messages.h, job_files.h, docs/live.md).
+//
+// It survives agent and daemon, and obeys the newest generation, whoever says it. Nothing is
+// acknowledged: whoever manages it gets the whole status at once, at every change of what it holds,
+// and twice a second for the progress. What it has started is in workers.json before anything else
+// happens, and how it ended in exit.json before anybody is told.
+//
+// It runs with the rights of the job's user altogether (process.h), and belongs to one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rubato/launch/launcher.h"
+#include "rubato/node/job_files.h"
+#include "rubato/node/limited_log.h"
+#include "rubato/node/progress_meter.h"
+
+namespace rubato::node {
+
+class Master : private LauncherFace {
+ public:
+  // Listens in the job's directory, an absolute path, and says so in master.json; starts nothing.
+  // `environment` is what the workers' own is made from, `machine_gpus` how many there are to be
+  // seen. If there is something to launch but it cannot be, exit.json says why.
+  [[nodiscard]] static Result<std::unique_ptr<Master>> open(const std::string& directory,
+                                                            const Environment& environment,
+                                                            int machine_gpus);
+  ~Master() override;
+
+  // Until the job is over; the exit code for the whole run.
+  [[nodiscard]] int run();
+
+ private:
+  struct Logs {
+    LimitedLog output, events;
+  };
+  struct Manager {
+    std::optional<JobStatus> told;
+    Time progress_due;
+  };
+
+  Master(HeldDirectory held, JobLaunch launch, int machine_gpus, LaunchPlan plan, RunSocket socket,
+         Logs logs, std::map<std::string, std::string> secrets);
+
+  [[nodiscard]] static Result<std::unique_ptr<Master>> open(HeldDirectory held,
+                                                            const JobLaunch& launch,
+                                                            const Environment& environment,
+                                                            int machine_gpus);
+
+  void output(Uid uid, bool is_err, std::string_view line) override;
+  void say(const std::string& text) override;
+  void log(const std::string& event, const Json& fields) override;
+  void heard(Uid uid, const wire::FromWorker& message) override;
+  void asked(int connection, const Json& message) override;
+  void hung_up(int connection) override;
+  void processes_changed() override;
+  void complete(Environment& environment, const StartWorker& start) const override;
+  void turn() override;
+
+  void obey(const Place& place);
+  void obey(const StopJob& stop);
+  void obey(const KillJob& kill);
+  void heard_notice(const wire::Notice& notice);
+  void stop_if_alone();
+  [[nodiscard]] std::optional<std::string> visible_gpus(const StartWorker& start) const;
+  [[nodiscard]] JobStatus status() const;
+  void tell_managers();
+  void tell(int connection, Manager& manager, const JobStatus& now_true);
+  void end(const Outcome& outcome);
+  void write_exit(const JobEnd& end);
+
+  HeldDirectory held_;  // the job's directory, which may be moved
+  JobFiles files_;      // reached through it
+  JobLaunch launch_;
+  int machine_gpus_;
+  Logs logs_;
+  std::map<std::string, std::string> secrets_;  // NAME -> the workers' copy
+  Generation generation_;
+  std::optional<Batch> batch_;
+  bool stopping_ = false;
+  bool settled_ = false;
+  ProgressMeter meter_;
+  std::map<int, Manager> managers_;
+  Time managed_at_;  // when a manager was last there, or should be for the first time
+  std::optional<JobEnd> ended_;
+  Launcher launcher_;  // last: it uses all of the above
+};
+
+}  // namespace rubato::node

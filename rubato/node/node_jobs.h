@@ -1,0 +1,188 @@
+// What the agent of a node decides: which masters to start, to adopt, to kill and to forget, and
+// what it tells the engine of its jobs.
+//
+// Pure: no clock, no process, no socket. Time and events are inputs; orders are the output, to be
+// carried out in their order.
+//
+// A job is here between its launch (or its being found on the disk) and the engine's word to forget
+// it. Its run ends in three steps: its master is gone; everything with the job's token is killed;
+// only then the end is told, so that whoever hears of an end may give the GPUs away and start the
+// job elsewhere. How it ended is what the master said or left in exit.json; a master that left
+// nothing has failed.
+//
+// A start that fails because of the machine or of Rubato itself is no failure of the job. The agent
+// then tries by itself whether a job could be started here. While it could not, the engine is told
+// why, and the agent tries again, with a longer pause each time.
+//
+// A master is its user's, who may stop its process or answer in its place: so a stop has a time
+// limit, after which the master is killed, and a word of what nobody has told it is ignored.
+//
+// Silence of the engine changes nothing but this: for a job that wishes to stop when it is left
+// alone, an agent without an engine is no manager, and hangs up on its master.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rubato/base/time.h"
+#include "rubato/node/agent_messages.h"
+
+namespace rubato::node {
+
+class NodeJobs {
+ public:
+  // Write launch.json and start a master; then say started() or could_not_start().
+  struct StartMaster {
+    JobLaunch launch;
+  };
+  // From now on, for ever: connect to the master where it listens.
+  struct Connect {
+    JobId job;
+  };
+  struct HangUp {
+    JobId job;
+  };
+  struct SendToMaster {
+    JobId job;
+    ToMaster message;
+  };
+  struct KillMaster {
+    JobId job;
+  };
+  // Kill everything that has the job's token; then say swept().
+  struct Sweep {
+    JobId job;
+  };
+  // For agents to come: this run has ended so, whatever its master left. Say recorded() when it is
+  // written; until then it is ordered again.
+  struct RecordExit {
+    JobId job;
+    JobExit exit;
+  };
+  // For agents to come: this run need not be told of any more.
+  struct RecordForgotten {
+    JobId job;
+    Generation start;
+  };
+  struct TellEngine {
+    FromAgent message;
+  };
+  // Try whether a job could be started here; then say probed().
+  struct Probe {};
+  using Order = std::variant<StartMaster, Connect, HangUp, SendToMaster, KillMaster, Sweep,
+                             RecordExit, RecordForgotten, TellEngine, Probe>;
+
+  struct Limits {
+    Duration obey = from_seconds(3);    // a master that was told to kill its workers and end
+    Duration leave = from_seconds(5);   // one whose job has ended, or should have
+    Duration engine = from_seconds(3);  // an engine silent for so long is gone
+    Duration record = from_seconds(2);  // between two tries to write down an end
+    Duration probe = from_seconds(1);   // between the first two probes of a node in trouble
+    Duration longest_probe = from_seconds(30);
+  };
+
+  NodeJobs(NodeId node, Limits limits) : node_(node), limits_(limits) {}
+
+  // --- from the disk, at the start ---
+  struct Found {
+    JobLaunch launch;
+    bool master_lives = false;
+    std::vector<Slot> in_use;     // by workers.json
+    std::optional<JobExit> exit;  // of this start
+  };
+  void found(const Found& found);
+
+  // --- from the engine ---
+  void engine_said(Time now, const ToAgent& message);
+  void engine_lost() { engine_heard_.reset(); }
+  [[nodiscard]] std::vector<JobStatus> statuses() const;
+
+  // --- from masters ---
+  void started(JobId id);
+  void could_not_start(JobId id, const JobEnd& end);
+  void connected(Time now, JobId id);
+  void disconnected(JobId id);
+  void master_said(Time now, JobId id, const JobStatus& status);
+  // `exit`: what it left, if that counts for this start.
+  void master_gone(JobId id, const std::optional<JobExit>& exit);
+  void swept(JobId id);
+  void recorded(JobId id);
+  // `trouble`: why no job could be started; empty if one could.
+  void probed(Time now, const std::string& trouble);
+
+  // To be called several times a second.
+  void pass(Time now);
+
+  [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
+  [[nodiscard]] const JobLaunch* launch_of(JobId job) const;
+  // Why no job can be started here; empty: one can, as far as is known.
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+
+ private:
+  enum class Phase : std::uint8_t { alive, sweeping, ended };
+  using Command = std::variant<Place, StopJob>;
+
+  struct Job {
+    JobLaunch launch;
+    Phase phase = Phase::alive;
+    JobStatus status;  // as told; `ended` only in the phase of that name
+    // The engine's newest; nullopt: the job was found, and no table has come since.
+    std::optional<Generation> told;
+    bool connected = false;
+    bool hung_up = false;
+    std::optional<Command> command;  // newest, until the master has obeyed it
+    std::optional<JobEnd> end;       // once it is known how it will have ended
+    bool recorded = false;           // in exit.json
+    Time record_due;                 // to be tried again
+    std::optional<Time> kill_due;    // of its master
+    bool overdue = false;            // its master was killed because it had not stopped
+    bool doomed = false;
+    bool forgotten = false;         // as soon as it has ended
+    std::optional<JobLaunch> next;  // to be started when this run has ended
+  };
+
+  void obey(Time now, const NodeTable& table);
+  void obey(Time now, const LaunchJob& start);
+  void obey(Time now, const PlaceJob& order);
+  void obey(Time now, const HaltJob& order);
+  void obey(Time now, const ForgetJob& order);
+  void obey(Time now, const AgentWelcome& welcome);
+  void obey(Time now, const EngineBeat& beat);
+  void obey(Time now, const DismissAgent& dismiss);
+
+  void launch(const JobLaunch& launch);
+  void replace(Time now, JobId id, Job& job, const JobLaunch& by);
+  void command(JobId id, Job& job, Command command);
+  void pass_on(JobId id, Job& job);
+  void doom(Time now, JobId id, Job& job);
+  void kill_if_due(Time now, JobId id, Job& job);
+  void hang_up_if_alone(Time now, JobId id, Job& job);
+  void sweep(JobId id, Job& job);
+  void record(JobId id, const Job& job);
+  void record_again(Time now, JobId id, Job& job);
+  static void take_end(Job& job, const JobExit& exit);
+  void ended(JobId id, Job& job);
+  void forget(JobId id, const Job& job);
+  void tell(const Job& job) { orders_.emplace_back(TellEngine{job.status}); }
+  void tell_not_here(JobId id, Generation generation, JobEnd end);
+  void settle();
+  [[nodiscard]] static Generation newest(const Job& job);
+  [[nodiscard]] static bool finished(const Job& job);
+  [[nodiscard]] static JobEnd end_without_a_word(const Job& job);
+
+  NodeId node_;
+  Limits limits_;
+  std::map<JobId, Job> jobs_;
+  std::optional<Time> engine_heard_;
+  bool settling_ = false;  // a table has come that is not carried out yet
+  std::string trouble_;
+  Duration patience_{};  // before the next probe
+  Time probe_due_;       // while there is trouble
+  std::vector<Order> orders_;
+};
+
+}  // namespace rubato::node

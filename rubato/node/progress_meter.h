@@ -1,0 +1,57 @@
+// What the reports of a job's workers say about its progress: how far, how fast, and for how long
+// each change of its workers kept it waiting.
+//
+// A report is of one step (wire/launch.h). Speed is that of the last seconds; without news it goes
+// down by itself. The pause of a change is what its first step took longer than the steps before
+// it, by the workers' clock; a start of all workers again counts from the last step to the next.
+// Pure.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "rubato/base/json.h"
+#include "rubato/base/time.h"
+#include "rubato/launch/master_messages.h"
+
+namespace rubato::node {
+
+class ProgressMeter {
+ public:
+  // `round` counts the starts of all workers together: steps may be done again after one. False:
+  // told before, by a leader that died.
+  bool report(Time now, int round, const Json& content);
+  // The members train in a new composition from this step on.
+  void members_changed(std::int64_t first_step);
+  // A resize was asked for; its pauses add up until it is settled.
+  void resize_asked(Time now);
+  void resize_settled(Time now);
+
+  [[nodiscard]] JobProgress progress(Time now) const;
+  [[nodiscard]] const std::vector<double>& pauses() const { return pauses_; }
+
+ private:
+  struct Told {
+    Time at;
+    std::int64_t step = 0;
+    double samples = 0;
+  };
+
+  void measure_pause(Time now, std::int64_t step, const Json& content);
+
+  JobProgress newest_;
+  std::deque<Told> told_;  // those of the last seconds, and the one before
+  int round_ = 0;
+  bool any_ = false;
+  std::optional<double> applied_at_;  // of the newest step, by the workers' clock
+  Time reported_at_;
+  double step_seconds_ = 0;  // typical, while the members stay the same
+  std::optional<std::int64_t> changes_at_;
+  bool started_again_ = false;
+  std::optional<Time> asked_at_;
+  double pause_ = 0;  // of the resize that is going on
+  std::vector<double> pauses_;
+};
+
+}  // namespace rubato::node
