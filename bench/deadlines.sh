@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # elasticflow on the whole Microsoft cluster 04 (15,802 jobs, 1,024 GPUs) with deadlines by seed.
-# Needs the public trace; says so and stops where it is absent.
+# Needs the public trace. If it is missing, the script says so and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}

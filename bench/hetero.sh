@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gavel's 96 jobs on three GPU types and Shockwave's 220 jobs on one, under every policy of Gavel,
 # Gandiva, Gandiva_fair, Themis and AlloX; prints both tables and the seconds both took together.
-# Needs the public traces; says so and stops where they are absent.
+# Needs the public traces. If they are missing, the script says so and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}

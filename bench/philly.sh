@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole Philly trace (82,247 jobs) on a cluster that is never full and on a contended one.
-# Needs the public trace; says so and stops where it is absent.
+# Needs the public trace. If it is missing, the script says so and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}
