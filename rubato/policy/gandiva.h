@@ -5,7 +5,7 @@
 //   time slicing  while jobs wait, each job gets a quantum in round robin (suspend and resume)
 //   packing       while jobs wait, one is tried on the GPUs of a running job of the same size. Each
 //                 speed is divided by the job's speed alone. The two stay together only while these
-//                 ratios add up to more than 1, which is what time slicing would give them
+//                 ratios add up to more than 1; time slicing would give exactly 1
 //   migration     a job that runs slower than it would on fewer nodes moves there when GPUs are
 //                 free; a job also moves to idle GPUs of another type if it is faster there
 //   grow, shrink  on idle GPUs, jobs grow beyond what they asked for, as far as their limits and

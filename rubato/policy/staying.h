@@ -5,7 +5,7 @@
 //   started. (A policy that handles such jobs itself says so with keeps_unpreemptible().) A job
 //   with GPUs on an unknown node keeps all its GPUs, because nobody can say that it does not use
 //   them.
-// - Some jobs are hidden: their owners have held or cancelled them.
+// - Some jobs are hidden: they are on hold or cancelled.
 #pragma once
 
 #include <vector>
