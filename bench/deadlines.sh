@@ -8,7 +8,7 @@ RUBATO=${RUBATO:-build/rubato}
 . bench/lib.bash
 trace=${RUBATO_SHARED_DATA:-../shared/data}/microsoft/cluster04.csv
 if [[ ! -f $trace ]]; then
-  echo "deadlines: skipped, $trace is not here"
+  echo "deadlines: skipped, $trace is missing"
   exit 0
 fi
 for placement in count buddy; do

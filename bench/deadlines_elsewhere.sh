@@ -30,7 +30,7 @@ done
 for cluster in 01:4x8 02:4x8; do
   trace=$data/microsoft/cluster${cluster%%:*}.csv
   if [[ ! -f $trace ]]; then
-    echo "deadlines_elsewhere: $trace is not here"
+    echo "deadlines_elsewhere: $trace is missing"
     continue
   fi
   row "Microsoft ${cluster%%:*}, ${cluster#*:}" --trace "$trace" --cluster "${cluster#*:}" --deadlines 0.5:1.5 --seed 1 \

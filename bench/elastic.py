@@ -180,7 +180,7 @@ class Run:
                 raise Fault(f"the run ended with code {self.process.returncode} before {what}; "
                             f"its log: {self.log_path}, its output: {self.output_path}")
             if time.monotonic() > until:
-                raise Fault(f"waited {seconds:.0f} s in vain for: {what}; log: {self.log_path}")
+                raise Fault(f"timed out after {seconds:.0f} s, waiting for: {what}; log: {self.log_path}")
             time.sleep(POLL_SECONDS)
 
     def resize(self, workers):
@@ -700,7 +700,7 @@ class CheckpointRestart:
         last = old.reports[-1]
         first = new.reports[0]
         if first["step"] != last["step"] + 1:
-            raise Fault(f"stopped after step {last['step']}, but went on with {first['step']}; "
+            raise Fault(f"stopped after step {last['step']}, but continued with {first['step']}; "
                         f"logs: {old.log_path}, {new.log_path}")
         full = next(r for r in new.reports if r["workers"] == size)
         before = steady(gaps_of(old.reports), last["step"] - self.arguments.settle,
@@ -829,7 +829,7 @@ def change_or_begin_again(way, size):
         if not isinstance(way, TorchrunRestart) or way.lost >= 3:
             raise
         way.lost += 1
-        print(f"lost, and started anew: {fault}", file=sys.stderr)
+        print(f"lost, and restarted: {fault}", file=sys.stderr)
         way.end()
         way.begin(size)
 

@@ -10,7 +10,7 @@ threads=${THREADS:-$(nproc)}
 policies=${1:-gavel-las,gavel-las:aware=off,gavel-las:packing=on,gavel-ftf,gavel-makespan,gavel-throughput,gavel-min-jct,gavel-hierarchical,isolated,fifo-perf,allox,gandiva,gandiva-fair,themis}
 for trace in "$data/gavel/96jobs.trace" "$data/shockwave/220jobs.trace"; do
   if [[ ! -f $trace ]]; then
-    echo "hetero: skipped, $trace is not here"
+    echo "hetero: skipped, $trace is missing"
     exit 0
   fi
 done

@@ -9,7 +9,7 @@ RUBATO=${RUBATO:-build/rubato}
 data=${RUBATO_SHARED_DATA:-../shared/data}/microsoft
 policies=${1:-afs-l,equal,srtf,tiresias-las}
 if [[ ! -f $data/cluster03.csv ]]; then
-  echo "limit: skipped, $data is not here"
+  echo "limit: skipped, $data is missing"
   exit 0
 fi
 # GPU-seconds asked for / time between the first and the last submission: 139.7 GPUs in cluster03, 494.6 in cluster04.

@@ -8,7 +8,7 @@ RUBATO=${RUBATO:-build/rubato}
 . bench/lib.bash
 trace=${RUBATO_SHARED_DATA:-../shared/data}/philly/philly.csv
 if [[ ! -f $trace ]]; then
-  echo "philly: skipped, $trace is not here"
+  echo "philly: skipped, $trace is missing"
   exit 0
 fi
 for cluster in 313x8 64x8; do

@@ -172,7 +172,7 @@ load --requests "$submissions" --connections "$connections" --watchers 0 --ids "
   >"$directory/out" 2>&1 &
 client=$!
 # Kills the daemon when it has stored a third of the jobs, not after a fixed time, because machines differ in speed.
-await 120 has_taken $((before + submissions / 3)) || echo "submissions: a third takes it over two minutes" >&2
+await 120 has_taken $((before + submissions / 3)) || echo "submissions: a third of them took more than two minutes" >&2
 kill_daemon
 wait "$client" || true
 up --cluster 1x1
@@ -275,7 +275,7 @@ if ((EUID == 0)) && ! has_slurm; then ./dev setup slurm || true; fi
 if ((EUID != 0)) || ! has_slurm; then
   echo "  sbatch: skipped, it needs root and the packages of ./dev setup slurm"
 elif ! slurm_up "$directory/slurm"; then
-  echo "  sbatch: skipped, Slurm does not come up here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
+  echo "  sbatch: skipped, Slurm does not start here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
 else
   scontrol update nodename="$(hostname -s)" state=drain reason=measuring
   rate "sbatch" 1 sbatch --parsable --output=/dev/null --wrap=true

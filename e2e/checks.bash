@@ -7,7 +7,7 @@ await() {
   local end=$((SECONDS + 120))
   until "$@" >/dev/null 2>&1; do
     if ((SECONDS >= end)); then
-      echo "waited in vain for: $*"
+      echo "timed out after two minutes, waiting for: $*"
       return 1
     fi
     sleep 0.1

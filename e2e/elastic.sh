@@ -370,7 +370,7 @@ f.write(bytes([byte ^ 1]))"
 
 full_disk() {
   if ! unshare -rm mount -t tmpfs tmpfs /mnt 2>/dev/null; then
-    echo "skipped: $scenario: this user may not mount a file system of its own" >>results
+    echo "skipped: $scenario: this user may not mount a file system" >>results
     return
   fi
   mkdir tiny

@@ -66,7 +66,7 @@ check 'the daemon says so' grep -q 'node 0 is unknown: cannot make the directory
 check 'the history says so' grep -q 'node 0 is unknown: cannot make the directory' <("$RUBATO" history)
 check 'the jobs wait' are 3 PENDING
 mend_jobs
-check 'it is used again when it is mended' await are 16 COMPLETED
+check 'the node is used again after the repair' await are 16 COMPLETED
 check 'none failed for that' are 0 FAILED
 check 'the node is up' node_is up
 
@@ -91,9 +91,9 @@ is_later() { [[ $(date +%s) -ge $(($(date -d "${gone_by}Z" +%s) + 3)) ]]; }
 await is_later
 up "$RUBATO"
 ended() { status "$due" | grep -q '"COMPLETED"'; }
-check 'its end is heard of' await ended
+check 'the daemon learns of its end' await ended
 ended_then() { status "$due" | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["ended"][:19] > sys.argv[1])' "$gone_by"; }
-check 'it ended when it ended' ended_then
+check 'it has its real end time' ended_then
 check 'it counts as in time' grep -q 'rubato_deadlines_total{result="met"} 1' <("$RUBATO" metrics)
 await none_alive
 down TERM

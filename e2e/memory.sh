@@ -8,11 +8,11 @@ RUBATO=$(realpath "${RUBATO:-build/rubato}")
 # shellcheck source=e2e/checks.bash
 source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"
 if ! command -v prlimit >/dev/null; then
-  echo 'skipped: there is no prlimit here'
+  echo 'skipped: this machine has no prlimit'
   exit 0
 fi
 if grep -qa __asan_init "$RUBATO" || grep -qa __tsan_init "$RUBATO"; then
-  echo 'skipped: a sanitizer has its own memory'
+  echo 'skipped: a sanitizer uses its own memory allocator'
   exit 0
 fi
 dir=$(mktemp -d)
@@ -93,13 +93,13 @@ read -r taken status sentence <<<"$(fill)"
 check "new jobs are refused ($taken taken, then $status $sentence)" test "$status" = 503
 check 'with the reason' grep -q 'short of memory' <<<"$sentence"
 check 'the daemon is there' kill -0 "$daemon"
-check 'what runs goes on' runs "$first"
-check 'one can look' says 0 '^JOBID' ls -n 5
+check 'running jobs continue' runs "$first"
+check 'commands that read still work' says 0 '^JOBID' ls -n 5
 check 'health says what is wrong' says 1 'the daemon is short of memory and takes no new jobs' health
 check 'jobs are cancelled' says 0 'CANCELLED' cancel "$second"
 prlimit --pid "$daemon" --as=unlimited:
 taken_again() { "$RUBATO" submit --parsable --no-elastic --gpus 1 -- true; }
-check 'with more memory jobs are taken again' await taken_again
+check 'with more memory, jobs are accepted again' await taken_again
 acknowledged=$("$RUBATO" ls --all --parsable | wc -l)
 
 # No memory at all: the reserve does not help.
@@ -119,7 +119,7 @@ check 'cancel those that wait' cancel_waiting
 touch "$dir/done"
 check 'it completes' says 0 'COMPLETED' wait --timeout 1m "$first"
 kill "$daemon"
-check 'the daemon ends in peace' wait "$daemon"
+check 'the daemon ends cleanly' wait "$daemon"
 daemon=
 check 'the journal replays' says 0 'all reproduced byte for byte' replay state
 

@@ -39,7 +39,7 @@ trained() {
     [[ $(grep -c "\"world\": $2}" steps.jsonl 2>/dev/null) -ge $1 ]] && return
     sleep 0.1
   done
-  echo "waited in vain for $1 steps with $2 workers"
+  echo "timed out waiting for $1 steps with $2 workers"
   tail -n 5 run.err
   return 1
 }
