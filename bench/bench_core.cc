@@ -1,6 +1,6 @@
-// How many submissions a second the core takes in, stores durably, decides about and answers, so
-// many in a turn; the queue grows to 10,000 jobs on the way. Run in a directory on the disk to be
-// measured.
+// How many submissions per second the core accepts, stores durably, decides and answers, with a
+// given number per turn. The queue grows to 10,000 jobs meanwhile. Run it in a directory on the
+// disk that you want to measure.
 #include <benchmark/benchmark.h>
 #include <chrono>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 namespace rubato::bench {
 namespace {
 
-// Machines that never say anything.
+// Machines that never report anything.
 class Silence final : public Engine {
  public:
   void carry_out(Time /*now*/, std::span<const Command> /*commands*/) override {}

@@ -1,4 +1,4 @@
-// What one decision and one event cost, on one core. Ratios between rows of one run count; seconds
+// The cost of one decision and of one event, on one core. Compare rows of the same run; seconds
 // depend on the machine.
 #include <algorithm>
 #include <benchmark/benchmark.h>
@@ -59,9 +59,9 @@ BENCHMARK(decide_elastic)
     ->Args({10000, 65536})
     ->Unit(benchmark::kMillisecond);
 
-// One answer to one arrival under elasticflow while many jobs run, each with a promise, and hold
-// all GPUs. `roomy`: the newcomer fits between the plans; `tight`: it must start soon, so that all
-// plans are made anew; `hopeless`: it is refused, and told the earliest deadline that would do.
+// One answer of elasticflow to one arrival, while many jobs with promises hold all GPUs. `roomy`:
+// the new job fits between the plans. `tight`: it must start soon, so all plans are made again.
+// `hopeless`: it is refused, and the answer names the earliest feasible deadline.
 void admission(benchmark::State& state, double tightness) {
   const auto jobs = static_cast<int>(state.range(0));
   const auto nodes = static_cast<int>(state.range(1) / 8);
@@ -142,7 +142,7 @@ BENCHMARK(admission_hopeless)
     ->Args({5000, 16384})
     ->Unit(benchmark::kMillisecond);
 
-// Everything an event costs (fold, decide, validate, place, diff, engine, metrics) in a simulation
+// The total cost of an event (fold, decide, validate, place, diff, engine, metrics) in a simulation
 // with about 20 active jobs.
 void event(benchmark::State& state, const std::string& name) {
   GeneratorOptions options;

@@ -1,4 +1,4 @@
-// What the goodput model costs, on one core: choosing a batch, looking it up, fitting.
+// The cost of the goodput model on one core: choosing a batch, looking it up, fitting.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <vector>
@@ -36,7 +36,7 @@ void table_lookup(benchmark::State& state) {
 }
 BENCHMARK(table_lookup);
 
-// Everything a scheduler may ask about one job after a refit.
+// Everything that a scheduler may ask about one job after a new fit.
 void fill_table(benchmark::State& state) {
   for (auto _ : state) {
     GoodputTable table(kGoodput, 64);

@@ -1,16 +1,16 @@
-// A load of submissions on a daemon that runs: keep-alive connections that submit as fast as they
-// are answered, beside idle watchers of the event stream.
+// A load test of submissions to a running daemon: keep-alive connections submit as fast as they get
+// answers, while idle clients watch the event stream.
 //
 //   bench_http [ADDRESS] [--token-file FILE] [--connections 64] [--requests 10000]
 //              [--watchers 1000] [--job FILE] [--ids FILE] [--method GET --target /v1/nodes]
 //              [--json]
 //
-// ADDRESS as for the command line: 127.0.0.1:8080 or the path of a unix socket. Without one it
-// measures a server of its own whose loop answers at once: what HTTP costs without a daemon. Prints
-// the rate of answers, percentiles of their times, counts by status, and what the watchers got;
-// --ids writes the numbers of the jobs that were acknowledged into a file. One thread with epoll,
-// so that on a small machine the client takes as little as it can from the daemon. Exits 1 if a
-// request was not answered, or a watcher was lost.
+// ADDRESS is as for the command line: 127.0.0.1:8080 or the path of a unix socket. Without ADDRESS
+// it measures its own server, whose loop answers at once: the cost of HTTP without a daemon. It
+// prints the rate of answers, percentiles of their times, counts by status, and what the watchers
+// received. --ids writes the numbers of the acknowledged jobs to a file. It uses one thread with
+// epoll, so that on a small machine it takes little time from the daemon. It exits with 1 if a
+// request was not answered or a watcher was lost.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -61,7 +61,7 @@ wire::Fd connect_or_fail(const HttpEndpoint& endpoint) {
   const std::string address = endpoint.unix_path.empty()
                                   ? fmt::format("tcp:{}:{}", endpoint.host, endpoint.port)
                                   : "unix:" + endpoint.unix_path;
-  // A unix socket whose queue is full refuses for the moment.
+  // A unix socket with a full queue refuses connections for a moment.
   for (int attempt = 0; attempt < 1000; ++attempt) {
     auto fd = wire::connect_to(address);
     if (fd) return std::move(*fd);
@@ -71,7 +71,7 @@ wire::Fd connect_or_fail(const HttpEndpoint& endpoint) {
   fail("the daemon takes no more connections");
 }
 
-// One connection: what is to be sent, and what has come.
+// One connection: data to send, and data received.
 class Line {
  public:
   Line(wire::Poller& poller, const HttpEndpoint& endpoint)
@@ -366,7 +366,7 @@ void report(const Options& options, Totals& totals, double seconds, const Watche
   }
 }
 
-// A server of our own: each submission is a job and a change that all watchers may see.
+// Our own server: each submission is a job, and a change that all watchers may see.
 class Instant : public Loop {
  public:
   explicit Instant(ChangeFeed& feed) : feed_(feed) {}
@@ -455,7 +455,7 @@ int main(int count, char** arguments) {
     if (all_lost || Clock::now() - last > std::chrono::seconds(60)) break;
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
-  // The last changes are on their way for a moment.
+  // The last changes need a moment to arrive.
   const auto rest = Clock::now() + std::chrono::seconds(2);
   while (options.watchers > 0 && Clock::now() < rest) {
     poller.wait(std::chrono::milliseconds(100));

@@ -1,6 +1,6 @@
-// How many rows a second the journal stores durably, by the number of rows that share a
-// transaction, and what it costs to open it again. The disk counts: the state directory is made
-// under the present directory.
+// How many rows per second the journal stores durably, by the number of rows per transaction, and
+// what it costs to open the journal again. The result depends on the disk: the state directory is
+// created below the current directory.
 #include <benchmark/benchmark.h>
 #include <cstdlib>
 #include <filesystem>
@@ -13,7 +13,7 @@
 namespace rubato::bench {
 namespace {
 
-// A job as submitted, about what `rubato submit` makes of one.
+// A submitted job, about as `rubato submit` sends it.
 std::string typical_body() {
   return R"({"job":12345,"spec":{"adaptive_batch":false,"batch":0,"deadline":86400000000,)"
          R"("limits":{"allowed":[],"max":16,"min":1},"model":"resnet50","name":"imagenet-64",)"

@@ -1,6 +1,6 @@
-// What a search of Pollux costs and finds. Ratios between rows of one run count; seconds depend on
-// the machine. The workloads are those published with Pollux, looked for in ../shared/data/pollux;
-// without them only the generated searches run.
+// The cost and the quality of a search of Pollux. Compare rows of the same run; seconds depend on
+// the machine. The workloads are those published with Pollux, in ../shared/data/pollux. Without
+// them, only the generated searches run.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <filesystem>
@@ -98,8 +98,8 @@ void workload(benchmark::State& state) {
 }
 BENCHMARK(workload)->ArgName("number")->Arg(1)->Arg(7)->Unit(benchmark::kSecond)->Iterations(1);
 
-// Beside each decision of the full budget, one with a tenth of it on the same snapshot, which
-// remembers only what it has found itself.
+// For each decision with the full budget, also takes one with a tenth of it on the same snapshot.
+// The second one keeps its own state.
 class Beside final : public Policy {
  public:
   explicit Beside(const Pollux::Config& less) : less_{less} {}

@@ -1,7 +1,7 @@
-// What Gavel's linear programs and AlloX's matching cost, on one core. "Distinct" jobs have rates
-// of their own each, so that none can be grouped; the others are of the 26 kinds x 4 sizes that a
-// cluster sees. Warm: one of 64 jobs has changed since the last solve. Ratios between rows of one
-// run count; seconds depend on the machine.
+// The cost of Gavel's linear programs and AlloX's matching, on one core. "Distinct" jobs have
+// different rates, so none can be grouped. The others are of the 26 kinds x 4 sizes of a typical
+// cluster. "Warm": one of 64 jobs has changed since the last solve. Compare rows of the same run;
+// seconds depend on the machine.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <memory>
@@ -27,7 +27,7 @@ int draw_size(Random& random) {
   return where < 0.7 ? 1 : where < 0.8 ? 2 : where < 0.95 ? 4 : 8;
 }
 
-// Rates fall from type to type by a factor of their own for each kind, as measured ones do.
+// Rates fall from type to type, by a different factor for each kind, as in measurements.
 std::vector<double> draw_rates(Random& random) {
   std::vector<double> rates = {random.log_uniform(0.5, 50)};
   while (rates.size() < kTypes) rates.push_back(rates.back() / random.uniform(1.2, 4));
@@ -52,9 +52,10 @@ std::vector<double> equal_scale(const ShareProblem& problem) {
   return scale;
 }
 
-// One program of max-min fairness, or all of water filling, from the basis of a slightly other one.
-// Water filling gets so many GPUs that a part of the jobs, of weights 1 to 8, needs no more: with
-// too few, all are stuck at the first level and there is nothing to fill.
+// One program of max-min fairness, or a complete water filling, from the basis of a similar
+// program. For water filling there are so many GPUs that some of the jobs (of weights 1 to 8) need
+// no more. With too few GPUs, all jobs would be stuck at the first level, and there would be
+// nothing to fill.
 void max_min(benchmark::State& state, bool fill) {
   Random random(1);
   const auto jobs = static_cast<std::size_t>(state.range(0));
@@ -188,14 +189,14 @@ BENCHMARK(finish_time_fairness_in_8_parts)
     ->Arg(1024)
     ->Unit(benchmark::kMillisecond);
 
-// POP: what dividing jobs and GPUs into parts gains in time and loses in fairness, where all jobs
-// differ and there are 0.75 GPUs a job. `worst` is the least value of a job (throughput x GPUs over
-// the throughput on an equal share of every type), `mean` that of all; `below` is the share of jobs
+// POP: what dividing jobs and GPUs into parts gains in time and loses in fairness. All jobs differ,
+// and there are 0.75 GPUs per job. `worst` is the least value of a job (throughput x GPUs over the
+// throughput on an equal share of every type), `mean` that of all; `below` is the share of jobs
 // that get less than 95% of what they get in one part.
 struct DistinctScene {
   Snapshot snapshot;
 
-  // Of the jobs, those from `first` on: so many others have ended.
+  // The jobs from `first` on; the ones before have ended.
   explicit DistinctScene(std::size_t jobs, std::size_t first = 0) {
     Random random(3);
     const auto nodes = static_cast<int>(jobs / 32);
@@ -260,7 +261,8 @@ void las_in_parts(benchmark::State& state) {
   state.counters["mean"] = sum / static_cast<double>(values.size());
   state.counters["below"] = below / static_cast<double>(values.size());
 }
-// What a solve costs between rounds: one of 64 jobs has ended since the last, as many are new.
+// The cost of a solve between rounds: since the last one, one of 64 jobs has ended, and as many are
+// new.
 void between_rounds(benchmark::State& state, Gavel::Objective objective) {
   const auto jobs = static_cast<std::size_t>(state.range(0));
   const DistinctScene scene(jobs), later(jobs, jobs / 64);

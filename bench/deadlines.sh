@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # elasticflow on the whole Microsoft cluster 04 (15,802 jobs, 1,024 GPUs) with deadlines by seed.
-# Needs the public trace; says so and stops where it is absent.
+# Needs the public trace. If it is missing, the script says so and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}
@@ -8,7 +8,7 @@ RUBATO=${RUBATO:-build/rubato}
 . bench/lib.bash
 trace=${RUBATO_SHARED_DATA:-../shared/data}/microsoft/cluster04.csv
 if [[ ! -f $trace ]]; then
-  echo "deadlines: skipped, $trace is not here"
+  echo "deadlines: skipped, $trace is missing"
   exit 0
 fi
 for placement in count buddy; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# elasticflow beside the other policies on workloads that none of its settings were chosen on:
-# deadlines met, judged by real completion.
-# Needs the public traces; says so and leaves those rows out where they are absent.
+# Compares elasticflow with the other policies on workloads that were not used to choose its settings: how many
+# deadlines are met, judged by real completion.
+# Needs the public traces. If some are missing, the script says so and leaves out their rows.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}
@@ -30,7 +30,7 @@ done
 for cluster in 01:4x8 02:4x8; do
   trace=$data/microsoft/cluster${cluster%%:*}.csv
   if [[ ! -f $trace ]]; then
-    echo "deadlines_elsewhere: $trace is not here"
+    echo "deadlines_elsewhere: $trace is missing"
     continue
   fi
   row "Microsoft ${cluster%%:*}, ${cluster#*:}" --trace "$trace" --cluster "${cluster#*:}" --deadlines 0.5:1.5 --seed 1 \

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Benchmarks of elastic training: what a change of workers costs and whether it changes the result.
+"""Benchmarks of elastic training: the cost of a change of workers, and whether it changes the result.
 
-  bench/elastic.py chaos --kills 100 --resizes 50     kills and resizes at random; the same bits?
-  bench/elastic.py resize --resizes 50                pause of a resize, against two other ways
-  bench/elastic.py soak --steps 10000 --every 50      does anything grow with every resize?
+  bench/elastic.py chaos --kills 100 --resizes 50     random kills and resizes: same bits?
+  bench/elastic.py resize --resizes 50                pause of a resize, compared with two other methods
+  bench/elastic.py soak --steps 10000 --every 50      does memory grow with every resize?
 
-Everything is read from the launcher's log (rubato run --log), which has every step with the moment
-it was applied, by the clock that time.monotonic() reads. Exit code: 0 all holds, 1 something does
-not (one sentence each on standard error), 2 could not run.
+All data comes from the launcher's log (rubato run --log). It has the time of every step, on the clock of
+time.monotonic(). Exit code: 0 all checks passed, 1 some failed (one sentence each on standard error),
+2 could not run.
 """
 
 import argparse
@@ -23,16 +23,16 @@ import tempfile
 import time
 
 POLL_SECONDS = 0.003
-HANG_SECONDS = 90  # without a step, unless the machine is far slower than any we know
+HANG_SECONDS = 90  # without a step; even slow machines need less
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
 
 
 class Fault(Exception):
-    """Something does not hold; the text is one sentence."""
+    """A check failed. The text is one sentence."""
 
 
 class CannotRun(Exception):
-    """Nothing was measured; the text says why."""
+    """Nothing was measured. The text says why."""
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def age(record):
 
 
 class Run:
-    """A launcher with its workers, and what its log says so far."""
+    """A launcher with its workers, and the contents of its log so far."""
 
     def __init__(self, arguments, directory, name, workers, start, program, heartbeat=None):
         self.rubato = os.path.join(arguments.build, "rubato")
@@ -89,7 +89,7 @@ class Run:
         self.reports = []  # contents, in the order of their arrival
         self.steps = 0  # the highest published
         self.alive = {}  # uid -> pid
-        self.holders = set()  # who has said that it holds the whole state
+        self.holders = set()  # workers that have reported that they hold the whole state
         self.record = None  # content of the newest "members" notice
         self.plan = []
         self.wanted = start
@@ -103,7 +103,7 @@ class Run:
         self.process = subprocess.Popen(command + ["--"] + program, env=ENVIRONMENT,
                                         stdout=self.output, stderr=subprocess.STDOUT)
 
-    # Whole new lines of the log; answers the new events.
+    # Reads complete new lines of the log. Returns the new events.
     def read(self):
         new = []
         try:
@@ -138,7 +138,7 @@ class Run:
                 self.steps = content["step"]
                 self.last_step_at = time.monotonic()
         elif kind == "notice" and event["kind"] == "members":
-            # That of a leader that died may be read after that of the one who follows it.
+            # The notice of a dead leader may be read after that of its successor.
             if self.record is None or age(event["content"]) >= age(self.record):
                 self.record = event["content"]
         elif kind == "notice" and event["kind"] == "state":
@@ -152,7 +152,7 @@ class Run:
                 if m["role"] == role and m["uid"] in self.alive]
 
     def loading(self):
-        """Alive, and in no record yet."""
+        """Workers that are alive and in no record yet."""
         known = {m["uid"] for m in self.record["members"]} if self.record else set()
         return [uid for uid in self.alive if uid not in known and uid in self.plan_or_all()]
 
@@ -160,7 +160,7 @@ class Run:
         return self.plan or list(self.alive)
 
     def settled(self, steps):
-        """All in, nobody on the way in or out, and so many steps since."""
+        """Whether all workers train, none is joining or leaving, and this many steps were made since."""
         return (self.record is not None and len(self.record["members"]) == self.wanted
                 and len(self.members("working")) == self.wanted == len(self.alive)
                 and self.steps >= self.record["first"] + steps)
@@ -169,7 +169,7 @@ class Run:
         return self.process.poll() is not None
 
     def wait_for(self, condition, seconds, what):
-        """Until condition(); a Fault if the run ends or time is over before."""
+        """Waits until condition() is true. A Fault if the run ends or the time is over before."""
         until = time.monotonic() + seconds
         while True:
             ended = self.ended()
@@ -180,11 +180,11 @@ class Run:
                 raise Fault(f"the run ended with code {self.process.returncode} before {what}; "
                             f"its log: {self.log_path}, its output: {self.output_path}")
             if time.monotonic() > until:
-                raise Fault(f"waited {seconds:.0f} s in vain for: {what}; log: {self.log_path}")
+                raise Fault(f"timed out after {seconds:.0f} s, waiting for: {what}; log: {self.log_path}")
             time.sleep(POLL_SECONDS)
 
     def resize(self, workers):
-        """Answers when it was asked, by time.monotonic()."""
+        """Returns the time of the request, by time.monotonic()."""
         asked = time.monotonic()
         try:
             done = subprocess.run([self.rubato, "resize", self.name, str(workers)], text=True,
@@ -199,7 +199,7 @@ class Run:
         return asked
 
     def signal_worker(self, uid, number):
-        """True if it lived; checks that the pid still is a child of the launcher."""
+        """True if the worker was alive. Checks that the pid is still a child of the launcher."""
         pid = self.alive.get(uid)
         try:
             with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
@@ -212,7 +212,7 @@ class Run:
             return False
 
     def finish(self, seconds):
-        """Until the launcher has ended by itself; its exit code."""
+        """Waits until the launcher has ended. Returns its exit code."""
         until = time.monotonic() + seconds
         while not self.ended():
             self.read()
@@ -224,7 +224,7 @@ class Run:
         return self.process.returncode
 
     def stop(self):
-        """SIGTERM, as a person would; the exit code."""
+        """Sends SIGTERM, as a user would. Returns the exit code."""
         if not self.ended():
             self.process.send_signal(signal.SIGTERM)
         code = self.finish(60)
@@ -232,7 +232,7 @@ class Run:
         return code
 
     def destroy(self):
-        """Whatever is left of it: the launcher first, so that it replaces nobody."""
+        """Kills what is left of the run. The launcher first, so that it replaces no worker."""
         if not self.ended():
             self.process.kill()
             self.process.wait()
@@ -259,7 +259,7 @@ def program_of(arguments, name):
 
 
 def undisturbed(arguments, directory, name, program):
-    """A run with one worker to its end; the Run, read to the end."""
+    """Runs one worker to the end. Returns the Run with its complete log."""
     run = Run(arguments, directory, name, "1", 1, program)
     try:
         steps = -1
@@ -281,7 +281,7 @@ def undisturbed(arguments, directory, name, program):
 
 
 def gaps_of(reports):
-    """step -> seconds between it and the step before, as applied by one and the same job."""
+    """step -> seconds between this step and the one before, in the same job."""
     at = {r["step"]: r["applied_at"] for r in reports}
     return {step: at[step] - at[step - 1] for step in at if step - 1 in at}
 
@@ -289,13 +289,13 @@ def gaps_of(reports):
 # --- chaos ----------------------------------------------------------------------------------------
 
 KILL_KINDS = {"member": 66, "pair": 12, "joining": 12, "loading": 10}
-CHANCE_SECONDS = 300  # of meeting a worker in the state in which it is to be killed
-NEEDED_WORKERS = {"member": 2, "pair": 3}  # so that one with the state lives on
+CHANCE_SECONDS = 300  # to wait for a worker in the state in which it should be killed
+NEEDED_WORKERS = {"member": 2, "pair": 3}  # so that a worker with the state survives
 
 
 class Chaos:
-    """Random kills, stops and resizes of one run. Each waits until it can be had, however slow the
-    machine is, so that all are done; the run goes on until then."""
+    """Random kills, stops and resizes of one run. Each waits until it is possible, even on a slow machine, so
+    that all are done. The run continues until then."""
 
     def __init__(self, arguments, run):
         self.arguments = arguments
@@ -309,7 +309,7 @@ class Chaos:
     def carry_out(self):
         while sum(self.left.values()) > 0:
             self.wait_for_steps(self.random.randint(1, self.arguments.gap))
-            # Anywhere in a step, not only at its beginning.
+            # At a random time in a step, not only at its beginning.
             time.sleep(self.random.uniform(0, 0.06))
             self.run.read()
             kinds = [kind for kind, count in self.left.items() for _ in range(count)]
@@ -338,7 +338,7 @@ class Chaos:
 
         self.run.wait_for(reached, 86400, f"step {goal}")
 
-    # Nobody of that kind to kill: ask for more workers if none is on its way, and wait.
+    # There is no worker of that kind to kill: ask for more workers if none is joining, and wait.
     def prepare(self, how):
         run = self.run
         coming = bool(run.loading() or run.members("joining"))
@@ -362,12 +362,12 @@ class Chaos:
         return self.try_stop() if kind == "stop" else self.try_kill(how)
 
     def safe_victims(self, count):
-        """Working members of which others, who stay, hold the state too."""
+        """Working members that can be killed because others, who stay, hold the state, too."""
         working = [uid for uid in self.run.members("working") if uid not in self.dead]
         victims = self.random.sample(working, min(count, len(working)))
         return victims if len(victims) == count and self.state_survives(victims) else []
 
-    # A worker is in a record some moments before it holds the state, and leaves some after a plan.
+    # A worker is in a record shortly before it holds the state, and leaves shortly after a plan.
     def state_survives(self, victims):
         stay = set(self.run.members("working")) & self.run.holders & set(self.run.plan_or_all())
         return bool(stay - set(victims) - self.dead)
@@ -382,7 +382,7 @@ class Chaos:
             victims = [self.random.choice(loading)] if loading else []
         return bool(victims) and self.strike(kind, victims)
 
-    # The transfer of the state is short: whoever loads is awaited.
+    # The transfer of the state is short, so wait for a worker that is loading.
     def wait_for_joining(self):
         run = self.run
         until = time.monotonic() + 3
@@ -436,8 +436,8 @@ class Chaos:
 
 
 def recovery_seconds(run, kill):
-    """From the kill until the last survivor had recovered from all these deaths; None if it has not
-    (a survivor that died meanwhile is none)."""
+    """Seconds from the kill until the last survivor had recovered from all these deaths; None if it has not.
+    (A survivor that died meanwhile does not count.)"""
     last = None
     for survivor in kill["survivors"]:
         missing = set(kill["victims"])
@@ -460,7 +460,7 @@ def recovery_seconds(run, kill):
 
 
 def check_result(run, stopped, reference, faults):
-    """The same job as the undisturbed one: every step, every epoch, every bit."""
+    """Checks that the job equals the undisturbed one: every step, every epoch, every bit."""
     steps = stopped["step"]
     expected = reference.notices("finished")[-1]["content"]
     if stopped["digest"] != expected["digest"]:
@@ -543,7 +543,7 @@ def chaos(arguments, directory):
 
 
 def lived_to_the_end(run, uids):
-    """Whether one of them ended with the job, so that it must have recovered from all deaths."""
+    """Whether one of them was there at the job's end, so that it must have recovered from all deaths."""
     end = run.notices("stopped")[-1]["time"]
     return any(e["event"] == "exit" and e["worker"] in uids and not e["killed"]
                and e["time"] >= end for e in run.events)
@@ -593,18 +593,18 @@ def report_chaos(arguments, agitator, run, steps, epochs, fresh, recoveries, sto
 
 CYCLE = (2, 4, 3, 1)  # after a start with 1
 ENDLESS = 1_000_000_000
-SHORTEST_PAUSE = 0.001  # for ratios: less than this cannot be told from the noise of a step
+SHORTEST_PAUSE = 0.001  # for ratios: less than this is within the noise of a step
 PATIENCE = 300
 
 
 def steady(gaps, first, last):
-    """Median of the steps first..last, None without any."""
+    """Median of the steps first..last; None if there are none."""
     inside = [gaps[s] for s in range(first, last + 1) if s in gaps]
     return median(inside) if inside else None
 
 
 class LiveResize:
-    """(a): rubato resize of a run that goes on."""
+    """(a): rubato resize of a running job."""
 
     def __init__(self, arguments, directory):
         self.arguments = arguments
@@ -655,7 +655,7 @@ class LiveResize:
             old = steady(gaps, first + 1, last) or old
         self.note_disturbance(asked, at, gaps, before, changes[-1][0], grew)
 
-    # Steps that ended between the request and the last change, without the one of the change.
+    # Steps that ended between the request and the last change, without the step of the change.
     def note_disturbance(self, asked, at, gaps, before, changed, grew):
         usual = steady(gaps, before - self.arguments.settle + 1, before)
         during = [gaps[s] for s in range(before, changed) if at[s] > asked]
@@ -668,7 +668,7 @@ class LiveResize:
 
 
 class CheckpointRestart:
-    """(b): the same trainer, stopped with a checkpoint and started with another number."""
+    """(b): the same trainer, stopped with a checkpoint and started with another number of workers."""
 
     def __init__(self, arguments, directory):
         self.arguments = arguments
@@ -700,7 +700,7 @@ class CheckpointRestart:
         last = old.reports[-1]
         first = new.reports[0]
         if first["step"] != last["step"] + 1:
-            raise Fault(f"stopped after step {last['step']}, but went on with {first['step']}; "
+            raise Fault(f"stopped after step {last['step']}, but continued with {first['step']}; "
                         f"logs: {old.log_path}, {new.log_path}")
         full = next(r for r in new.reports if r["workers"] == size)
         before = steady(gaps_of(old.reports), last["step"] - self.arguments.settle,
@@ -714,11 +714,11 @@ class CheckpointRestart:
 
 
 class TorchrunRestart:
-    """(c): torchrun's elastic restart, each worker with an agent of its own as on its own node.
+    """(c): torchrun's elastic restart. Each worker has its own agent, as on its own node.
 
-    Its waiting times are set as short as it allows, far below their defaults (--monitor_interval 5,
-    last_call_timeout 30), so the figure is torchrun's best; an agent that left is still only
-    noticed by its missing keep-alives, which cannot be set."""
+    All time-outs are as short as torchrun allows, far below their defaults (--monitor_interval 5,
+    last_call_timeout 30). So the figure is torchrun's best. An agent that left is still noticed only by its
+    missing keep-alives, whose time-out cannot be set."""
 
     def __init__(self, arguments, directory):
         self.arguments = arguments
@@ -727,7 +727,7 @@ class TorchrunRestart:
                                    "elastic_torchrun.py")
         self.log_path = os.path.join(directory, "torchrun.log")
         self.agents = []
-        self.lost = 0  # changes after which it did not train on
+        self.lost = 0  # changes after which training did not continue
         self.samples = []
         self.blocks = 0
         self.port = 0
@@ -747,7 +747,7 @@ class TorchrunRestart:
                    "--nproc_per_node", "1", "--max_restarts", "1000", "--monitor_interval", "0.1",
                    "--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{self.port}",
                    "--rdzv_id", f"elastic{self.blocks}", "--rdzv_conf", "last_call_timeout=1",
-                   # torch 1.13 under Python 3.11 does not know its own default for these two.
+                   # torch 1.13 under Python 3.11 fails with its own defaults for these two.
                    "--redirects", "1", "--tee", "1",
                    "--log_dir", os.path.join(self.directory, "torchrun-logs"),
                    self.script, "--checkpoint", os.path.join(self.directory, "torchrun.state"),
@@ -799,7 +799,7 @@ class TorchrunRestart:
                              "steady": usual, "step": after[i]["step"],
                              "complete": full["applied_at"] - after[i - 1]["applied_at"]})
 
-    # The first agent holds the store of the others, so it goes last.
+    # The first agent hosts the store of the others, so it is stopped last.
     def end(self):
         for agent in reversed(self.agents):
             if agent.poll() is None:
@@ -809,7 +809,7 @@ class TorchrunRestart:
 
 
 def wait_or_kill(agent):
-    """Of a process that leads its own session."""
+    """For a process that leads its own session."""
     try:
         agent.wait(timeout=45)
     except subprocess.TimeoutExpired:
@@ -822,14 +822,14 @@ def wait_or_kill(agent):
 
 
 def change_or_begin_again(way, size):
-    """Torchrun's agents do not always find each other again; then it is started anew."""
+    """torchrun's agents do not always find each other again. Then torchrun is restarted."""
     try:
         way.change(size)
     except Fault as fault:
         if not isinstance(way, TorchrunRestart) or way.lost >= 3:
             raise
         way.lost += 1
-        print(f"lost, and started anew: {fault}", file=sys.stderr)
+        print(f"lost, and restarted: {fault}", file=sys.stderr)
         way.end()
         way.begin(size)
 
@@ -845,7 +845,7 @@ def resize(arguments, directory):
                             "--torchrun-restarts 0")
     ways["torchrun"] = (TorchrunRestart(arguments, directory), arguments.torchrun_restarts)
 
-    # In turns, so that a slow quarter of an hour of this machine meets all of them.
+    # The methods take turns, so that a slow period of the machine affects all of them.
     for block in range(arguments.blocks):
         for way, count in ways.values():
             done = count * block // arguments.blocks
@@ -915,7 +915,7 @@ MEMORY_SLACK_KB = 20 * 1024
 
 
 def sample_process(pid):
-    """Resident kB and open descriptors, None if it is gone."""
+    """Resident kB and open descriptors; None if the process is gone."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             resident = next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
@@ -941,7 +941,7 @@ def soak(arguments, directory):
             if time.monotonic() - run.last_step_at > HANG_SECONDS:
                 raise Fault(f"no step for {HANG_SECONDS} s after step {run.steps}: the job hangs; "
                             f"log: {run.log_path}")
-            # Only when the last one is complete: one that is taken back at once moves nothing.
+            # Only when the last resize is complete: one that is replaced at once moves nothing.
             due = resized_at + arguments.every
             if due <= run.steps < arguments.steps - arguments.every and run.settled(10):
                 resized_at = run.steps
@@ -972,14 +972,14 @@ def soak(arguments, directory):
 
 
 def judge_growth(name, samples, faults):
-    """Medians of the first and of the last quarter."""
+    """The medians of the first and of the last quarter."""
     quarter = len(samples) // 4
     if quarter < 4:
         faults.append(f"{name}: only {len(samples)} samples; give more --steps")
         return {}
     first, last = samples[:quarter], samples[-quarter:]
     memory = [median([s[0] for s in part]) for part in (first, last)]
-    # Each worker more is some descriptors more, so like is compared with like.
+    # Each further worker needs some descriptors, so only equal numbers of workers are compared.
     files = {}
     for workers in sorted({s[2] for s in first} & {s[2] for s in last}):
         files[workers] = [median([s[1] for s in part if s[2] == workers]) for part in (first, last)]
@@ -1055,7 +1055,7 @@ def parse():
 
 
 def measured(arguments, directory):
-    """What does not hold, as sentences."""
+    """The failed checks, as sentences."""
     if not os.access(os.path.join(arguments.build, "rubato"), os.X_OK):
         raise CannotRun(f"{arguments.build}/rubato is missing; build it, or use --build")
     try:

@@ -1,8 +1,8 @@
 """The trainer that bench/elastic.py gives to torchrun: the model of examples/wide, from a checkpoint.
 
-Twenty-five million parameters in square matrices, SGD with momentum, a batch of 64 over all
-workers, gloo. When torchrun wants to start it again with other workers, all stop after the same
-step and rank 0 saves the state, so that no step is lost: the best that restarting can do.
+It has twenty-five million parameters in square matrices, SGD with momentum, a batch of 64 over all
+workers, and gloo. When torchrun restarts it with other workers, all stop after the same step, and rank
+0 saves the state. So no step is lost, which is the best that restarting can do.
 """
 
 import argparse

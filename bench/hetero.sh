@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gavel's 96 jobs on three GPU types and Shockwave's 220 jobs on one, under every policy of Gavel,
 # Gandiva, Gandiva_fair, Themis and AlloX; prints both tables and the seconds both took together.
-# Needs the public traces; says so and stops where they are absent.
+# Needs the public traces. If they are missing, the script says so and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}
@@ -10,7 +10,7 @@ threads=${THREADS:-$(nproc)}
 policies=${1:-gavel-las,gavel-las:aware=off,gavel-las:packing=on,gavel-ftf,gavel-makespan,gavel-throughput,gavel-min-jct,gavel-hierarchical,isolated,fifo-perf,allox,gandiva,gandiva-fair,themis}
 for trace in "$data/gavel/96jobs.trace" "$data/shockwave/220jobs.trace"; do
   if [[ ! -f $trace ]]; then
-    echo "hetero: skipped, $trace is not here"
+    echo "hetero: skipped, $trace is missing"
     exit 0
   fi
 done

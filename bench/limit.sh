@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Average JCT and its ratio to the proven lower bound on two clusters of Microsoft's, at loads of 0.8, 1 and 2 of the GPUs
-# asked for, with and without a restart cost. Needs the public traces; says so and stops where they are absent.
+# asked for, with and without a restart cost. Needs the public traces. If they are missing, it says so and stops.
 #
 #   bench/limit.sh [POLICIES]    default: afs-l,equal,srtf,tiresias-las
 set -euo pipefail
@@ -9,7 +9,7 @@ RUBATO=${RUBATO:-build/rubato}
 data=${RUBATO_SHARED_DATA:-../shared/data}/microsoft
 policies=${1:-afs-l,equal,srtf,tiresias-las}
 if [[ ! -f $data/cluster03.csv ]]; then
-  echo "limit: skipped, $data is not here"
+  echo "limit: skipped, $data is missing"
   exit 0
 fi
 # GPU-seconds asked for / time between the first and the last submission: 139.7 GPUs in cluster03, 494.6 in cluster04.

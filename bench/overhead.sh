@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# What the elastic library costs while nothing changes: examples/wide on two workers against
-# bench/plain_gloo, which does the same work without it, and with --measure-noise. The three take
-# turns, because a machine is never quite as fast as a minute ago. A step time is the median of a
-# run's steps.
+# Measures the overhead of the elastic library while the workers do not change. Compares examples/wide on two
+# workers with bench/plain_gloo, which does the same work without the library, and with --measure-noise. The three
+# run in turns, because the speed of a machine varies. A step time is the median of a run's steps.
 #   ROUNDS=5 STEPS=40 bench/overhead.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,7 +23,7 @@ median() {
 
 plain() { timeout --foreground 300 "$PLAIN" --steps 20 | tail -n +5 | median; }
 
-# "step seconds" of both workers together, without the first three.
+# "step seconds" of both workers, without the first three steps.
 elastic() { # arguments of the program...
   rm -f "$dir/log"
   if ! timeout --foreground 300 "$RUBATO" run --quiet --workers 2 --log "$dir/log" -- "$WIDE" --steps "$steps" "$@" \
@@ -36,8 +35,8 @@ elastic() { # arguments of the program...
     awk 'NR > 3 && before { print $1, $2 - before } { before = $2 }'
 }
 
-# The noise is looked at in every fourth step: what such a step takes longer than its neighbours, the
-# same machine in the same second, and a quarter of it on average.
+# Gradient noise is measured in every fourth step. The cost is how much longer such a step takes than its
+# neighbours, which ran on the same machine in the same second; on average, a quarter of that.
 noise() {
   elastic --measure-noise >"$dir/steps" || return 1
   awk '{ t[$1] = $2 } END { for (s in t) if (s % 4 == 0 && (s - 1) in t && (s + 1) in t)
@@ -45,11 +44,11 @@ noise() {
   cut -d' ' -f2 "$dir/steps" | median
 }
 
-# Somebody else's work on the machine is larger than what is measured here.
+# Other load on the machine may be larger than the measured effect.
 echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc --all) cores"
 for ((round = 1; round <= rounds; ++round)); do
   a=$(plain)
-  # Who comes last gets the machine as the others leave it, so these two take turns at that as well.
+  # The order of the runs may matter, so these two also swap places.
   if ((round % 2)); then c=$(noise); fi
   b=$(elastic | cut -d' ' -f2 | median)
   if ((round % 2 == 0)); then c=$(noise); fi

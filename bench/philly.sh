@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole Philly trace (82,247 jobs) on a cluster that is never full and on a contended one.
-# Needs the public trace; says so and stops where it is absent.
+# Needs the public trace. If it is missing, the script says so and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}
@@ -8,7 +8,7 @@ RUBATO=${RUBATO:-build/rubato}
 . bench/lib.bash
 trace=${RUBATO_SHARED_DATA:-../shared/data}/philly/philly.csv
 if [[ ! -f $trace ]]; then
-  echo "philly: skipped, $trace is not here"
+  echo "philly: skipped, $trace is missing"
   exit 0
 fi
 for cluster in 313x8 64x8; do

@@ -1,7 +1,7 @@
-// Plain data-parallel training without our library, to compare it with (bench/overhead.sh): the
-// model, the optimizer and the micro-batches of examples/wide.cc on two processes, gradients
-// accumulated by autograd and summed by gloo's ring. As in PyTorch's DDP the gradients are views
-// of flat buckets, and a bucket travels while the last backward pass goes on.
+// Plain data-parallel training without our library, for comparison (bench/overhead.sh): the model,
+// the optimizer and the micro-batches of examples/wide.cc on two processes. Autograd accumulates
+// the gradients, and gloo's ring sums them. As in PyTorch's DDP, the gradients are views of flat
+// buckets, and a bucket is sent while the last backward pass continues.
 //
 //   build/bench/plain_gloo [--steps 20]      prints the seconds of every step, one a line
 #include <chrono>
@@ -32,7 +32,7 @@ constexpr int kLeaves = 8;
 constexpr int kBatch = 64;
 constexpr std::size_t kBucketFloats = (std::size_t{8} << 20U) / sizeof(float);
 
-// Sums buckets over all processes on a thread of its own, in order.
+// Sums buckets over all processes, in order, on its own thread.
 class Ring {
  public:
   Ring(int rank, const std::string& directory, float* flat, const elastic::Layout& layout)
@@ -53,7 +53,7 @@ class Ring {
     thread_.join();
   }
 
-  // All buckets up to this one hold their gradients.
+  // All buckets up to this one have their gradients.
   void ready(int bucket) {
     {
       const std::lock_guard lock(mutex_);
@@ -205,7 +205,7 @@ void train(int rank, const std::string& directory, int steps) {
   std::fflush(stdout);
 }
 
-// Torch wakes up in the children: threads do not survive a fork.
+// Torch is used only in the children, because threads do not survive a fork.
 int run(int steps) {
   std::string directory = std::filesystem::temp_directory_path() / "rubato-plain-XXXXXX";
   if (mkdtemp(directory.data()) == nullptr) return 1;

@@ -1,13 +1,13 @@
-// All-reduce of 100 MB of gradients between processes on this machine: gloo's ring against our tree
-// (elastic/reduction.h), both over loopback TCP, in the same processes and in turns, so that
-// whatever else the machine does hits both.
+// Compares all-reduce of 100 MB of gradients between processes on this machine: gloo's ring and our
+// tree (elastic/reduction.h). Both use loopback TCP, in the same processes and in turns, so that
+// other load on the machine affects both.
 //
 //   build/bench/reduce_gloo [--json] [--repetitions 15] [--floats 25000000] [--bucket-bytes
 //   8388608]
 //
-// A time is from the first process's start to the last one's end. Every repetition of ours is
-// compared with a serial sum in the order of the tree, bit by bit, so all shapes give the same
-// bits; gloo's sum is in the order of its ring and compared with a tolerance.
+// A time is from the start of the first process to the end of the last. Every result of ours is
+// compared with a serial sum in the order of the tree, bit by bit. So all shapes give the same
+// bits. gloo sums in the order of its ring; its result is compared with a tolerance.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -55,7 +55,8 @@ struct Settings {
   std::size_t bucket_bytes = std::size_t{8} << 20U;
 };
 
-// What the processes share: a barrier that sleeps, when each began and ended, and what they found.
+// Shared memory of the processes: a barrier that sleeps, the start and end of each, and the
+// results.
 struct Shared {
   pthread_barrier_t barrier;
   std::atomic<int> wrong;
@@ -79,7 +80,7 @@ Shared& share(int processes) {
   return *shared;
 }
 
-// A leaf's gradient: any floats will do whose sum depends on the order.
+// A leaf's gradient: any floats whose sum depends on the order.
 float leaf_value(int leaf, std::size_t i) {
   std::uint32_t x = static_cast<std::uint32_t>(i) * 2654435761U + static_cast<std::uint32_t>(leaf);
   x ^= x >> 15U;
@@ -121,7 +122,7 @@ class Member {
     for (std::size_t i = 0; i < layout_.total; ++i) expected_[i] = tree_value(0, kLeaves, i);
   }
 
-  // A connection to everybody: the lower rank listens, and its caller says who it is.
+  // A connection to each process: the lower rank listens, and the caller sends its rank.
   void connect(const wire::Fd& listener, const std::vector<std::string>& addresses) {
     for (int peer = 0; peer < rank_; ++peer) {
       Result<wire::Fd> fd = wire::connect_to(addresses[static_cast<std::size_t>(peer)]);
@@ -170,7 +171,7 @@ class Member {
 
  private:
   static elastic::Layout layout_of(const Settings& settings) {
-    // Of one tensor a bucket each, and a tail as small as a loss.
+    // One tensor per bucket, and a small tail like a loss.
     const std::size_t bucket = settings.bucket_bytes / sizeof(float);
     std::vector<std::size_t> counts;
     for (std::size_t left = settings.floats; left > 0; left -= counts.back()) {
@@ -192,14 +193,14 @@ class Member {
     return took;
   }
 
-  // Both overwrite what they add up.
+  // Both overwrite their input.
   void restore() {
     for (std::size_t i = 0; i < sums_.size(); ++i) {
       std::memcpy(sums_[i].data(), original_[i].data(), original_[i].size() * sizeof(float));
     }
   }
 
-  // A ring takes one vector from each process; plain training would have added it up on the way.
+  // A ring takes one vector from each process. In plain training it would already be summed.
   void add_up_own() {
     for (std::size_t part = 1; part < sums_.size(); ++part) {
       gloo::sum<float>(sums_[0].data(), sums_[0].data(), sums_[part].data(), sums_[0].size());
@@ -231,7 +232,7 @@ class Member {
       }
     });
     while (!reduction_->complete()) poller_.wait(std::chrono::milliseconds(1000));
-    transport_.flush();  // others may still wait for what this one has sent
+    transport_.flush();  // others may still wait for data from this process
     trainer.join();
   }
 
@@ -284,7 +285,7 @@ std::string shape_of(int processes) {
   return shape;
 }
 
-// The listeners exist before anybody calls.
+// The listeners exist before any process connects.
 Row measure(const Settings& settings, int processes) {
   Shared& shared = share(processes);
   std::string directory = std::filesystem::temp_directory_path() / "rubato-reduce-XXXXXX";

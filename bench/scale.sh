@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How wall time grows with jobs and with GPUs, in powers of ten, at a load of 0.8 and decisions every
-# 60 s. The last rows are the largest sizes we promise.
+# How wall time grows with the number of jobs and GPUs, in powers of ten, at a load of 0.8 with decisions every
+# 60 s. The last rows are the largest sizes that we support.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}

@@ -1,12 +1,12 @@
-# A Slurm of this machine alone, for comparisons: munged, slurmctld and one slurmd in a directory of
-# their own, on loopback. Sourced; needs the packages slurmctld slurmd slurm-client munge and root.
+# Starts a private Slurm on this machine for comparisons: munged, slurmctld and one slurmd, in their own directory,
+# on loopback. To be sourced. Needs root and the packages slurmctld slurmd slurm-client munge.
 # shellcheck shell=bash
 
 slurm_up() { # DIR: leaves SLURM_CONF set, the pids in slurm_pids, and the logs of each try in DIR/N
   local try
   mkdir -p "$1"
   chmod 755 "$1"
-  # Somebody may sit on the ports that were drawn.
+  # Another program may use the chosen ports.
   for try in 1 2 3; do
     if slurm_try "$1/$try"; then return 0; fi
     slurm_down
@@ -78,7 +78,7 @@ slurm_controller() { # FLAGS...: leaves its pid in slurm_controller_pid
 }
 
 slurm_down() {
-  # Where no controller answers it would ask for a long time.
+  # If no controller answers, it would try for a long time.
   timeout 10 scancel --user=root 2>/dev/null || true
   kill "${slurm_pids[@]}" 2>/dev/null || true
   wait "${slurm_pids[@]}" 2>/dev/null || true

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Submissions as fast as they come to a real daemon, durable, beside idle watchers of its events: how
-# many are acknowledged a second, how long each takes, what the daemon's memory is; that none is lost,
-# also when the daemon is killed; what is answered beyond its bounds; how many a second elasticflow
-# judges; and the same few hundred submissions through rubato's command line, through one HTTP
-# connection and through a real sbatch of this machine.
+# Sends submissions to a real daemon as fast as it answers, while idle clients watch its events. Measures how many
+# are acknowledged per second, how long each takes, and the daemon's memory. Checks that none is lost, also when the
+# daemon is killed. Checks the answers beyond the limits. Measures how many submissions per second elasticflow
+# decides. Compares a few hundred submissions through rubato's command line, through one HTTP connection and
+# through a real sbatch on this machine.
 #   SUBMISSIONS=10000 CONNECTIONS=64 WATCHERS=1000 JUDGED=1000 COMPARED=500 bench/submissions.sh
-# Exits 1 if something acknowledged was lost or a bound did not hold. Whether the goals of speed are met
-# is said and nothing more: that depends on the machine.
+# Exits with 1 if an acknowledged job was lost or a limit did not hold. It only reports whether the goals for speed
+# are met, because that depends on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=$(realpath "${BUILD:-build}")
@@ -20,14 +20,14 @@ compared=${COMPARED:-500}
 # shellcheck source=bench/slurm_here.bash
 source bench/slurm_here.bash
 
-# In the build tree: what is in memory costs nothing to make durable.
+# In the build tree, because a file system in memory would make fsync free.
 directory=$(mktemp -d "$BUILD/load.XXXX")
 daemon=
 slurm_pids=()
 wrong=0
 
-# Agents, masters and workers outlive a daemon that was killed: their files name them, and their
-# environment or arguments this directory.
+# Agents, masters and workers survive a daemon that was killed. They are found by their files, and by this directory
+# in their environment or arguments.
 # shellcheck disable=SC2317 # for the trap
 ours_that_live() {
   local pid
@@ -89,7 +89,7 @@ kill_daemon() {
 # shellcheck disable=SC2317 # for await
 nothing_runs() { [[ -z $("$RUBATO" ls --parsable -t running,resizing,stopping) ]]; }
 
-# Nothing more starts, what runs is cancelled, the daemon takes leave of its agents.
+# No more jobs start, running jobs are cancelled, and the daemon dismisses its agents.
 down() {
   "$RUBATO" drain 0 >/dev/null
   "$RUBATO" ls --parsable -t running,resizing | xargs -r "$RUBATO" cancel >/dev/null
@@ -97,7 +97,7 @@ down() {
   kill "$daemon"
   wait "$daemon" || true
   daemon=
-  # It has told its agents to leave.
+  # The daemon has dismissed its agents.
   await 10 nobody_lives || echo "submissions: left behind: $(ours_that_live | tr '\n' ' ')" >&2
 }
 
@@ -110,7 +110,7 @@ load() { # arguments of bench_http...
 
 stored() { "$RUBATO" ls --all --parsable | sort; }
 
-# By its metrics, because a list of all jobs would take it as long as many submissions.
+# Uses the metrics, because listing all jobs would cost the daemon as much as many submissions.
 taken() { "$RUBATO" metrics | awk '$1 == "rubato_jobs_submitted_total" { n = $2 } END { printf "%d\n", n }'; }
 # shellcheck disable=SC2317 # for await
 has_taken() { (($(taken) >= $1)); } # COUNT
@@ -171,8 +171,8 @@ before=$(taken)
 load --requests "$submissions" --connections "$connections" --watchers 0 --ids "$directory/ids" \
   >"$directory/out" 2>&1 &
 client=$!
-# In the middle by what it has stored, not by the time: machines differ.
-await 120 has_taken $((before + submissions / 3)) || echo "submissions: a third takes it over two minutes" >&2
+# Kills the daemon when it has stored a third of the jobs, not after a fixed time, because machines differ in speed.
+await 120 has_taken $((before + submissions / 3)) || echo "submissions: a third of them took more than two minutes" >&2
 kill_daemon
 wait "$client" || true
 up --cluster 1x1
@@ -185,7 +185,7 @@ expect "each that was acknowledged is there" test -z "$(comm -23 "$directory/ack
 have=$(wc -l <"$directory/stored_now")
 kill_daemon
 
-# --- beyond the bounds ---
+# --- beyond the limits ---
 
 echo "-- 2000 submissions to a daemon that takes 500 more jobs"
 up --cluster 1x1 --most-jobs $((have + 500))
@@ -216,8 +216,8 @@ goal "the journal of these is replayed in under 60 s" \
 
 export RUBATO_STATE=$directory/b
 up --cluster 1x8 --policy elasticflow
-# Through the unix socket, so that the jobs are those of a user whom this machine knows. The first is
-# promised something as soon as its speed is known, and so is its profile.
+# Uses the unix socket, so that the jobs belong to a user of this machine. The first job gets a promise as soon as its
+# speed is known. Then the speed of the profile is known, too.
 # shellcheck disable=SC2317 # for await
 judged_known() { [[ $("$RUBATO" ls --parsable -t profiling | wc -l) == 0 ]]; }
 known=$("$RUBATO" submit --parsable --profile known --work steps=10000000 --gpus 1 --deadline +9000h -- \
@@ -238,7 +238,7 @@ done
 echo "  201: admitted, 409: refused with the earliest feasible time; peak memory of the daemon: $(peak)"
 down
 
-# --- beside sbatch ---
+# --- comparison with sbatch ---
 
 export RUBATO_STATE=$directory/c
 echo "-- $compared submissions, one after the other and 8 at once; nothing can start"
@@ -275,12 +275,12 @@ if ((EUID == 0)) && ! has_slurm; then ./dev setup slurm || true; fi
 if ((EUID != 0)) || ! has_slurm; then
   echo "  sbatch: skipped, it needs root and the packages of ./dev setup slurm"
 elif ! slurm_up "$directory/slurm"; then
-  echo "  sbatch: skipped, Slurm does not come up here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
+  echo "  sbatch: skipped, Slurm does not start here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
 else
   scontrol update nodename="$(hostname -s)" state=drain reason=measuring
   rate "sbatch" 1 sbatch --parsable --output=/dev/null --wrap=true
   rate "sbatch, 8 at once" 8 sbatch --parsable --output=/dev/null --wrap=true
-  # Not waited for: Slurm writes its state a few seconds later.
+  # Does not wait: Slurm writes its state a few seconds later.
   kill -9 "$slurm_controller_pid"
   wait "$slurm_controller_pid" 2>/dev/null || true
   slurm_controller

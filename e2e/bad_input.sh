@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every kind of bad input: one sentence on standard error, exit code 2, nothing on standard output and
-# no output file, not even half of one.
+# Every kind of bad input must give one sentence on standard error, exit code 2, nothing on standard output, and no
+# output file, not even a part of one.
 set -uo pipefail
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 dir=$(mktemp -d)
@@ -25,7 +25,7 @@ refused() {
   fi
 }
 
-# trace NAME LINES...: simulate it, asking for every output file.
+# trace NAME PATTERN LINES...: simulates a trace with these lines and asks for every output file.
 trace() {
   local name=$1 pattern=$2
   shift 2

@@ -1,13 +1,13 @@
-# Counts what holds and waits for what should; for the scripts beside it.
+# Functions for the test scripts: `check` counts passed and failed checks, `await` waits for a condition.
 # shellcheck shell=bash disable=SC2034 # the scripts report the counts
 passed=0
 failed=0
-# await COMMAND...: until it succeeds, for two minutes at most.
+# await COMMAND...: waits until it succeeds, at most two minutes.
 await() {
   local end=$((SECONDS + 120))
   until "$@" >/dev/null 2>&1; do
     if ((SECONDS >= end)); then
-      echo "waited in vain for: $*"
+      echo "timed out after two minutes, waiting for: $*"
       return 1
     fi
     sleep 0.1

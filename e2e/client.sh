@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The commands that speak to the daemon. Where there is none: what is wrong is said before anybody is
-# asked, the exit codes are those of docs/command-line.md, and the completion completes. Then with one: every
-# field of a job, every verb, --json, --parsable and the verdicts that need no training. The jobs are
-# small shell programs that know nothing of Rubato; e2e/live.py trains.
+# Tests the commands that talk to the daemon. First without a daemon: bad input is reported before a connection
+# is tried, exit codes are those of docs/command-line.md, and shell completion works. Then with a daemon: every
+# field of a job, every command, --json, --parsable, and the verdicts that need no training. The jobs are small
+# shell programs that know nothing of Rubato; e2e/live.py has training jobs.
 set -uo pipefail
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 # shellcheck source=e2e/checks.bash
@@ -28,7 +28,7 @@ export RUBATO_STATE=$dir/state XDG_RUNTIME_DIR=$dir NO_COLOR=1
 mkdir state
 printf 'command: [true]\n' >good.yaml
 
-# ends CODE PATTERN ARGS...: one sentence on standard error, nothing on standard output.
+# ends CODE PATTERN ARGS...: exit code CODE, one sentence on standard error, nothing on standard output.
 ends() {
   local code=$1 pattern=$2 got
   shift 2
@@ -85,7 +85,7 @@ check 'a timeout that is none' ends 2 'write a time such as' wait --timeout soon
 check 'a retention that is none' ends 2 'write a time such as 90d' up --keep-journal soon
 check 'unknown command' ends 2 'rubato --help' sbumit
 
-# completes EXPECTED WORDS...: the last word is what has been typed of the next one.
+# completes EXPECTED WORDS...: the last of WORDS is the part of a word that the user has typed.
 completes() {
   local expected=$1
   shift
@@ -112,7 +112,7 @@ check 'no other shell' ends 2 'shell' completion tcsh
 idle() { [[ -z $("$RUBATO" ls --parsable) ]]; }
 await_idle() { await idle; }
 
-# answers EXPRESSION ARGS...: --json prints one value, of which the expression holds (d is the value).
+# answers EXPRESSION ARGS...: --json prints one value d for which the expression is true.
 answers() {
   local expression=$1
   shift
@@ -141,7 +141,7 @@ check 'all is well' says 0 '^all is well$' health
 check 'health as JSON' answers "d == {'status': 'ok', 'problems': []}" health
 check 'somebody whom nobody knows' says 0 'surely-nobody: they can look, but not submit' users add surely-nobody
 
-# A program that trains until it is told that it is done, and says how often it was started.
+# A program that runs until the file $1 exists, and prints its rank and its variables.
 cat >train.sh <<'END'
 echo "rank $RANK of $WORLD_SIZE in $RUBATO_SLOT A=$A"
 [ -z "$KEY" ] || echo "a secret in a file of mode $(stat -c %a "$KEY"): $(wc -c <"$KEY") bytes"
@@ -204,7 +204,7 @@ check 'the environment' says 0 'A=b c$' logs full
 check 'top: who sits where' says 0 '\[1\.[0-9]+ ' top --once
 check 'nodes: which worker' answers "any(u['job'] == 1 and u['worker'] == 0 for n in d['nodes'] for u in n['used'])" nodes
 
-# A resize starts a program that knows nothing of Rubato again, with as many ranks as GPUs.
+# A resize restarts a program that knows nothing of Rubato, with one rank per GPU.
 check 'end the second job' touch done-json
 completed() { answers "d['state'] == 'COMPLETED'" status "$1"; }
 check 'it completes' await completed json
@@ -268,7 +268,7 @@ check 'ended jobs keep their limits' answers "d['limits']['min'] == d['limits'][
 check 'wait for one that is over' says 0 '^job 1 \(full\): COMPLETED$' wait full
 check 'explain: done' says 0 'It is gone: completed' explain full
 check 'cannot be cancelled any more' says 1 'has ended' cancel full
-# Named and chosen jobs; each is one request. Bigger than what is free, so that they wait.
+# Cancels jobs by name and by condition; each call is one request. The jobs need more GPUs than are free, so they wait.
 for i in 1 2 3; do check 'a queue' "$RUBATO" submit --name "queue-$i" --gpus 8 --no-elastic -- sleep 1000; done
 check 'cancel: what is not there is said' says 3 'there is no job 999' cancel queue-1 999
 check 'cancel: the others are cancelled all the same' says 0 'CANCELLED' status queue-1
@@ -298,7 +298,7 @@ check 'the daemon ends in peace' wait "$daemon"
 daemon=
 check 'the journal replays' says 0 'all reproduced byte for byte' replay state
 
-# The cluster is the journal's, unless another one is named.
+# The daemon takes the cluster from the journal, unless --cluster names another one.
 check 'another cluster' says 2 'the journal belongs to another cluster \(2x4\)' up --cluster 1x1
 sleep 1.2 # a shorter absence is not worth a word
 "$RUBATO" up 2>daemon.log &

@@ -23,7 +23,7 @@ EVERY = 25  # steps between two checkpoints
 
 
 def batch_of(step, rank, world):
-    """The rank's part of the step's batch: a function of the step alone, whatever the world."""
+    """The rank's part of the step's batch. The whole batch depends only on the step, not on the world size."""
     generator = torch.Generator().manual_seed(step)
     inputs = torch.randn(BATCH, 8, generator=generator)
     targets = inputs.sin().sum(dim=1, keepdim=True)
@@ -61,7 +61,7 @@ def main():
         loss.backward()
         optimizer.step()
         step += 1
-        # Signals reach the ranks at different steps; all must end after the same one.
+        # Signals reach the ranks at different steps. All ranks must end after the same step.
         words = torch.tensor([float(bool(asked_to_end)), loss.item()])
         dist.all_reduce(words)
         if rank == 0:

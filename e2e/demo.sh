@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The demo as a user runs it, once built: it ends well and in time, jobs are resized while they train,
-# no deadline is missed, and its journal replays.
+# Runs the demo as a user does, after the build. It must end successfully and in time, resize jobs while they
+# train, miss no deadline, and replay its journal.
 #
 #   e2e/demo.sh [BUILD]
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # shellcheck source=e2e/checks.bash
 source e2e/checks.bash
-limit=300 # seconds; it promises three minutes, to a machine that has nothing else to do
+limit=300 # seconds; on an idle machine it takes at most three minutes
 shown=$(mktemp)
 trap 'rm -f "$shown"' EXIT
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Elastic training with real processes: whatever happens to the workers, what is trained is the same.
-# Each scenario is a function with a directory of its own; several run at once. Steps are held at
-# gates (examples/faulty.cc), so nothing depends on how fast this machine is.
+# Elastic training with real processes: the trained model is the same, whatever happens to the workers.
+# Each scenario is a function with its own directory; several run at once. Steps wait at gates
+# (examples/faulty.cc), so no result depends on the speed of the machine.
 #
 #   e2e/elastic.sh [BUILD] [SCENARIO...]
 set -uo pipefail
@@ -13,7 +13,7 @@ export XDG_RUNTIME_DIR=$dir/run
 mkdir "$XDG_RUNTIME_DIR"
 patience=${PATIENCE:-120} # seconds for anything to happen; a healthy machine needs a few
 
-# Only processes of ours have their working directory here.
+# Only processes of this test have their working directory here.
 clean_up() {
   local process
   for process in $(cat "$dir"/*/pids 2>/dev/null; cat "$dir"/*/*.log 2>/dev/null | grep '"event":"start"' |
@@ -67,13 +67,13 @@ reached() { # RUN STEP: it was published
   (($(grep '"event":"report"' "$1.log" | tail -n 1 | grep -o '"step":[0-9]*' | cut -d: -f2) >= $2))
 }
 greeted() { (($(grep -c '"event":"hello"' "$1.log") >= $2)); }
-# The uids of those who share the work, by the newest notice.
+# The uids of the working members, by the newest notice.
 working() {
   grep '"kind":"members"' "$1.log" | tail -n 1 | grep -o '"uid":[0-9]*,"role":"working"' |
     grep -o '[0-9]*' | sort -n
 }
 working_are() { (($(working "$1" | wc -l) == $2)); }
-# joined RUN WORKERS STEP: when all are there the gate opens, and they train slowly until all take part.
+# joined RUN WORKERS STEP: opens the gate when all workers are there, and lets them train slowly until all take part.
 joined() {
   await greeted "$1" "$2" || return 1
   rm -f fast
@@ -113,7 +113,7 @@ loss_falls() {
 same_digest() { [[ -n $(digest "$1") && $(digest "$1") == "$(digest "$2")" ]]; }
 says() { grep -qE "$2" "$1.err" "$1.out"; }
 
-# What an undisturbed run of faulty with the given arguments ends with.
+# The result of a run of `faulty` with these arguments and without disturbance.
 undisturbed() { # ARGS...
   launch plain --workers 1 -- "$FAULTY" "$@"
   [[ $(ended plain) == 0 ]]
@@ -248,7 +248,7 @@ graceful() {
   check 'a stop and a later run change no bit' same_digest second plain
 }
 
-# Workers that are about to join when the job ends have nothing to do any more.
+# Workers that are about to join when the job ends must exit.
 late() {
   local steps
   for steps in 40 41; do # the gate before the last step, and the one before that
@@ -370,7 +370,7 @@ f.write(bytes([byte ^ 1]))"
 
 full_disk() {
   if ! unshare -rm mount -t tmpfs tmpfs /mnt 2>/dev/null; then
-    echo "skipped: $scenario: this user may not mount a file system of its own" >>results
+    echo "skipped: $scenario: this user may not mount a file system" >>results
     return
   fi
   mkdir tiny

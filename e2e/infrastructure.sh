@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What goes wrong on Rubato's side is not the jobs' failure: a binary that is moved away, a directory in which nothing can be
-# made. Jobs wait and run when it is mended. A job that fails by itself is started again after longer and longer pauses, and one
-# that ends while no daemon is there has ended when it ended.
+# Infrastructure failures do not count as failures of jobs: the program's file is moved away, or the directory of jobs cannot be
+# written. Jobs wait, and run when the problem is repaired. A job that fails by itself restarts with a backoff. A job that ends
+# while no daemon runs keeps its real end time.
 # shellcheck disable=SC2317 # many functions are called by others that were given their names
 set -uo pipefail
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
@@ -24,7 +24,7 @@ down() { # SIGNAL
   daemon=
 }
 node_is() { "$RUBATO" nodes 2>/dev/null | grep -q "0  $1 "; }
-# How many jobs are in one of these states.
+# count STATES: how many jobs are in one of these states.
 count() { "$RUBATO" ls -a -n 1000 --parsable -t "$1" 2>/dev/null | wc -l; }
 are() { [[ $(count "$2") -eq $1 ]]; }
 none_alive() { [[ -z $("$RUBATO" ls --parsable) ]]; }
@@ -42,7 +42,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# The binary is moved away, as an upgrade in place does.
+# The program's file is moved away, as an upgrade in place does.
 cp "$RUBATO" ./copy
 up ./copy
 first=$(submit -- /bin/sh -c "until test -e '$dir/go'; do sleep 0.1; done")
@@ -54,7 +54,7 @@ check 'all complete when the binary is gone' await are 13 COMPLETED
 check 'none failed' are 0 FAILED
 down TERM
 
-# Nothing can be made in the directory of jobs. Root may do what the mode forbids, so there is no directory.
+# Nothing can be created in the directory of jobs. A mode would not stop root, so the directory is removed.
 break_jobs() { mv state/jobs state/jobs.away && : >state/jobs; }
 mend_jobs() { rm state/jobs && mv state/jobs.away state/jobs; }
 up "$RUBATO"
@@ -66,11 +66,11 @@ check 'the daemon says so' grep -q 'node 0 is unknown: cannot make the directory
 check 'the history says so' grep -q 'node 0 is unknown: cannot make the directory' <("$RUBATO" history)
 check 'the jobs wait' are 3 PENDING
 mend_jobs
-check 'it is used again when it is mended' await are 16 COMPLETED
+check 'the node is used again after the repair' await are 16 COMPLETED
 check 'none failed for that' are 0 FAILED
 check 'the node is up' node_is up
 
-# A program that is not there is the job's own failure.
+# A missing program is the job's own failure.
 bad=$(submit --max-failures 0 -- /no/such)
 check 'it fails' await are 1 FAILED
 check 'and the reason is its program' grep -q 'failed once: cannot start "/no/such": the program was not found' <("$RUBATO" status "$bad")
@@ -81,7 +81,7 @@ check 'explain says when' grep -q 'It starts again at' <("$RUBATO" explain "$aga
 check 'the history has its pauses' grep -q 'starts again after a pause of 2 s' <("$RUBATO" history "$again")
 "$RUBATO" cancel "$again" >/dev/null
 
-# A job ends in time while no daemon is there. The next one comes later, and still knows when that was.
+# A job meets its deadline while no daemon runs. The next daemon starts later and still knows the end time.
 due=$(submit --work steps=1 --deadline +1h -- /bin/sleep 1)
 await are 1 RUNNING
 down KILL
@@ -91,9 +91,9 @@ is_later() { [[ $(date +%s) -ge $(($(date -d "${gone_by}Z" +%s) + 3)) ]]; }
 await is_later
 up "$RUBATO"
 ended() { status "$due" | grep -q '"COMPLETED"'; }
-check 'its end is heard of' await ended
+check 'the daemon learns of its end' await ended
 ended_then() { status "$due" | python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["ended"][:19] > sys.argv[1])' "$gone_by"; }
-check 'it ended when it ended' ended_then
+check 'it has its real end time' ended_then
 check 'it counts as in time' grep -q 'rubato_deadlines_total{result="met"} 1' <("$RUBATO" metrics)
 await none_alive
 down TERM

@@ -4,9 +4,9 @@
     e2e/live.py BUILD [SCENARIO...]     all scenarios by default; exit 1 if anything does not hold
     e2e/live.py --list                  the names of the scenarios
 
-Each scenario has a state directory of its own and leaves no process behind; where one fails, its
-logs are kept. Nothing depends on how fast this machine is: what should happen is waited for, within
-a limit, and jobs get as much work as the machine does in so many seconds.
+Each scenario has its own state directory and leaves no process behind. If one fails, its logs are
+kept. No result depends on the speed of the machine: the scenarios wait for events, within a limit,
+and the work of a job is what this machine does in a given number of seconds.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ import threading
 import time
 import traceback
 
-PATIENCE = float(os.environ.get("PATIENCE", "240"))  # seconds for anything to happen
+PATIENCE = float(os.environ.get("PATIENCE", "240"))  # seconds to wait for an event
 LIMIT = float(os.environ.get("LIMIT", "300"))  # seconds for a scenario, about six times what it needs
 DONE = {"COMPLETED", "FAILED", "CANCELLED", "REFUSED"}
 
@@ -36,7 +36,7 @@ class Failure(Exception):
 
 
 class TooSoon(Failure):
-    """A job was done before the scenario was: the machine is busier than its speed let expect."""
+    """A job ended before the scenario did, because the machine is busier than expected."""
 
 
 def require(holds, what):
@@ -45,7 +45,7 @@ def require(holds, what):
 
 
 def await_true(condition, what, limit=PATIENCE):
-    """The first true value of the condition, asked several times a second."""
+    """Waits until the condition is true, and returns its value. Checks several times a second."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         value = condition()
@@ -68,7 +68,7 @@ QUIET_THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}  # many w
 
 
 def processor_seconds(*command):
-    """What a program needs of the processor, whoever else is busy on this machine."""
+    """The processor time of a program; other load on the machine does not matter."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                env={**os.environ, **QUIET_THREADS})
     _, status, used = os.wait4(process.pid, 0)
@@ -79,22 +79,22 @@ def processor_seconds(*command):
 
 @functools.cache
 def seconds_of_step(build):
-    """Of one core, for a step of the example with the batch it has by default."""
+    """Seconds of one core for a step of the example with its default batch."""
     program = str(build / "examples" / "mlp")
     start = processor_seconds(program, "--steps", "1")
     return max(1e-4, (processor_seconds(program, "--steps", "61") - start) / 60)
 
 
 def larger_batch(build, batch):
-    """On a fast machine so much larger that a step takes a while: each step is a line of events, of
-    which a job keeps no more than its limit."""
+    """A larger batch on a fast machine, so that a step takes long enough. Each step is a line of the
+    job's events, whose size is limited."""
     return batch * max(1, round(0.02 / seconds_of_step(build)))
 
 
 class Cluster:
-    """A daemon with its state directory, and the jobs in it."""
+    """A daemon with its state directory and its jobs."""
 
-    length = 1  # of all jobs; more in a scenario that is repeated
+    length = 1  # factor for all jobs; larger if a scenario is repeated
 
     def __init__(self, build, policy, *flags):
         self.build = pathlib.Path(build)
@@ -104,7 +104,7 @@ class Cluster:
         self.env = dict(os.environ, **QUIET_THREADS, RUBATO_STATE=str(self.state), NO_COLOR="1")
         self.flags = ["--cluster", "2x4", "--measuring", "2", *flags]
         self.policy = policy
-        self.prefix = []  # what the daemon is started through
+        self.prefix = []  # command prefix of the daemon
         self.daemon = None
         self.log = open(self.directory / "daemon.log", "ab")
 
@@ -117,7 +117,7 @@ class Cluster:
     # --- the daemon ---
 
     def begin(self, first=True):
-        """Starts the daemon, and does not wait until it answers."""
+        """Starts the daemon without waiting until it answers."""
         command = [*self.prefix, self.rubato, "up", *self.flags]
         if first:
             command += ["--policy", self.policy]
@@ -146,7 +146,7 @@ class Cluster:
         require(code == 0, f"the daemon ended with {code}")
 
     def clean_up(self, keep):
-        """Ends what is left of ours: processes with this directory in environment or arguments."""
+        """Kills our remaining processes: those with this directory in environment or arguments."""
         signal.setitimer(signal.ITIMER_REAL, 0)  # the scenario's limit must not cut this short
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.kill()
@@ -158,7 +158,7 @@ class Cluster:
                     if str(self.directory).encode() in words:
                         os.kill(int(entry.name), signal.SIGKILL)
             time.sleep(0.1)
-        for file in self.state.glob("nodes/*/cgroup-*.json"):  # whose agents had no time to remove them
+        for file in self.state.glob("nodes/*/cgroup-*.json"):  # that agents had no time to remove
             with contextlib.suppress(OSError, ValueError):
                 os.rmdir(json.loads(file.read_text())["cgroup"])
         self.log.close()
@@ -180,7 +180,7 @@ class Cluster:
         return json.loads(self.run(args[0], "--json", *args[1:]).stdout)
 
     def steps(self, seconds):
-        """How many steps all cores that eight workers can use make in so many seconds."""
+        """How many steps the cores that eight workers can use make in this many seconds."""
         cores = min(len(os.sched_getaffinity(0)), 8)
         step = seconds_of_step(self.build) * larger_batch(self.build, 1)
         return max(20, int(Cluster.length * seconds * cores / step))
@@ -214,7 +214,7 @@ class Cluster:
         return self.state / "jobs" / str(job)
 
     def events(self, job):
-        """What its master has written down so far; the last line may not be whole."""
+        """The events that the job's master has written so far. The last line may be incomplete."""
         found = []
         with contextlib.suppress(FileNotFoundError):
             for line in (self.job_directory(job) / "events.jsonl").read_text().splitlines():
@@ -226,16 +226,16 @@ class Cluster:
         return [event["content"] for event in self.events(job) if event["event"] == "report"]
 
     def going_on(self, job):
-        """What the daemon tells of a job that must not be done yet."""
+        """The daemon's status of a job that must not have ended yet."""
         now = self.job(job)
-        own = self.events(job)[-1:]  # its agent may be unable to tell
+        own = self.events(job)[-1:]  # its agent may be unable to report
         if now["state"] == "COMPLETED" or (own and own[0]["event"] == "end" and own[0]["code"] == 0):
             raise TooSoon(f"job {job} is done already")
         require(now["state"] not in DONE, f"job {job} is {now['state']}: {now.get('reason')}")
         return now
 
     def await_training(self, job, workers=lambda count: count > 0):
-        """Until its newest step was made by such a number of workers."""
+        """Waits until this many workers have made the job's newest step."""
         def look():
             self.going_on(job)
             reports = self.reports(job)
@@ -243,7 +243,7 @@ class Cluster:
         await_true(look, f"job {job} to train on so many workers")
 
     def await_progress(self, jobs):
-        """Until each of them has trained on from where it is."""
+        """Waits until each of the jobs has made further steps."""
         before = {job: self.step(job) for job in jobs}
         def look():
             for job in jobs:
@@ -270,7 +270,7 @@ class Cluster:
         return json.loads((self.state / "nodes" / str(node) / "agent.json").read_text())["pid"]
 
     def rows(self, kind):
-        """The bodies of the journal's rows of a type, while a daemon runs or after."""
+        """The bodies of the journal's rows of a type. A daemon may be running."""
         found = []
         for file in sorted(self.state.glob("journal*.sqlite")):
             with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as journal:
@@ -292,7 +292,7 @@ class Cluster:
 
 
 def resize_while_it_trains(cluster, job):
-    """One worker less and one more by order: what a policy would do may depend on the machine."""
+    """Resizes a job by command, because what a policy does may depend on the machine."""
     cluster.await_training(job, lambda count: count >= 2)
     cluster.resize(job, "1")
     cluster.await_training(job, lambda count: count == 1)
@@ -301,7 +301,7 @@ def resize_while_it_trains(cluster, job):
 
 
 def lived_through_changes(events):
-    """Workers that told of steps with different numbers of workers, and never started again."""
+    """Workers that reported steps with different numbers of workers and were never restarted."""
     found, counts = set(), {}
     for event in events:
         if event["event"] == "end":
@@ -315,10 +315,10 @@ def lived_through_changes(events):
 
 
 def live_resizes(cluster, job, ended):
-    """How often it was resized; that nothing failed on its way, nor began again for a resize."""
+    """How often it was resized. Checks that nothing failed, and that no resize was a restart."""
     require(ended["failures"] == 0, f"job {job} failed on its way: {ended}")
     ends = [event for event in cluster.events(job) if event["event"] == "end"]
-    # One for each time that its policy paused it, and one at last; resizes are in between.
+    # One stop for each time that the policy paused it, and one at the end. Resizes are in between.
     require(ends, f"job {job} has told no end")
     for end in ends:
         require(end["failures"] == 0 and end["fresh_starts"] == 0, f"job {job}: {end}")
@@ -326,7 +326,7 @@ def live_resizes(cluster, job, ended):
 
 
 def ended_well(cluster, job):
-    """The status of a job that has completed, in time and with a smaller loss than it began with."""
+    """The status of a completed job. Checks that it was in time and that its loss has fallen."""
     ended = cluster.await_state(job, "COMPLETED")
     require(not ended["deadline"] or ended["ended"] <= ended["deadline"],
             f"job {job} ended after its deadline")
@@ -340,7 +340,7 @@ def six_jobs(build, policy, dated, seconds=(10, 2), flags=(), options=(),
              look=lambda cluster, ids: ""):
     """Six jobs on eight slots: they grow and shrink while they train.
 
-    The last three are what `dated` submits, and it returns their numbers.
+    `dated` submits the last three and returns their numbers.
     """
     with Cluster(build, policy) as cluster:
         cluster.up()
@@ -368,7 +368,7 @@ def without_deadlines(cluster, *flags, **work):
 
 
 def with_deadlines(cluster, *flags, **work):
-    """The first of them is measured; the others are of its profile, and answered at once."""
+    """The first job is measured. The others have its profile and are answered at once."""
     flags = ("--gpus", "1:2", "--profile", "dated", "--deadline", "+30m", *flags)
     measured = cluster.submit("job3", *flags, **work)
     require(measured["state"] == "PROFILING" and
@@ -383,7 +383,7 @@ def with_deadlines(cluster, *flags, **work):
 
 
 def refused_at_once(cluster, *flags):
-    """A deadline that cannot be kept, of a profile that is known."""
+    """A deadline that cannot be kept, for a job whose speed is known."""
     hopeless = cluster.submission("hopeless", "--profile", "dated", "--gpus", "1:8", "--deadline",
                                   "+1m", *flags, steps=cluster.steps(36000))
     done = cluster.run(*hopeless, check=False)
@@ -417,11 +417,11 @@ def elasticflow(build):
     return six_jobs(build, "elasticflow", with_promises, look=promises_kept)
 
 
-BATCHES = (32, 512)  # the least and the largest, where batches are adaptive
+BATCHES = (32, 512)  # the smallest and the largest batch of adaptive jobs
 
 
 def batches(cluster, job):
-    """The global batches a job has trained with, in order."""
+    """The global batches with which a job has trained, in order."""
     found = []
     for report in cluster.reports(job):
         batch = report["per_gpu"] * (report["accumulation"] + 1) * report["workers"]
@@ -453,22 +453,22 @@ def batches_followed(cluster, ids):
 
 def pollux(build):
     least, most = (larger_batch(build, batch) for batch in BATCHES)
-    # Long enough for changes to be worth their restart in pollux's eyes.
+    # Long enough that pollux considers changes worth their restart.
     return six_jobs(build, "pollux:interval=5", without_deadlines, seconds=(20, 4),
                     flags=("--batch", f"adaptive:{least}:{most}"),
                     options=("--largest-per-worker", str(most // 4)), look=batches_followed)
 
 
 class Submitting(threading.Thread):
-    """Submits one job after the other, whether or not a daemon is there.
+    """Submits one job after the other, even while no daemon runs.
 
-    They need all slots, so they wait for as long as others train.
+    The jobs need all slots, so they wait as long as others train.
     """
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
         self.cluster = cluster
-        self.over = threading.Event()  # the one that is under way is the last
+        self.over = threading.Event()  # the present submission is the last
         self.abandoned = threading.Event()
         self.acknowledged = {}  # numbers, by name
         self.failure = None
@@ -477,11 +477,11 @@ class Submitting(threading.Thread):
         try:
             while not self.over.is_set():
                 self.submit(f"waits{len(self.acknowledged)}")
-        except Exception as failure:  # told by finish(), in the scenario's own thread
+        except Exception as failure:  # reported by finish(), in the scenario's own thread
             self.failure = failure
 
     def submit(self, name):
-        """Until it is acknowledged: the key makes it one job however often that takes."""
+        """Repeats a submission until it is acknowledged. Its key makes it one job."""
         command = self.cluster.submission(name, "--key", name, "--gpus", "8", steps=1)
         while not self.abandoned.is_set():
             done = self.cluster.run(*command, check=False)
@@ -492,12 +492,12 @@ class Submitting(threading.Thread):
             self.over.wait(0.1)
 
     def close(self):
-        """However the scenario ends, nothing more is submitted."""
+        """Submits nothing more, however the scenario ends."""
         self.over.set()
         self.abandoned.set()
 
     def finish(self):
-        """All that was acknowledged. The daemon must be up, or the last one never will be."""
+        """All acknowledged jobs. The daemon must be up, or the last one is never acknowledged."""
         self.over.set()
         self.join(PATIENCE)
         require(self.failure is None, f"{self.failure}")
@@ -506,7 +506,7 @@ class Submitting(threading.Thread):
 
 
 def each_once(cluster, acknowledged):
-    """Every acknowledged job is there, by its number, and once; a key that comes again is no other."""
+    """Every acknowledged job exists once, under its number. A repeated key makes no other job."""
     jobs = cluster.jobs()
     names = [job["name"] for job in jobs]
     require(len(set(names)) == len(names), f"twice: {sorted(n for n in names if names.count(n) > 1)}")
@@ -519,7 +519,7 @@ def each_once(cluster, acknowledged):
 
 
 def one_outage(cluster, chance, masters):
-    """Kills the daemon and some of its starts; whether a job trained meanwhile, if one was left."""
+    """Kills the daemon, also during some starts. Returns whether a job trained meanwhile, if any was left."""
     cluster.kill()
     before = {job: cluster.step(job) for job in masters}
     alive = [job for job in masters if start_time(masters[job])]
@@ -537,13 +537,13 @@ def one_outage(cluster, chance, masters):
 
 
 def killed_daemon(build):
-    """kill -9 of the daemon, again and again: training goes on, and each job's work is done once."""
+    """Kills the daemon (-9) repeatedly: training continues, and each job's work is done once."""
     chance = random.Random(int(os.environ.get("SEED", "1")))
     outages = int(os.environ.get("OUTAGES", "4"))
     with Cluster(build, "afs-l") as cluster:
         cluster.up()
-        # Their most GPUs fill the cluster and their speeds are known, so the policy pauses none of them:
-        # not for each other, nor for jobs that it takes for an hour long because it knows nothing of them.
+        # Their largest counts fill the cluster and their speeds are known. So the policy pauses none of them,
+        # neither for each other nor for jobs of unknown speed, which count as one hour long.
         steps = cluster.steps(5 + 2 * outages)
         ids = [cluster.submit(f"job{i}", "--gpus", gpus, steps=steps)["id"]
                for i, gpus in enumerate(("1:2", "1:2", "1:4"))]
@@ -554,7 +554,7 @@ def killed_daemon(build):
             during = sum(one_outage(cluster, chance, masters) for _ in range(outages))
             acknowledged = submitting.finish()
         each_once(cluster, acknowledged)
-        # Where training is over already, some have begun or ended.
+        # If training has ended, some of them may have started or ended.
         cluster.run("cancel", *acknowledged.values(), check=False)
         for job in ids:
             ended = cluster.await_state(job, "COMPLETED")
@@ -579,7 +579,7 @@ def kill_one_worker(cluster, job):
 
 
 def killed_agent_and_worker(build):
-    """An agent that is killed is started again and adopts its jobs; a worker is replaced."""
+    """A killed agent is restarted and adopts its jobs. A killed worker is replaced."""
     with Cluster(build, "afs-l") as cluster:
         cluster.up()
         steps = cluster.steps(12)
@@ -603,7 +603,7 @@ def killed_agent_and_worker(build):
 
 
 def silent_agent(build):
-    """An agent that is stopped for longer than its lease: nothing of its node is granted."""
+    """An agent is suspended for longer than its lease: no GPU of its node is granted."""
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(Cluster(build, "afs-l", "--lease", "2"))
         cluster.up()
@@ -630,7 +630,7 @@ def silent_agent(build):
 
 
 def damaged_tail(build):
-    """A journal whose end is garbage: the daemon starts, says what it dropped, and goes on."""
+    """The end of the journal is garbage: the daemon starts, says what it dropped, and continues."""
     with Cluster(build, "fifo-backfill") as cluster:
         cluster.up()
         job = cluster.submit("one", "--gpus", "1", steps=20)["id"]
@@ -659,7 +659,7 @@ def damaged_tail(build):
 
 
 def full_disk(build):
-    """A disk that is full, then read-only: work is refused clearly and training goes on."""
+    """The disk is full, then read-only: changes are refused clearly, and training continues."""
     if os.geteuid() != 0:
         return "skipped: only root can mount a small disk"
     with contextlib.ExitStack() as stack:
@@ -694,8 +694,8 @@ def full_disk(build):
         await_true(lambda: not cluster.ask("ls")["jobs"], "all jobs to end")
         cluster.stop()
         cluster.replays()
-        # Nobody can make a disk read-only on which files are being written; the next daemon finds
-        # it so.
+        # A disk cannot be made read-only while files on it are open for writing, so the next daemon
+        # finds it read-only.
         await_true(lambda: subprocess.run(["mount", "-o", "remount,ro", str(cluster.state)],
                                           capture_output=True).returncode == 0, "the last writer")
         refused = cluster.run("up", *cluster.flags, check=False)
@@ -713,11 +713,11 @@ def refuses(cluster):
 
 
 def switched_policy(build):
-    """Another policy and back while jobs train: nothing stops."""
+    """Switches to another policy and back while jobs train: nothing stops."""
     with Cluster(build, "afs-l") as cluster:
         cluster.up()
         steps = cluster.steps(8)
-        # No more than there is room for at their largest, so that no policy has to pause one.
+        # All jobs fit at their largest count, so that no policy has to pause one.
         ids = [cluster.submit(f"job{i}", "--gpus", "1:4", steps=steps)["id"] for i in range(2)]
         for job in ids:
             cluster.await_training(job)
@@ -739,8 +739,8 @@ def switched_policy(build):
         return "same masters under afs-l, elasticflow and afs-l again"
 
 
-# The wall clock of whatever is started with it, an hour later as soon as a file is there. Other
-# clocks are as they are, as when somebody sets the time of a machine.
+# A library that moves the wall clock of a process one hour ahead as soon as a file exists. Other clocks
+# do not change, as when somebody sets the time of a machine.
 CLOCK_JUMP = r"""
 #define _GNU_SOURCE
 #include <errno.h>
@@ -785,7 +785,7 @@ time_t time(time_t* where) {
 
 
 def jumping_clock(cluster):
-    """Gives the daemon such a clock. The file that makes it jump; None without a compiler."""
+    """Gives the daemon such a clock. Returns the file that makes it jump; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
@@ -798,7 +798,7 @@ def jumping_clock(cluster):
 
 
 def await_slack(cluster, job, hours):
-    """Until there are so many hours, or up to half of one less, between expected end and deadline."""
+    """Waits until the slack before the deadline is this many hours, or up to half an hour less."""
     def look():
         slack = cluster.going_on(job)["slack_seconds"]
         return slack is not None and hours - 0.5 < slack / 3600 <= hours
@@ -806,7 +806,7 @@ def await_slack(cluster, job, hours):
 
 
 def clock_jump(build):
-    """The wall clock is set an hour on: no lease is lost, jobs train on, deadlines are closer."""
+    """The wall clock is set one hour ahead: no lease expires, jobs continue, deadlines are closer."""
     with Cluster(build, "afs-l", "--lease", "20") as cluster:
         jump = jumping_clock(cluster)
         if jump is None:
@@ -836,13 +836,13 @@ def clock_jump(build):
 
 
 def history(cluster):
-    """The sentences of the cluster's short life."""
+    """The sentences of the cluster's history."""
     events = cluster.ask("history", "--after", "0", "-n", "1000")["events"]
     return [event["text"] for event in events]
 
 
 def clock_moves(cluster):
-    """By how many seconds the wall clock was set, each time."""
+    """By how many seconds the wall clock was moved, each time."""
     found = [re.search(r"the wall clock moved by (-?[0-9.]+) s", text) for text in history(cluster)]
     return [float(match[1]) for match in found if match]
 
@@ -852,7 +852,7 @@ SCENARIOS = [afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agen
 
 
 def within_limit(scenario, build):
-    """What it says; a failure that names it if it hangs, so that the others still have their turn."""
+    """Runs a scenario and returns its report. If it hangs, this is a failure, so that the others still run."""
     def out_of_time(*_):
         raise Failure(f"{scenario.__name__} was still running after {LIMIT:.0f} s")
     signal.signal(signal.SIGALRM, out_of_time)
@@ -864,7 +864,7 @@ def within_limit(scenario, build):
 
 
 def until_long_enough(scenario, build):
-    """Again with longer jobs if one was done too soon for what was to be shown with it."""
+    """Repeats the scenario with longer jobs if a job ended too early."""
     for Cluster.length in (1, 2):
         try:
             return within_limit(scenario, build)
@@ -890,7 +890,7 @@ def main(scenarios, title):
         try:
             said = until_long_enough(scenario, build)
             word = "passed"
-        except Exception as failure:  # whatever it is, it is this scenario's
+        except Exception as failure:  # any failure is a failure of this scenario
             traceback.print_exc(file=sys.stdout)
             said = f"{type(failure).__name__}: {failure}"
             word = "FAILED"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A real training job under `rubato master`, managed as a node agent does: it moves between slots while
-# it trains, is stopped, goes on from its checkpoint under a newer start, and loses nothing to a worker
-# of the old start that slept meanwhile.
+# A real training job under `rubato master`, managed as by a node agent. It moves between slots while it
+# trains, is stopped, and continues from its checkpoint in a newer start. A suspended worker of the old start
+# must not damage anything when it wakes up.
 #
 #   e2e/managed.sh [BUILD]
 set -euo pipefail
@@ -148,7 +148,7 @@ def scenario(job):
     check("pauses were measured", len(moved["pauses"]) == 2)
     check("one worker is named", [w["slot"] for w in job.workers()] == ["1.0"])
 
-    # A stop is a checkpoint and an end.
+    # A stop writes a checkpoint and ends the run.
     manager.send({"type": "stop", "generation": 4})
     ended = manager.until("the end", lambda s: "ended" in s)
     check("it was stopped", ended["ended"]["how"] == "stopped" and ended["in_use"] == [])
@@ -160,7 +160,7 @@ def scenario(job):
           subprocess.run([f"{BUILD}/rubato", "master", job.directory],
                          capture_output=True).returncode == 2)
 
-    # It goes on from there; then its master and its manager die, and its worker sleeps.
+    # A new start continues from there. Then its master and its manager die, and its worker is suspended.
     job.launch["command"] += ["--checkpoint-seconds", "0", "--checkpoint-steps", "10"]
     manager = job.start(5, ["0.0"])
     manager.until_running(5)
@@ -173,7 +173,7 @@ def scenario(job):
     [sleeper] = job.workers()
     os.kill(sleeper["pid"], signal.SIGSTOP)
 
-    # A newer start in the same directory; the sleeper, which goes on alone, writes nothing there.
+    # A newer start in the same directory. The suspended worker continues alone and must write nothing there.
     manager = job.start(6, ["0.1"])
     manager.until_running(6)
     mark = manager.until("progress", lambda s: s["progress"]["step"] > 0)["progress"]["step"]
@@ -191,7 +191,7 @@ def scenario(job):
     check(f"all checkpoints are of the newest start, {starts}", starts == {3})
     os.kill(sleeper["pid"], signal.SIGKILL)
 
-    # A worker that dies is replaced where it was; a kill is at once.
+    # A worker that dies is replaced in its slot. A kill takes effect at once.
     victim = job.workers()[0]
     manager.place(7, ["0.1", "0.2"])
     manager.until_running(7)

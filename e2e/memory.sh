@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# A daemon that gets no more memory. Its limit is lowered from outside, so that it does not matter how
-# much it needs: first so that half of its reserve is all that is left, then to nothing at all. New jobs are
-# refused and the rest goes on; at worst it ends with one sentence, jobs go on, and the next daemon has
+# A daemon that runs out of memory. The script lowers the daemon's limit from outside, so it does not matter how
+# much memory it needs: first to half of its reserve, then to nothing. In the first case it refuses new jobs and
+# everything else continues. In the second it ends with one sentence, jobs continue, and the next daemon has
 # everything that was acknowledged.
 set -uo pipefail
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 # shellcheck source=e2e/checks.bash
 source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"
 if ! command -v prlimit >/dev/null; then
-  echo 'skipped: there is no prlimit here'
+  echo 'skipped: this machine has no prlimit'
   exit 0
 fi
 if grep -qa __asan_init "$RUBATO" || grep -qa __tsan_init "$RUBATO"; then
-  echo 'skipped: a sanitizer has its own memory'
+  echo 'skipped: a sanitizer uses its own memory allocator'
   exit 0
 fi
 dir=$(mktemp -d)
@@ -35,7 +35,7 @@ export RUBATO_STATE=$dir/state NO_COLOR=1
 
 # shellcheck disable=SC2317 # await calls it
 idle() { [[ -z $("$RUBATO" ls --parsable -t R,RS,CG) ]]; }
-# One arena: what malloc has reserved for other threads would be memory that no limit takes away.
+# One arena: memory that malloc has reserved for other threads would not be affected by the limit.
 up() {
   MALLOC_ARENA_MAX=1 "$RUBATO" up --quiet --cluster 1x1 --policy fifo 2>>daemon.err &
   daemon=$!
@@ -53,8 +53,8 @@ says() { # CODE PATTERN ARGS...
 state_of() { "$RUBATO" status "$1" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["state"])'; }
 runs() { [[ $(state_of "$1") == RUNNING ]]; }
 
-# Submits large jobs over one connection each until the daemon refuses or is gone; prints how many were
-# acknowledged, and the status and sentence that ended it. Bounded: 6,000 jobs of 50 KiB.
+# Submits large jobs, each over its own connection, until the daemon refuses one or is gone. Prints how many were
+# acknowledged, and the status and sentence of the last answer. At most 6,000 jobs of 50 KiB.
 fill() {
   python3 - "$RUBATO_STATE/api.sock" <<'END'
 import http.client, json, socket, sys
@@ -87,22 +87,22 @@ first=$("$RUBATO" submit --parsable --no-elastic --gpus 1 -- sh -c "until [ -e '
 second=$("$RUBATO" submit --parsable --no-elastic --gpus 1 -- true)
 check 'a job runs' await runs "$first"
 
-# Half of the reserve less than it has: an allocation that fails gets the reserve, which cannot be had again.
+# Half of the reserve less than it has now: an allocation fails and uses up the reserve, which cannot be allocated again.
 prlimit --pid "$daemon" --as="$(($(used) - (32 << 20)))":
 read -r taken status sentence <<<"$(fill)"
 check "new jobs are refused ($taken taken, then $status $sentence)" test "$status" = 503
 check 'with the reason' grep -q 'short of memory' <<<"$sentence"
 check 'the daemon is there' kill -0 "$daemon"
-check 'what runs goes on' runs "$first"
-check 'one can look' says 0 '^JOBID' ls -n 5
+check 'running jobs continue' runs "$first"
+check 'commands that read still work' says 0 '^JOBID' ls -n 5
 check 'health says what is wrong' says 1 'the daemon is short of memory and takes no new jobs' health
 check 'jobs are cancelled' says 0 'CANCELLED' cancel "$second"
 prlimit --pid "$daemon" --as=unlimited:
 taken_again() { "$RUBATO" submit --parsable --no-elastic --gpus 1 -- true; }
-check 'with more memory jobs are taken again' await taken_again
+check 'with more memory, jobs are accepted again' await taken_again
 acknowledged=$("$RUBATO" ls --all --parsable | wc -l)
 
-# Nothing at all: no reserve helps.
+# No memory at all: the reserve does not help.
 prlimit --pid "$daemon" --as=1:
 read -r more status sentence <<<"$(fill)"
 wait "$daemon"
@@ -119,7 +119,7 @@ check 'cancel those that wait' cancel_waiting
 touch "$dir/done"
 check 'it completes' says 0 'COMPLETED' wait --timeout 1m "$first"
 kill "$daemon"
-check 'the daemon ends in peace' wait "$daemon"
+check 'the daemon ends cleanly' wait "$daemon"
 daemon=
 check 'the journal replays' says 0 'all reproduced byte for byte' replay state
 

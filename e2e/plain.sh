@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a newcomer tries first: a script that knows nothing of Rubato, submitted without --no-elastic,
-# runs once and not once for each GPU, and everybody says so. And processes that hide from their job: they
-# are gone before the job's GPUs are given to the next one.
+# What a new user tries first: a script that knows nothing of Rubato, submitted without --no-elastic. It runs
+# once and not once per GPU, and all commands say so. Also: processes that hide from their job are killed before
+# the job's GPUs are given to the next job.
 set -uo pipefail
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 # shellcheck source=e2e/checks.bash
@@ -37,7 +37,7 @@ shows() { "$RUBATO" status "$1" --json | grep -qE -- "$2"; } # JOB PATTERN
 prints() { "$RUBATO" "${@:2}" 2>&1 | grep -qE -- "$1"; } # PATTERN ARGS...
 # shellcheck disable=SC2317
 has_lines() { [[ $(wc -l <"$1") -eq $2 ]]; } # FILE COUNT
-# hide FILE: a line of shell that starts a process in a session of its own, without any variable of the job.
+# hide FILE: prints a shell command that starts a process in its own session, without any variable of the job.
 hide() { echo "env -i setsid sleep 1000 & echo \$! >$1.part; mv $1.part $1"; }
 
 "$RUBATO" up --cluster 2x4 --policy afs-l --measuring 0 --hello-within 2 --quiet >daemon.log 2>&1 &
@@ -55,7 +55,7 @@ check 'explain says what to change' prints 'submit it with --no-elastic' explain
 check 'a plain script that fails has failed' \
   test "$("$RUBATO" submit --max-failures 0 --wait -- sh -c 'exit 7' >/dev/null 2>&1; echo $?)" -eq 1
 
-# --- one that goes on keeps its process and gives the other GPUs back ---
+# --- a long-running script keeps its process and gives back the other GPUs ---
 
 long=$("$RUBATO" submit --gpus 4:8 --parsable -- sh -c "echo \$\$ >>$dir/long; exec sleep 1000")
 check 'it has one GPU' await shows "$long" '"gpus": ?1,'
@@ -76,9 +76,9 @@ check 'on one GPU' await shows "$long" '"gpus": ?1,'
 "$RUBATO" cancel "$long" >/dev/null
 check 'it ends' await shows "$long" '"state": ?"CANCELLED"'
 
-# --- "free" means gone ---
+# --- a GPU is free only when all processes of its job are gone ---
 
-# looks FILE: a job on all GPUs that says whether the process named in FILE is there.
+# looks FILE: a job on all GPUs that prints whether the process named in FILE is alive.
 looks() { "$RUBATO" submit --no-elastic --gpus 1 --name "after-$1" --parsable -- \
   sh -c "if [ -e /proc/\$(cat $dir/$1) ]; then echo there; else echo gone; fi >$dir/seen-$1"; }
 for how in cancelled killed; do

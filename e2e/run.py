@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the end-to-end checks side by side, and prints what each of them said when it is over.
+"""Runs the end-to-end checks in parallel, and prints the output of each when it ends.
 
     e2e/run.py [--at-once N] [BUILD] [NAME...]     all of them by default; exit 1 if one fails
 
@@ -20,14 +20,14 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Ten times what a check needs. One that hangs must say so and not use up the time of the others.
+# Ten times what a check needs. A check that hangs must fail, and not use up the time of the others.
 LIMIT = 900
-# They train; "live" stands for all its scenarios.
+# Checks with training jobs. "live" stands for all its scenarios.
 BUSY = ("live", "elastic", "chaos", "demo", "managed", "stop_while_leaving", "unmodified")
 
 
 def checks(build):
-    """Command by name, those that train first."""
+    """The commands by name; checks with training jobs come first."""
     found = {}
     for script in ("live", "security"):
         program = [sys.executable, str(HERE / f"{script}.py")]
@@ -41,13 +41,13 @@ def checks(build):
 
 
 def run(command, build):
-    """Exit status, output, seconds, processor seconds."""
+    """Returns exit status, output, seconds and processor seconds."""
     began = time.monotonic()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
                                start_new_session=True, cwd=HERE.parent,
                                env={**os.environ, "RUBATO": str(build / "rubato")})
-    # It may clean up after the first signal; what it started has a minute to end.
+    # The check may clean up after the first signal. Its processes have a minute to end.
     timers = [threading.Timer(LIMIT + after, os.killpg, (process.pid, number))
               for after, number in ((0, signal.SIGINT), (60, signal.SIGKILL))]
     for timer in timers:
@@ -72,7 +72,7 @@ def work(take, build, done):
             return
         status, output, took, used = run(command, build)
         word = "passed" if status == 0 else f"FAILED with status {status}"
-        # In one piece: the others print, too.
+        # One print call, because the others print, too.
         sys.stdout.write(f"==> {name}: {word}\n{output}")
         sys.stdout.flush()
         done.append((name, status, took, used))
@@ -105,7 +105,7 @@ def main():
     for name, status, took, used in sorted(done, key=lambda row: -row[2]):
         print(f"{name:34} {took:5.0f} {used:12.0f}{'' if status == 0 else '  FAILED'}")
     print(f"{'all':34} {time.monotonic() - began:5.0f} {sum(row[3] for row in done):12.0f}")
-    # One that could not even be run to its end has not passed.
+    # A check that did not run to its end has not passed.
     passed = sum(status == 0 for _, status, _, _ in done)
     print(f"end to end: {passed} passed, {wanted - passed} failed")
     sys.exit(0 if passed == wanted > 0 else 1)

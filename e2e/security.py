@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Who may do and see what on a live cluster, with real daemons, users and connections.
+"""Tests who may do and see what on a live cluster, with real daemons, users and connections.
 
     e2e/security.py BUILD [SCENARIO...]     all scenarios by default; exit 1 if anything does not hold
 
-As root it acts as two users that every machine has, through setpriv; it makes none. What needs root
-says so where it is not.
+As root it acts as two users that exist on every machine, through setpriv. It creates no users. Without
+root, checks that need root are skipped, with a message.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ ADDRESS_FILE, TOKEN_FILE = "api.address", "admin.token"
 
 
 def needs_root():
-    """Why the jobs of other users cannot be tried here; or None."""
+    """Why the jobs of other users cannot be tested here; or None."""
     if os.geteuid() != 0:
         return "skipped: only root can act as other users"
     if not shutil.which("setpriv"):
@@ -43,7 +43,7 @@ def needs_root():
 
 
 def as_user(name):
-    """The words that make a command one of this user."""
+    """The prefix that runs a command as this user."""
     user = pwd.getpwnam(name)
     return ["setpriv", "--reuid", str(user.pw_uid), "--regid", str(user.pw_gid), "--clear-groups"]
 
@@ -53,18 +53,18 @@ def mode(path):
 
 
 class Guarded(Cluster):
-    """A daemon that others can reach, as one in a public directory."""
+    """A daemon in a public directory, so that other users can reach it."""
 
     def __init__(self, build, *flags):
         super().__init__(build, "fifo-backfill", *flags)
         os.chmod(self.directory, 0o711)
-        # Where the build is, others may not be allowed to go.
+        # Other users may not be able to enter the build directory.
         self.rubato = shutil.copy(self.rubato, self.directory / "rubato")
         os.chmod(self.rubato, 0o755)
         self.homes = {}
 
     def home(self, user):
-        """A directory of the user alone."""
+        """A private directory of the user."""
         if user not in self.homes:
             path = self.directory / f"of-{user}"
             path.mkdir(mode=0o700)
@@ -73,7 +73,7 @@ class Guarded(Cluster):
         return self.homes[user]
 
     def run_as(self, user, *args, check=True):
-        """The command line as this user, by the unix socket."""
+        """Runs the command line as this user, through the unix socket."""
         command = [*as_user(user), self.rubato, *map(str, args)]
         done = subprocess.run(command, env=self.env, capture_output=True, text=True,
                               cwd=self.home(user), timeout=PATIENCE)
@@ -90,10 +90,10 @@ class Guarded(Cluster):
                            "-c", script)["id"]
 
     def lines(self, job):
-        """What its program has printed, without the number of the worker."""
+        """What the job's program has printed, without the worker's number."""
         try:
             text = (self.job_directory(job) / "log").read_text()
-        except FileNotFoundError:  # it has not begun
+        except FileNotFoundError:  # it has not started
             return []
         return [line.partition("] ")[2] for line in text.splitlines() if line.startswith("[")]
 
@@ -110,7 +110,7 @@ class Guarded(Cluster):
         return (self.state / TOKEN_FILE).read_text().strip()
 
     def http(self, verb, path, token=None, body=None, headers=None, host="localhost"):
-        """Status and text of an answer over TCP."""
+        """The status and text of an answer over TCP."""
         connection = self.connect()
         with contextlib.closing(connection):
             connection.putrequest(verb, path, skip_host=True)
@@ -150,7 +150,7 @@ def files_below(path):
 
 
 def without(text, *names):
-    """With the names of jobs taken out, so that two answers can be compared."""
+    """The answer without names of jobs, so that two answers can be compared."""
     for name in names:
         text = text.replace(str(name), "JOB")
     return text
@@ -160,7 +160,7 @@ def without(text, *names):
 
 
 def jobs_run_as_their_user(build):
-    """The user, its groups, no way to more rights, no descriptor of ours, its own files."""
+    """A job has its user and groups, cannot gain privileges, inherits no descriptor, and owns its files."""
     if why := needs_root():
         return why
     with Guarded(build) as cluster:
@@ -177,7 +177,7 @@ def jobs_run_as_their_user(build):
         job = cluster.submit_as(ONE, "who", script)
         directory = cluster.job_directory(job)
         await_true(lambda: (directory / "checkpoint" / "file").exists(), "the job to run")
-        # A daemon that is started again finds directories that others may pass through.
+        # A restarted daemon finds directories that others may enter.
         cluster.kill()
         cluster.up(first=False)
         (cluster.home(ONE) / "go").touch()
@@ -193,7 +193,7 @@ def jobs_run_as_their_user(build):
         for path in (directory, directory / "log", directory / "checkpoint",
                      directory / "launch.json"):
             require(mode(path) & 0o077 == 0, f"{path} has mode {mode(path):o}")
-        # Without a word on where, a job runs at home; this one has none.
+        # Without `directory`, a job runs in its user's home. This user has none.
         token = cluster.token_of(ONE)
         status, text = cluster.http("POST", "/v1/jobs", token, json.dumps(
             {"command": ["pwd"], "name": "where", "gpus": 1}))
@@ -208,7 +208,7 @@ def jobs_run_as_their_user(build):
 
 
 def only_users_of_this_machine(build):
-    """Nobody's job ever runs as somebody else: such jobs are refused when they are submitted."""
+    """No job ever runs as another user: such jobs are refused at submission."""
     if why := needs_root():
         return why
     with Guarded(build) as cluster:
@@ -219,7 +219,7 @@ def only_users_of_this_machine(build):
         require(status == 403 and "this machine has no user" in text, f"{status} {text}")
         status, text = cluster.http("GET", "/v1/jobs", stranger)
         require(status == 200, f"looking: {status} {text}")
-        # The first admin is root; a plain user cannot take that name, nor become it.
+        # The first admin is root. A normal user can neither take that name nor become root.
         done = cluster.run("users", "add", "root", check=False)
         require(done.returncode != 0, "there are two users root")
         status, text = cluster.http("POST", "/v1/jobs", cluster.admin_token(), json.dumps(
@@ -238,7 +238,7 @@ def only_users_of_this_machine(build):
 
 
 def daemon_of_a_plain_user(build):
-    """A daemon that is not root's runs jobs of its own user alone, and says so."""
+    """A daemon that does not run as root accepts only jobs of its own user, and says so."""
     if why := needs_root():
         return why
     with Guarded(build) as cluster:
@@ -261,7 +261,7 @@ def daemon_of_a_plain_user(build):
 
 
 def users_do_not_see_each_other(build):
-    """By id and by name, in lists, events, the history and metrics; and they can change nothing."""
+    """Users see no other user's job (by id, by name, in lists, events, history, metrics), and cannot change it."""
     if why := needs_root():
         return why
     with Guarded(build) as cluster:
@@ -322,7 +322,7 @@ def users_do_not_see_each_other(build):
 
 
 def files_are_private(build):
-    """Others pass through the daemon's directory to its socket and their own jobs, and see nothing."""
+    """Users can reach the daemon's socket and their own jobs, and see nothing else of its directory."""
     with Guarded(build) as cluster:
         cluster.up()
         cluster.ask("submit", "--gpus", "1", "--name", "one", "--", "true")
@@ -360,7 +360,7 @@ def unless_too_often(answer):
 
 
 def every_verb_needs_a_token(build):
-    """Over the network: no token, a bad one, other names of the host, pages of others, too much."""
+    """Over the network: no token, a bad token, other host names, pages in a browser, too many requests."""
     with Guarded(build) as cluster:
         cluster.up()
         admin = cluster.admin_token()
@@ -377,7 +377,7 @@ def every_verb_needs_a_token(build):
                 continue
             body = "{}" if verb in ("POST", "PUT") else None
             for token in (None, "rub_" + secrets.token_urlsafe(32), admin[:-1], ""):
-                # Strangers together may ask so often a second; beyond that they hear that first.
+                # Requests without a valid token have a common rate limit. Beyond it, the answer is 429.
                 status, text = await_true(lambda: unless_too_often(cluster.http(verb, path, token, body)),
                                           "an answer that is not 429")
                 require(status == 401 and "error" in text, f"{verb} {path}: {status} {text}")
@@ -404,7 +404,7 @@ def every_verb_needs_a_token(build):
         status, _ = cluster.http("GET", "/v1/jobs", admin, headers={"X-Long": "x" * 20000})
         require(status == 431, f"a head that is too long: {status}")
         require(cluster.jobs() == [], "something of that became a job")
-        # A token that is taken away is worth nothing.
+        # A revoked token no longer works.
         token = cluster.token_of("guest")
         require(cluster.http("GET", "/v1/jobs", token)[0] == 200, "a new token")
         cluster.run("users", "remove", "guest")
@@ -414,7 +414,7 @@ def every_verb_needs_a_token(build):
 
 
 def loopback_only(build):
-    """Addresses that other machines can reach are refused unless they are asked for."""
+    """The daemon refuses addresses that other machines can reach, unless a flag allows them."""
     with Guarded(build) as cluster:
         for address in ("0.0.0.0:0", "[::]:0"):
             done = cluster.run("up", *cluster.flags, "--listen", address, check=False)
@@ -433,7 +433,7 @@ def loopback_only(build):
 
 
 def secrets_leave_no_trace(build):
-    """A secret reaches the job, and nothing that anybody else could read; a killed master, too."""
+    """A secret reaches only its job. Nobody else can read it, also after the master was killed."""
     with Guarded(build) as cluster:
         cluster.up()
         user = pwd.getpwuid(os.geteuid()).pw_name if needs_root() else ONE
@@ -479,7 +479,7 @@ def secrets_leave_no_trace(build):
 
 
 def words_and_logs(build):
-    """No shell reads a command, and a job that prints without end fills no disk."""
+    """No shell interprets a command, and a job that prints without end does not fill the disk."""
     limit = 64 << 10
     with Guarded(build, "--log-limit", "64K") as cluster:
         cluster.up()

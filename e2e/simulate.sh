@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The command line as users meet it: outputs, order, determinism, warnings, pipes.
+# Tests `rubato simulate` as users run it: outputs, order, determinism, warnings, pipes.
 set -uo pipefail
 # shellcheck source=e2e/checks.bash
 source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"

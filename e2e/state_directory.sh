@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What people do to a state directory: they delete its journal, its lock and its sockets, copy it and
-# move it, while the daemon runs and while it does not. No job is lost without a word, none counts as
-# run that has not, and no daemon touches the jobs of another. The jobs are small shell programs.
+# What users may do to a state directory: delete its journal, its lock and its sockets, copy it and move it, while
+# the daemon runs and while it does not. No job is lost without a message, no job counts as run that has not run,
+# and no daemon touches the jobs of another daemon. The jobs are small shell programs.
 set -uo pipefail
 RUBATO=$(realpath "${RUBATO:-build/rubato}")
 # shellcheck source=e2e/checks.bash
@@ -40,7 +40,7 @@ die() {
   kill -9 "$daemon"
   wait "$daemon"
 } 2>/dev/null
-# sh_job STATE SCRIPT FLAGS...: the number alone
+# sh_job STATE SCRIPT FLAGS...: submits a job and prints only its number
 sh_job() { "$RUBATO" submit --state "$1" --no-elastic --parsable "${@:3}" -- /bin/sh -c "$2"; }
 state_of() { "$RUBATO" status --state "$1" --json "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)["state"])'; }
 is() { [[ $(state_of "$1" "$2") == "$3" ]]; } # STATE JOB WORD
@@ -53,7 +53,7 @@ refused() { # PATTERN COMMAND...: exit 2 and one sentence
   [[ $? -eq 2 && $(wc -l <refused.txt) -eq 1 ]] && grep -qE -- "$pattern" refused.txt
 }
 
-# --- the journal is deleted while the daemon is down: nothing of an old job is a new one's ---
+# --- the journal is deleted while the daemon is down: new jobs never use files of old jobs ---
 up "$S"
 first=$(sh_job "$S" 'echo private' --gpus 1)
 await is "$S" "$first" COMPLETED
@@ -69,7 +69,7 @@ await is "$S" "$second" COMPLETED
 check 'the new job has run' test -s ran
 check 'and shows its own log' test -z "$("$RUBATO" logs --state "$S" "$second" | grep private)"
 
-# --- a directory of another job in the place of one's own ---
+# --- the directory of another job is in the place of the job's own ---
 block=$(sh_job "$S" "while test ! -e $dir/go; do sleep 0.1; done" --gpus 2)
 await is "$S" "$block" RUNNING
 taken=$(sh_job "$S" "echo RAN >$dir/taken" --gpus 1 --max-failures 0)
@@ -84,7 +84,7 @@ check 'nor a word of it' test "$(grep -c private out.txt)" -eq 0
 check 'what was there is untouched' diff -r "$S/jobs/$first" "$S/jobs/$taken"
 stop
 
-# --- the log of SQLite is deleted, and a segment shows that there was more ---
+# --- SQLite's write-ahead log is deleted, and a segment shows that rows are missing ---
 rm -rf "$S"
 up "$S"
 for _ in 1 2 3; do sh_job "$S" true --gpus 1 >/dev/null; done
@@ -165,7 +165,7 @@ touch enough
 check 'and the run ends' wait "$run"
 check 'with its socket' test ! -e runtime/rubato/again.sock
 
-# --- moved, while all of it runs ---
+# --- the directory is moved while the daemon and jobs run ---
 mv "$S" s3
 await ended "$daemon"
 wait "$daemon"

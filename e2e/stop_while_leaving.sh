@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A job is stopped in the very moment in which one of its workers leaves: it ends once, after the last
-# step that was published, and its checkpoint is of that step.
+# A job is stopped exactly when one of its workers leaves. It must end once, after the last published step, and its
+# checkpoint must be of that step.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec python3 - "${1:-build}" <<'END'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An unmodified PyTorch program under `rubato run --mode restart`: 1 -> 3 -> 2 workers, one killed, and
-# not one step lost or trained in vain beyond the last checkpoint.
+# An unmodified PyTorch program under `rubato run --mode restart`: 1 -> 3 -> 2 workers, one of them killed. No step
+# is lost, and only steps after the last checkpoint are repeated.
 set -uo pipefail
 # shellcheck source=e2e/checks.bash
 source "$(dirname "${BASH_SOURCE[0]}")/checks.bash"
@@ -22,7 +22,7 @@ cleanup() {
 }
 trap cleanup EXIT
 cd "$dir" || exit 1
-# A place of its own for the sockets, so that other runs of this user neither help nor disturb.
+# A separate directory for the sockets, so that other runs of this user do not interfere.
 export XDG_RUNTIME_DIR=$dir
 refused() { # PATTERN ARGS...: one sentence, exit code 2
   local pattern=$1 code
@@ -33,13 +33,13 @@ refused() { # PATTERN ARGS...: one sentence, exit code 2
 }
 json() { python3 -c "import json; d=json.load(open('$1')); assert $2, d"; }
 steps() { python3 -c "import json; d=[json.loads(l) for l in open('steps.jsonl')]; assert $1, d"; }
-# trained STEPS WORLD: waits until so many steps were made with so many workers.
+# trained STEPS WORLD: waits until WORLD workers have made STEPS steps.
 trained() {
   for _ in $(seq 300); do
     [[ $(grep -c "\"world\": $2}" steps.jsonl 2>/dev/null) -ge $1 ]] && return
     sleep 0.1
   done
-  echo "waited in vain for $1 steps with $2 workers"
+  echo "timed out waiting for $1 steps with $2 workers"
   tail -n 5 run.err
   return 1
 }
@@ -77,7 +77,7 @@ check 'the loss falls' steps "sum(s['loss'] for s in d[-20:]) < 0.2 * sum(s['los
 check 'the log tells all starts' bash -c "[[ \$(grep -c '\"event\":\"start\"' log.jsonl) -eq 8 ]]"
 check 'nothing is left behind' bash -c '! compgen -G "rubato/*"'
 
-# A program that ends with success at SIGTERM has not finished, and one that fails is not tried for ever.
+# A program that exits with 0 after SIGTERM has not finished. A program that fails is not restarted for ever.
 # shellcheck disable=SC2016
 "$RUBATO" run --workers 1:2 --mode restart --name polite --json --grace 5 -- bash -c \
   'trap "exit 0" TERM; echo "rank $RANK of $WORLD_SIZE, start $TORCHELASTIC_RESTART_COUNT"

@@ -39,7 +39,7 @@ void Allocation::remove(Slice slice) {
 }
 
 void Allocation::add(const Allocation& other) {
-  if (other.empty()) return;  // nothing has no type to give
+  if (other.empty()) return;  // an empty allocation has no type
   if (slices_.empty()) {
     *this = other;
     return;

@@ -1,4 +1,4 @@
-// Exact GPUs: per node a word whose bits are the GPUs held. All of one type.
+// Exact GPUs: for each node, a word whose bits are the GPUs held. All GPUs are of one type.
 #pragma once
 
 #include <bit>
@@ -35,7 +35,7 @@ class Allocation {
   [[nodiscard]] std::uint64_t mask_on(NodeId node) const;
 
   friend bool operator==(const Allocation& a, const Allocation& b) {
-    return a.slices_ == b.slices_;  // the nodes fix the type
+    return a.slices_ == b.slices_;  // the nodes determine the type
   }
 
  private:

@@ -13,12 +13,12 @@ struct Batch {
   friend bool operator==(const Batch&, const Batch&) = default;
 };
 
-// What the owner of a job allows.
+// The limits that the owner of a job has set.
 struct BatchLimits {
-  int initial = 1;      // M0: the batch the learning rate was tuned for; no batch is smaller
+  int initial = 1;      // M0: the batch that the learning rate was tuned for; the smallest one
   int largest = 1;      // of the global batch
-  int per_gpu_min = 1;  // below, a GPU idles or normalisation breaks
-  int per_gpu_max = 1;  // above, memory ends
+  int per_gpu_min = 1;  // below this, a GPU is idle or normalisation breaks
+  int per_gpu_max = 1;  // above this, memory is not enough
   bool accumulate = true;
 };
 

@@ -1,4 +1,4 @@
-// What carrying out a decision has changed: which GPUs a job should have from now on.
+// What a decision has changed: which GPUs a job should have from now on.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct Change {
   Allocation target;
 };
 
-// What became of a decision, for those who keep it: the past is not decided again.
+// The result of a decision. It is stored with the decision, because recovery decides nothing again.
 struct Carried {
   std::vector<Change> changes;
-  std::string refused;  // why it was not carried out at all; or empty
+  std::string refused;  // why the decision was not carried out; empty if it was
 };
 
 }  // namespace rubato::core

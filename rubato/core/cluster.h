@@ -13,16 +13,16 @@ namespace rubato::core {
 
 enum class NodeState : std::uint8_t { up, draining, down, unknown };
 
-// GPUs of a node are named by the bits of one word.
+// The GPUs of a node are the bits of one word.
 inline constexpr int kMaxGpusPerNode = 64;
 
 struct Node {
   GpuType type;
   int gpus = 0;
   NodeState state = NodeState::up;
-  std::uint64_t reserved = 0;  // GPUs that are not to be given out
+  std::uint64_t reserved = 0;  // GPUs that must not be given out
 
-  // Those that may be given out: none unless it is up.
+  // The GPUs that may be given out; none unless the node is up.
   [[nodiscard]] std::uint64_t usable() const;
 };
 
@@ -46,12 +46,12 @@ class Cluster {
     return type_names_[type.index()];
   }
 
-  // GPUs of a type on nodes that are up, and on all nodes whatever their state.
+  // GPUs of a type: on nodes that are up, and on all nodes.
   [[nodiscard]] int usable(GpuType type) const { return usable_[type.index()]; }
   [[nodiscard]] int installed(GpuType type) const { return installed_[type.index()]; }
   [[nodiscard]] int usable() const;
   [[nodiscard]] int installed() const;
-  // The most GPUs one job could ever get, as a job runs on GPUs of one type.
+  // The most GPUs that one job could ever get; a job runs on GPUs of one type.
   [[nodiscard]] int largest_type() const;
   // GPUs on the largest node of a type.
   [[nodiscard]] int node_size(GpuType type) const { return node_size_[type.index()]; }
@@ -60,7 +60,7 @@ class Cluster {
   [[nodiscard]] int unknown() const { return unknown_; }
 
   void set_state(NodeId id, NodeState state);
-  // Takes GPUs of a node out of those that are usable; they stay installed.
+  // Removes GPUs of a node from the usable ones. They stay installed.
   void reserve(NodeId id, std::uint64_t gpus);
 
  private:

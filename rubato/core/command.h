@@ -1,4 +1,4 @@
-// What an engine is told to do. Idempotent on the generation: an older one is ignored.
+// Commands to an engine. They are idempotent: a command that is not newer than the last is ignored.
 #pragma once
 
 #include <optional>
@@ -17,8 +17,8 @@ struct Start {
   Allocation gpus;
   std::optional<Batch> batch = std::nullopt;
 };
-// From now on exactly these GPUs and this batch; GPUs no longer named are to be released. A change
-// of the batch alone does not restart the job.
+// From now on the job has exactly these GPUs and this batch. It must release other GPUs. A change
+// of only the batch does not restart the job.
 struct Resize {
   JobId job;
   Generation generation;

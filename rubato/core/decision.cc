@@ -8,7 +8,7 @@
 namespace rubato::core {
 namespace {
 
-// Adds up what the decision uses; per node only for wants that name nodes.
+// Sums up the GPUs that the decision uses; per node only for wants that name nodes.
 class Usage {
  public:
   explicit Usage(const Cluster& cluster)
@@ -35,14 +35,14 @@ class Usage {
     return {};
   }
 
-  // The host's grant takes the GPUs; check_guests() looks at the pair.
+  // The host's grant takes the GPUs. check_guests() checks the pair.
   Result<void> add(const Beside& /*want*/, const Allocation& /*has*/) { return {}; }
 
   Result<void> add(const Exact& want, const Allocation& has) {
     std::optional<GpuType> type;
     if (want.gpus.empty()) return Error{"grants less than one GPU"};
     for (const auto& slice : want.gpus.slices()) {
-      // A job may keep what it has on a node that leaves; nobody else could use it.
+      // A job may keep its GPUs on a node that is leaving, because no other job could use them.
       if (leaves(slice.node) && (slice.mask & ~has.mask_on(slice.node)) == 0) continue;
       if (auto ok = on_node(slice.node, type); !ok) return ok;
       if (*type != want.gpus.type()) return Error{"names GPUs of another type"};
@@ -89,7 +89,7 @@ class Usage {
 };
 
 Result<void> check_count(const JobView& job, int gpus) {
-  const bool as_now = gpus == job.target.gpus();  // was checked when it was granted
+  const bool as_now = gpus == job.target.gpus();  // this count was checked when it was granted
   if (!as_now && gpus != job.spec->requested && !job.spec->limits.legal(gpus)) {
     return Error{fmt::format("grants {} GPUs, which the job cannot use", gpus)};
   }

@@ -1,5 +1,5 @@
-// What a policy answers: the desired state of the cluster, not commands. place and diff turn it
-// into the smallest change.
+// A policy's answer: the desired state of the cluster, not commands. place and diff turn it into
+// the smallest change.
 #pragma once
 
 #include <optional>
@@ -15,17 +15,17 @@
 
 namespace rubato::core {
 
-struct Count {  // so many GPUs of a type, wherever the placement likes
+struct Count {  // this many GPUs of a type; the placement chooses which
   GpuType type;
   int gpus = 0;
 };
-struct Spread {  // so many GPUs on each of these nodes, ascending
+struct Spread {  // this many GPUs on each of these nodes, ascending
   std::vector<std::pair<NodeId, int>> gpus;
 };
 struct Exact {  // these GPUs
   Allocation gpus;
 };
-struct Beside {  // the GPUs of a host that this decision runs: the two share them
+struct Beside {  // shares the GPUs of a host that this decision also runs
   JobId host;
 };
 using Want = std::variant<Count, Spread, Exact, Beside>;
@@ -37,51 +37,51 @@ struct Grant {
   std::optional<Batch> batch = std::nullopt;
 };
 
-struct Reject {  // only a job that nobody has taken in
+struct Reject {  // only for a job that was never admitted
   JobId job;
   std::string reason;
   std::optional<Time> earliest;  // the earliest deadline that would have been admitted
 };
 
-// What a policy that weighs GPUs against their use says of the cluster's size.
+// Advice about the size of the cluster, from policies that compare GPUs with their use.
 struct Advice {
   double utility = 0;  // sum of speedups over one GPU / GPUs, from 0 to 1
-  int nodes = 0;       // how many it would have
+  int nodes = 0;       // the advised number of nodes
 };
 
-struct PlanStep {  // from then on so many GPUs; 0 = paused
+struct PlanStep {  // this many GPUs from then on; 0 = paused
   Time from = kStart;
   int gpus = 0;
   friend bool operator==(const PlanStep&, const PlanStep&) = default;
 };
-// When a job will be done, and how, if no fault and no wrong estimate intervenes.
+// When a job will be done, and its plan, if there is no failure and no wrong estimate.
 struct Promise {
   JobId job;
   Time finish = kNever;
   std::vector<PlanStep> plan;  // ascending; the last step lasts until `finish`
-  bool movable = true;  // it can lose a restart to the placement, which moves it, and be kept
+  bool movable = true;  // the promise holds even if the placement moves the job (one restart)
 };
 
 struct Decision {
-  std::vector<Grant> run;  // all that should run; a job not named is paused
+  std::vector<Grant> run;  // all jobs that should run; other jobs are paused
   std::vector<Reject> reject;
-  std::vector<Promise> promise;  // all that hold now, not only the new ones
+  std::vector<Promise> promise;  // all present promises, not only the new ones
   std::optional<Time> again_at;  // when the policy wants to be asked again if nothing happens
-  Sequence as_of;                // judges only jobs present then
+  Sequence as_of;                // decides only about jobs that were present then
   std::optional<Advice> advice;
 };
 
-// How many GPUs the want itself takes: none for Beside, whose host takes them.
+// How many GPUs the want itself takes; 0 for Beside, because the host takes them.
 [[nodiscard]] int gpus_of(const Want& want);
 
-// Whether the decision can be carried out on this snapshot: known jobs, each named once, legal
-// counts, capacity of each type and node, nothing on nodes that are not up, guests beside a host
-// that runs and has no other, only jobs that nobody took in rejected, promises to jobs that stay,
-// again_at in the future. The error names the first violation.
+// Whether the decision can be carried out on this snapshot: all jobs are known and named once,
+// counts are legal, each type and node has the capacity, nodes are up, each guest is beside a
+// running host without another guest, only jobs that were never admitted are rejected, promises are
+// to jobs that stay, and again_at is in the future. The error names the first violation.
 [[nodiscard]] Result<void> validate(const Decision& decision, const Snapshot& snapshot);
 
-// The same, remembering which jobs a decision named between calls, so that a check costs no more
-// than a walk over the grants.
+// The same check as an object that keeps its memory between calls, so that a check costs no more
+// than a loop over the grants.
 class Validator {
  public:
   [[nodiscard]] Result<void> check(const Decision& decision, const Snapshot& snapshot);

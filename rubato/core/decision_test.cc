@@ -13,7 +13,7 @@ namespace {
 
 // Two types: nodes 0 and 1 have four A each, nodes 2 and 3 eight B each. Jobs: 0 takes 2, 1 takes
 // 1..8, 2 takes 1, 4 or 16, 3 takes 4 and has run, 4 runs on an odd count that is no longer legal,
-// 5 was taken in.
+// 5 was admitted.
 Snapshot example() {
   Snapshot snapshot;
   snapshot.now = time_at(100);
@@ -136,7 +136,7 @@ TEST(Validate, NamesTheFirstViolation) {
       {again_at(100), "asks to be called again at a time that has passed"},
       {again_at(5), "asks to be called again at a time that has passed"},
   };
-  Validator reused;  // gives the same answers however often it is asked
+  Validator reused;  // gives the same answers every time
   for (const auto& [decision, message] : cases) {
     const auto valid = validate(decision, snapshot);
     ASSERT_FALSE(valid.ok()) << message;

@@ -1,4 +1,4 @@
-// What happens. The loop's state is the fold of these; nothing else changes it.
+// Events. The state of the loop is the fold of these events; nothing else changes it.
 #pragma once
 
 #include <memory>
@@ -37,14 +37,14 @@ struct Released {
 struct Finished {
   JobId job;
   Generation generation;
-  std::optional<WallTime> at = std::nullopt;  // when it ended, where that is known
+  std::optional<WallTime> at = std::nullopt;  // when it ended, if that is known
 };
-// The job's run ended by a fault; it can start again from `progress`.
+// The job's run failed. It can start again from `progress`.
 struct Failed {
   JobId job;
   Generation generation;
   Progress progress;
-  // The machines or Rubato itself are at fault: it is no failure of the job.
+  // An infrastructure failure: it does not count as a failure of the job.
   bool infrastructure = false;
   std::string why = {};
 };
@@ -53,7 +53,7 @@ struct NodeChanged {
   NodeState state = NodeState::up;
   std::string why = {};
 };
-// What is known of a job's speed, and of its convergence if `losses` is given, is better known now.
+// A new estimate of a job's speed, and of its convergence if `losses` is given.
 struct Estimated {
   JobId job;
   std::shared_ptr<const SpeedModel> speed;
@@ -61,37 +61,37 @@ struct Estimated {
 };
 // The time a policy asked for (Decision::again_at) has come.
 struct Wake {};
-// Its owner wants it no more. It leaves at once, or when it has let go of its GPUs.
+// The job was cancelled. It leaves at once, or when it has released its GPUs.
 struct Cancelled {
   JobId job;
 };
-// It is to wait, or to wait no longer. Without `until` its owner says so; with it, its last run
-// failed, and the daemon lets it start again at that time.
+// The job must wait, or must no longer wait. Without `until`, its owner has put it on hold. With
+// `until`, its last run failed, and the daemon lets it start again at that time (backoff).
 struct Held {
   JobId job;
   bool on = true;
   std::optional<Time> until = std::nullopt;
 };
-// How many GPUs it may have is another number: its owner has changed it, or its program cannot use
-// more. `keeps`: of those it was given it uses these alone, and should have no other.
+// New limits on the number of GPUs: the owner has changed them, or the program cannot use more.
+// `keeps`: the job uses only these of its GPUs, and should have no others.
 struct Limited {
   JobId job;
   GpuLimits limits;
   std::optional<Allocation> keeps = std::nullopt;
 };
-// Its deadline is another moment on the loop's clock than it was: the wall clock was set.
+// The deadline has moved on the loop's clock, because the wall clock was set.
 struct Due {
   JobId job;
   std::optional<Time> deadline;
 };
-// The newest of what was said and heard is lost: generations and the numbers of jobs jump ahead of
-// all that may have been used, and everybody is told again.
+// The newest messages are lost. Generations and job numbers skip all values that may have been
+// used, and every job gets its command again.
 struct Skipped {
   int jobs = 0;
   int generations = 0;
 };
-// With what became of it, it is the past that is told again: nothing is checked, and no placement
-// is asked where the GPUs are.
+// If the result is given, this is a stored decision during recovery: it is not checked, and no
+// placement is asked.
 struct Decided {
   Decision decision;
   std::optional<Carried> carried = std::nullopt;

@@ -1,4 +1,4 @@
-// Which GPUs are in use, and which by two jobs at once: space sharing is for pairs.
+// Which GPUs are in use, and which by two jobs at once (space sharing is only for pairs).
 #pragma once
 
 #include <bit>

@@ -11,7 +11,7 @@ using JobId = Id<struct JobTag>;    // in order of submission
 using NodeId = Id<struct NodeTag>;  // in order of the cluster description
 using GpuType = Id<struct TypeTag, std::uint8_t>;
 
-// Every allocation of a job has a generation; what refers to an older one is stale.
+// Every allocation of a job has a generation. A message with an older generation is stale.
 using Generation = Id<struct GenerationTag>;
 
 // Counts the events folded into a state: a Decision names the one it was made from.

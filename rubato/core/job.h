@@ -1,4 +1,4 @@
-// A job as its owner described it (JobSpec) and as the scheduler sees it now (JobView).
+// A job as its owner described it (JobSpec), and as the scheduler sees it now (JobView).
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 namespace rubato::core {
 
-// Which GPU counts a job can use when the number is the scheduler's to choose.
+// Which GPU counts a job can use if the scheduler chooses the number.
 struct GpuLimits {
   int min = 1;
   int max = 1;
   std::vector<int> allowed;  // ascending; empty = every count in min..max
 
   [[nodiscard]] bool legal(int gpus) const;
-  // The next legal count above `gpus`; nullopt at the top.
+  // The next legal count above `gpus`; nullopt if there is none.
   [[nodiscard]] std::optional<int> above(int gpus) const;
   [[nodiscard]] int smallest() const { return allowed.empty() ? min : allowed.front(); }
 };
@@ -33,22 +33,22 @@ struct JobSpec {
   std::string name;
   std::string user;
   std::string model;
-  int requested = 1;  // what the owner of a rigid job asks for
+  int requested = 1;  // the count that the owner of a rigid job asks for
   GpuLimits limits;
   bool preemptible = true;
   double weight = 1;
   int batch = 0;                // global batch size; 0 = not given
-  bool adaptive_batch = false;  // the scheduler may choose another
+  bool adaptive_batch = false;  // the scheduler may choose another batch
   std::optional<Time> deadline;
   Duration restart_cost{};  // lost at the first start and whenever the GPU set changes
-  Duration cooldown{};      // after a resize it is not grown for so long, but for a deadline
-  bool goes_first = false;  // of those without a deadline: it is short, and somebody waits for it
+  Duration cooldown{};      // after a resize, no growth for this long, except for a deadline
+  bool goes_first = false;  // before other jobs without a deadline: it is short and awaited
 };
 
 enum class Phase : std::uint8_t { pending, starting, running, resizing, stopping };
 
-// Progress as last reported: `work_left` at `at`, falling by `rate` from then on. `at` lies in the
-// future while a job restarts.
+// The last reported progress: `work_left` at time `at`, falling by `rate` from then on. While a job
+// restarts, `at` is in the future.
 struct Progress {
   Work work_left = 0;
   Time at = kStart;
@@ -62,45 +62,45 @@ struct Progress {
 };
 
 struct JobView {
-  // What every decision looks at stands first, on the same cache lines.
+  // The members that every decision reads come first, on the same cache lines.
   JobId id;
   Phase phase = Phase::pending;
   Generation generation;
-  int release_due = 0;  // GPUs it was told to release and has not yet
+  int release_due = 0;  // GPUs that it was told to release and still holds
   Progress progress;
   Allocation target;                 // GPUs it should have
-  Allocation held;                   // GPUs it may be using: freed only when the engine says so
+  Allocation held;                   // GPUs it may be using; freed only when the engine says so
   std::optional<JobId> shares_with;  // the other job with these GPUs as its target (space sharing)
 
   Time counted_from = kStart;
   GpuTime attained_before;  // up to counted_from
   Duration ran_before{};
-  Time last_ran = kStart;  // end of its last stretch on GPUs, while it has none
+  Time last_ran = kStart;  // when it last had GPUs, while it has none
 
   std::shared_ptr<const JobSpec> spec;
   std::shared_ptr<const SpeedModel> speed;    // an estimate, never the truth itself
-  std::shared_ptr<const ShownLosses> losses;  // nullptr: it has shown none
-  Work work = 0;                              // all of it, as submitted
+  std::shared_ptr<const ShownLosses> losses;  // nullptr: none so far
+  Work work = 0;                              // the total, as submitted
   Time submitted = kStart;
   std::optional<Time> first_start;
   int restarts = 0;                 // starts after the first
   std::optional<Batch> batch;       // as last granted; nullopt = its owner's
   std::optional<Batch> batch_told;  // the one in its last command
-  bool on_hold = false;             // by its owner: it gets no GPUs
-  bool leaving = false;             // cancelled: it is gone when it has let go of its GPUs
-  bool taken_in = false;            // by a policy that saw it and did not reject it
-  std::optional<Time> resized;      // the last time since it was started
+  bool on_hold = false;             // it gets no GPUs
+  bool leaving = false;             // cancelled; it is gone when it has released its GPUs
+  bool taken_in = false;            // admitted: a policy saw it and did not reject it
+  std::optional<Time> resized;      // the last resize since its start
 
-  // Its owner's wish, which no policy is asked about.
+  // Whether it is on hold or cancelled. Policies are not asked about such jobs.
   [[nodiscard]] bool stays_away() const { return on_hold || leaving; }
   [[nodiscard]] bool has_run() const { return first_start.has_value(); }
-  // Nobody may reject it any more, whatever another policy would have said.
+  // Whether no policy may reject it any more.
   [[nodiscard]] bool accepted() const { return taken_in || has_run(); }
-  // It may not be preempted and has begun: it keeps its GPUs until it ends or a fault takes them.
+  // Whether it may not be preempted and has started: it keeps its GPUs until it ends or fails.
   [[nodiscard]] bool stays() const {
     return !spec->preemptible && !held.empty() && !target.empty();
   }
-  // From then on it may be grown again.
+  // When it may grow again.
   [[nodiscard]] Time cooled() const { return resized ? *resized + spec->cooldown : kStart; }
   [[nodiscard]] GpuTime attained(Time now) const {
     return attained_before + GpuTime::of(held.gpus(), now - counted_from);

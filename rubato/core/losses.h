@@ -1,5 +1,5 @@
-// What a job has shown of its convergence so far. Nobody tells a policy when the job will end: it
-// may fit these points and guess.
+// The losses that a job has shown so far. A policy does not know when the job will end. It may fit
+// these points and estimate the end.
 #pragma once
 
 #include <vector>
@@ -15,8 +15,8 @@ struct LossPoint {
 
 struct ShownLosses {
   std::vector<LossPoint> points;  // ascending in done
-  // The owner's rule: training ends when a pass over the data, which is `epoch` of work, lowers the
-  // loss by less than `threshold`.
+  // The owner's rule: training ends when one epoch (`epoch` units of work) lowers the loss by less
+  // than `threshold`.
   Work epoch = 0;
   double threshold = 0;
 };

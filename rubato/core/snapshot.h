@@ -1,5 +1,5 @@
-// All that a policy may know at one moment: the machines and the jobs that are not finished.
-// A plain value: the simulator hands out its own by reference, the daemon a copy.
+// Everything that a policy may know at one moment: the machines and the jobs that have not ended. A
+// plain value: the simulator passes its own by reference, the daemon passes a copy.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace rubato::core {
 
-// Active jobs in id order, found by id in O(1). Ended jobs leave a hole; holes are squeezed out
-// when they are half of the table, so each costs O(1) and walking stays contiguous.
+// Active jobs in id order, found by id in O(1). Ended jobs leave holes. When half of the table is
+// holes, they are removed. So each removal costs O(1), and iteration stays contiguous.
 class JobTable {
  public:
   class Iterator {
@@ -54,7 +54,7 @@ class JobTable {
   [[nodiscard]] Iterator begin() const { return {this, 0}; }
   [[nodiscard]] Iterator end() const { return {this, rows_.size()}; }
 
-  // nullptr if the job has ended or never was.
+  // nullptr if the job has ended or never existed.
   [[nodiscard]] const JobView* find(JobId id) const {
     return id.index() < row_of_.size() && row_of_[id.index()] != kGone ? &rows_[row_of_[id.index()]]
                                                                        : nullptr;
@@ -68,7 +68,7 @@ class JobTable {
   JobView& insert(JobView view);
   void erase(JobId id);
 
-  // Ids below it have been used; they are never used again, whatever was erased.
+  // Ids below this have been used and are never used again, even if they were erased.
   [[nodiscard]] JobId next_id() const { return JobId(static_cast<JobId::rep>(row_of_.size())); }
   void use_up_to(JobId next);
 
@@ -85,8 +85,8 @@ class JobTable {
   std::size_t with_cooldown_ = 0;
 };
 
-// It has GPUs on a node of which nothing is known: whether it still uses them cannot be found out,
-// so it keeps them.
+// Whether the job has GPUs on an unknown node. Nobody can find out whether it still uses them, so
+// it keeps them.
 [[nodiscard]] bool out_of_reach(const JobView& job, const Cluster& cluster);
 
 struct Snapshot {
@@ -94,19 +94,20 @@ struct Snapshot {
   Sequence as_of;
   Cluster cluster;
   JobTable jobs;
-  // Decisions are taken at kStart + k x interval only; 0 = whenever something happens. Who plans
-  // ahead must not plan a change between two decisions.
+  // Decisions are taken only at kStart + k x interval; 0 = whenever something happens. A policy
+  // that plans ahead must not plan a change between two decisions.
   Duration interval{0};
-  // On a real clock, what is planned may come so much later: plans that are promised leave it
+  // On a real clock, planned changes may come this much later. Promised plans leave this time
   // spare.
   Duration lateness{0};
-  // The placement moves jobs to make room for others, each time at the cost of a restart.
+  // Whether the placement moves jobs to make room for others. Each move costs a restart.
   bool jobs_move = false;
   // Jobs with stays_away().
   std::size_t away = 0;
 
-  // Jobs that arrived, ended, failed or were re-estimated after `changed_since`. A policy that saw
-  // the snapshot as_of changed_since may update its indexes by these alone; any other must rebuild.
+  // Jobs that arrived, ended, failed or have a new estimate after `changed_since`. A policy that
+  // saw the snapshot as_of changed_since may update its indexes from these alone. Any other policy
+  // must rebuild them.
   Sequence changed_since;
   std::vector<JobId> changed;
 };

@@ -20,7 +20,7 @@ TEST(JobTable, BehavesLikeAMapUnderRandomChanges) {
     std::map<JobId, double> reference;
     std::size_t next = 0;
     for (int step = 0; step < 3000; ++step) {
-      // Waves, so that the table is squeezed at many sizes and emptied at times.
+      // Waves, so that the table is compacted at many sizes and sometimes emptied.
       const bool insert = random.uniform() < ((step / 500) % 2 == 0 ? 0.8 : 0.2);
       if (insert) {
         next += random.below(3) == 0 ? 1 + random.below(4) : 0;  // ids may have gaps

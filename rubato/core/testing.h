@@ -1,4 +1,4 @@
-// Short spellings for tests: clusters, GPUs, specs and jobs in one line each.
+// Helpers for tests: clusters, GPUs, specs and jobs in one line each.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline Allocation gpus_on(std::initializer_list<std::pair<std::size_t, std::uint
   return gpus;
 }
 
-// Single GPUs, to compare with.
+// Single GPUs, for comparison.
 using GpuSet = std::set<std::pair<std::size_t, int>>;
 
 inline GpuSet gpu_set(const Allocation& gpus) {

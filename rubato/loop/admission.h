@@ -1,4 +1,4 @@
-// The one refusal that is not a policy's: a job that no state of the cluster could ever run.
+// The only refusal outside of policies: a job that the cluster could never run.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,9 @@
-// The seam to the machines: the simulator, this machine, Slurm, Kubernetes. An engine carries out
-// commands and reports facts; it never decides. A command whose generation is not newer than the
-// last one of its job changes nothing. GPUs count as used until Released, Finished or Failed. A job
-// that has finished obeys nothing more; a Resize that finds its job failed is answered by Failed of
-// the new generation, a Stop by Released without GPUs. engine_contract.h tests all this.
+// The interface to the machines: the simulator, this machine, Slurm, Kubernetes. An engine carries
+// out commands and reports facts. It never decides. A command whose generation is not newer than
+// the last one of its job changes nothing. GPUs count as used until Released, Finished or Failed. A
+// job that has finished obeys no further command. If a Resize finds its job failed, the answer is
+// Failed with the new generation; to a Stop, it is Released without GPUs. engine_contract.h tests
+// all this.
 #pragma once
 
 #include <optional>
@@ -24,7 +25,7 @@ class Engine {
 
   virtual void carry_out(Time now, std::span<const Command> commands) = 0;
 
-  // Appends the facts up to `now` in the order in which they happened.
+  // Appends the facts up to `now`, in the order in which they happened.
   virtual void collect(Time now, std::vector<Event>& facts) = 0;
 };
 

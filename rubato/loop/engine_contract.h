@@ -1,4 +1,4 @@
-// The contract of an Engine as tests that every engine passes:
+// The contract of an Engine, as tests that every engine must pass:
 //
 //   struct SimHarness { ... };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Sim, EngineContract, SimHarness);
@@ -7,8 +7,8 @@
 // and with work for much longer than the test. It offers
 //
 //   facts carry_out(commands)   all facts that follow from the commands alone
-//   facts finish(job)           lets the job come to its end; all facts that follow
-//   facts break_node(node)      the node dies, with all on it
+//   facts finish(job)           lets the job finish; all facts that follow
+//   facts break_node(node)      the node dies, with everything on it
 //   void break_unnoticed(node)  the same, but the facts are not collected before the next call
 #pragma once
 
@@ -32,7 +32,7 @@ std::vector<Fact> only(const Facts& facts) {
   return found;
 }
 
-// The GPUs that the facts say a job has let go.
+// The GPUs that a job has released, by the facts.
 inline Allocation released_by(const Facts& facts, JobId job) {
   Allocation gpus;
   for (const auto& fact : only<Released>(facts)) {
@@ -127,7 +127,7 @@ TYPED_TEST_P(EngineContract, AJobFinishesOnceAndThenKeepsQuiet) {
   ASSERT_EQ(finished.size(), 1U);
   EXPECT_EQ(finished[0].job, job_id(0));
   EXPECT_EQ(finished[0].generation, Generation(1));
-  // Commands that crossed with the end: the Finished is the answer to all of them.
+  // Commands that were sent before the end was known. The Finished is the answer to all of them.
   EXPECT_TRUE(this->resize(0, 2, gpus_on({{0, 0b11}})).empty());
   EXPECT_TRUE(this->stop(0, 3).empty());
   EXPECT_TRUE(this->start(0, 4, gpus_on({{0, 0b1}})).empty());
@@ -151,7 +151,7 @@ TYPED_TEST_P(EngineContract, ABrokenNodeFailsTheJobsOnItAndNoOther) {
   EXPECT_EQ(only<Running>(this->start(0, 2, gpus_on({{0, 0b1}}))).size(), 1U) << "it starts again";
 }
 
-// The scheduler waits for an answer to its last command: there must be one.
+// The scheduler waits for an answer to its last command, so there must be one.
 TYPED_TEST_P(EngineContract, ACommandThatCrossedWithAFailureIsAnswered) {
   this->start(0, 1, gpus_on({{0, 0b11}}));
   this->start(1, 1, gpus_on({{0, 0b1100}}));

@@ -10,7 +10,7 @@ namespace rubato::loop {
 
 namespace {
 
-// Whether the decision leaves a job on the GPUs it has, with nobody new beside it.
+// Whether the decision leaves a job on its present GPUs, with no new job beside it.
 bool stays(const Decision& decision, JobId id, const Allocation& now) {
   bool stays = false;
   for (const Grant& grant : decision.run) {
@@ -31,8 +31,8 @@ Spread spread_of(const Allocation& gpus) {
   return spread;
 }
 
-// The wish for the GPUs it has, if `want` is those and more: whatever the others get, they can be
-// kept.
+// If `want` is the present GPUs and more, the wish for only the present ones. They can be kept,
+// whatever the others get.
 std::optional<Want> without_growth(const Want& want, const Allocation& now) {
   if (gpus_of(want) <= now.gpus()) return std::nullopt;
   if (const auto* count = std::get_if<Count>(&want)) {
@@ -80,7 +80,7 @@ const Snapshot& Scheduler::ask(Time now) {
 void Scheduler::on(Time now, Event event, Reaction& reaction) {
   CHECK(now >= state_.snapshot.now);
   auto& jobs = state_.snapshot.jobs;
-  // GPUs that the event frees, for those who wait for them.
+  // Gives GPUs that the event frees to jobs that wait for them.
   Allocation released;
   if (auto* finished = std::get_if<Finished>(&event)) {
     if (const JobView* job = jobs.find(finished->job)) released = job->held;
@@ -116,7 +116,7 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
   changed.erase(changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(state_.told));
   state_.told = 0;
   state_.snapshot.changed_since = decision.as_of;
-  if (decision.as_of.next() != state_.snapshot.as_of) {  // the world has moved on meanwhile
+  if (decision.as_of.next() != state_.snapshot.as_of) {  // the state has changed meanwhile
     settle_guests_of_the_gone(decision);
     std::erase_if(decision.run, [&](const Grant& g) { return jobs.find(g.job) == nullptr; });
     std::erase_if(decision.reject, [&](const Reject& r) { return jobs.find(r.job) == nullptr; });
@@ -125,7 +125,7 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
     });
   }
   if (decision.again_at && *decision.again_at > state_.asked_at &&
-      *decision.again_at <= state_.snapshot.now) {  // it came while the policy was thinking
+      *decision.again_at <= state_.snapshot.now) {  // it has passed while the policy was deciding
     decision.again_at.reset();
     state_.decision_due = true;
   }
@@ -136,7 +136,7 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
   auto changes = past ? from_the_past(std::move(*past)) : retarget(decision);
   if (!changes) {
     reaction.refused = changes.error().message;
-    // Its policy takes them for gone and would never look at them again.
+    // The policy believes that they are gone and would never consider them again.
     for (const Reject& reject : decision.reject) {
       if (jobs.find(reject.job) != nullptr) changed.push_back(reject.job);
     }
@@ -155,15 +155,15 @@ void Scheduler::carry_out(Decided decided, Reaction& reaction) {
     reaction.changes.push_back(std::move(change));
   }
   for (const auto& grant : decision.run) issue_batch(*jobs.find(grant.job), reaction);
-  for (auto& reject : decision.reject) {  // last: it may have had a target to take back
+  for (auto& reject : decision.reject) {  // last, because a job may have a target to take back
     jobs.erase(reject.job);
     state_.snapshot.changed.push_back(reject.job);
     reaction.rejected.push_back(std::move(reject));
   }
 }
 
-// Who was new to the policy and was not rejected is in, also if the decision cannot be carried out:
-// its policy believes so.
+// A job that was new to the policy and was not rejected is admitted, even if the decision cannot be
+// carried out, because the policy believes so.
 void Scheduler::take_in(const Decision& decision) {
   named_.new_round();
   for (const Reject& reject : decision.reject) {
@@ -176,8 +176,8 @@ void Scheduler::take_in(const Decision& decision) {
   }
 }
 
-// The host of a guest has ended meanwhile: who was already beside it goes on alone where it is, who
-// was to join it waits for the next decision.
+// The host of a guest has ended meanwhile. A guest that was already beside it continues alone on
+// the same GPUs. A guest that was to join it waits for the next decision.
 void Scheduler::settle_guests_of_the_gone(Decision& decision) const {
   const auto& jobs = state_.snapshot.jobs;
   std::erase_if(decision.run, [&](Grant& grant) {
@@ -190,7 +190,7 @@ void Scheduler::settle_guests_of_the_gone(Decision& decision) const {
   });
 }
 
-// Before the last decision's list is replaced: the old pairs are no more, and these are the new.
+// Called before the last decision's list is replaced. Removes the old pairs and sets the new ones.
 void Scheduler::link_pairs(const Decision& decision) {
   auto& jobs = state_.snapshot.jobs;
   for (const JobId id : state_.targeted) {
@@ -204,8 +204,8 @@ void Scheduler::link_pairs(const Decision& decision) {
   }
 }
 
-// Their owners' wish came while the policy was thinking. Who was to be beside one of them waits for
-// the next decision.
+// Their owners held or cancelled them while the policy was deciding. A job that was to be beside
+// one of them waits for the next decision.
 void Scheduler::drop_away(Decision& decision) const {
   const auto away = [&](JobId id) {
     const JobView* job = state_.snapshot.jobs.find(id);
@@ -218,9 +218,9 @@ void Scheduler::drop_away(Decision& decision) const {
   std::erase_if(decision.reject, [&](const Reject& reject) { return away(reject.job); });
 }
 
-// A job that was resized a moment ago is not grown yet, unless it has a deadline or a promise,
-// which are more important. That takes nothing from anybody; to be shrunk it does not wait, because
-// others may need its GPUs. The answer is when the first of those that were kept may be grown.
+// Cooldown: a job that was resized recently does not grow yet, unless it has a deadline or a
+// promise, which are more important. This takes nothing from other jobs. Shrinking does not wait,
+// because others may need the GPUs. Returns when the first of these jobs may grow.
 std::optional<Time> Scheduler::keep_cooling(Decision& decision) const {
   std::optional<Time> cooled;
   for (Grant& grant : decision.run) {
@@ -250,7 +250,7 @@ void Scheduler::keep_staying(Decision& decision) {
     const JobView* job = state_.snapshot.jobs.find(id);
     if (job == nullptr || named_.marked(id.index())) continue;
     if (!job->stays() && !out_of_reach(*job, state_.snapshot.cluster)) continue;
-    // A node that left may have taken the other's part of a pair.
+    // A node that left may have taken the GPUs of the other job of a pair.
     const JobView* other =
         job->shares_with ? state_.snapshot.jobs.find(*job->shares_with) : nullptr;
     const bool pair_stays =
@@ -268,14 +268,15 @@ Result<std::vector<Change>> Scheduler::retarget(const Decision& decision) {
       });
   if (only_counts)
     return differ_.diff(decision, state_.snapshot.jobs, state_.targeted, state_.free);
-  FreeGpus untouched = state_.free;  // wishes for exact GPUs can collide: then nothing changes
+  FreeGpus untouched = state_.free;  // wishes for exact GPUs can collide; then nothing changes
   auto changes = differ_.diff(decision, state_.snapshot.jobs, state_.targeted, state_.free);
   if (!changes) state_.free = std::move(untouched);
   return changes;
 }
 
-// Brings a job one step closer to its target. It first gives up what it should not have; only when
-// the engine has said so does it get what it lacks, so two jobs may swap GPUs without a deadlock.
+// Brings a job one step closer to its target. The job first releases GPUs that it should not have.
+// Only when the engine has confirmed this does it get what it lacks. So two jobs can swap GPUs
+// without a deadlock.
 void Scheduler::issue(JobView& job, Reaction& reaction) {
   if (job.release_due > 0 || job.held == job.target) return;
   Allocation keeps = common(job.held, job.target);
@@ -315,8 +316,8 @@ void Scheduler::issue(JobView& job, Reaction& reaction) {
   set_held(state_, job, job.target);
 }
 
-// A job that keeps its GPUs may still get another batch. One that waits for GPUs hears of it when
-// it gets them.
+// A job that keeps its GPUs may still get another batch. A job that waits for GPUs gets its batch
+// with the GPUs.
 void Scheduler::issue_batch(JobView& job, Reaction& reaction) {
   if (job.batch == job.batch_told || job.release_due > 0) return;
   if (job.held.empty() || job.held != job.target) return;
@@ -326,7 +327,7 @@ void Scheduler::issue_batch(JobView& job, Reaction& reaction) {
   reaction.commands.emplace_back(Resize{job.id, job.generation, job.target, job.batch});
 }
 
-// What each job that has GPUs should have: less than it holds if it was told to let go of some.
+// What each job with GPUs should have: less than it holds if it was told to release some.
 void Scheduler::say_again(Reaction& reaction) {
   for (const JobView& seen : state_.snapshot.jobs) {
     JobView& job = *state_.snapshot.jobs.find(seen.id);
@@ -351,8 +352,8 @@ void Scheduler::issue_waiting(const Allocation& released, Reaction& reaction) {
   }
 }
 
-// A node on which some of these GPUs are not there yet. Those that the other of a pair holds are,
-// unless a third still does.
+// A node on which some of these GPUs are not available yet. GPUs held by the other job of a pair
+// are available, unless a third job still holds them.
 std::optional<NodeId> Scheduler::in_use_on(const Allocation& gpus, const Allocation& shared) const {
   for (const auto& slice : gpus.slices()) {
     const std::uint64_t in_the_way = (state_.busy.used(slice.node) & ~shared.mask_on(slice.node)) |

@@ -1,5 +1,5 @@
-// The loop: events in, commands out. Owns the state; knows no clock, no thread, no I/O and no
-// policy: when decision_due() its driver asks a policy and posts the answer as Decided.
+// The loop: events in, commands out. It owns the state. It uses no clock, no thread, no I/O and no
+// policy. When decision_due() is true, its driver asks a policy and posts the answer as Decided.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,12 @@
 
 namespace rubato::loop {
 
-// What follows from an event. Reused by the driver so that a quiet event allocates nothing.
+// What follows from an event. The driver reuses it, so that an event without effect allocates
+// nothing.
 struct Reaction {
   std::vector<Command> commands;
-  std::vector<Change> changes;   // what a Decided changed, for those who count
-  std::vector<Reject> rejected;  // jobs that left without running
+  std::vector<Change> changes;   // what a Decided changed, for statistics
+  std::vector<Reject> rejected;  // jobs that were rejected without running
   std::string refused;           // why a decision was not carried out; the old targets stay
 
   void clear() {
@@ -30,21 +31,21 @@ struct Reaction {
 
 class Scheduler {
  public:
-  // With an interval, its driver asks for decisions at kStart + k x interval only.
+  // With an interval, the driver asks for decisions only at kStart + k x interval.
   Scheduler(Cluster cluster, Placement placement, Duration interval = Duration(0));
-  // Goes on from a state that was kept.
+  // Continues from a saved state.
   Scheduler(State state, Placement placement);
 
   [[nodiscard]] const State& state() const { return state_; }
   [[nodiscard]] const Snapshot& snapshot() const { return state_.snapshot; }
 
-  // A policy should be asked, and its answer posted as Decided.
+  // Whether a policy should be asked, and its answer posted as Decided.
   [[nodiscard]] bool decision_due() const { return state_.decision_due; }
 
-  // The snapshot to ask it on; from here on, changes are those the next decision will be told of.
+  // The snapshot for the policy. Changes from here on are reported to the next decision.
   [[nodiscard]] const Snapshot& ask(Time now);
 
-  // Appends to `reaction`. Time never runs backwards.
+  // Appends to `reaction`. Time must not go backwards.
   void on(Time now, Event event, Reaction& reaction);
 
  private:

@@ -82,7 +82,7 @@ struct Loop {
   const JobView& job(std::size_t id) const { return *scheduler.snapshot().jobs.find(job_id(id)); }
   bool gone(std::size_t id) const { return scheduler.snapshot().jobs.find(job_id(id)) == nullptr; }
 
-  // Facts as an engine would report them about the job's present generation.
+  // Facts about the job's present generation, as an engine would report them.
   Lines released(double s, std::size_t id, const Allocation& gpus, bool stopped = false) {
     return on(s, Released{job_id(id), job(id).generation, gpus, {}, stopped});
   }
@@ -254,7 +254,7 @@ TEST(Scheduler, StaleAndRepeatedFactsChangeNothing) {
   EXPECT_EQ(loop.job(0).release_due, 0);
 }
 
-// The engine said so before it heard of the newer generation.
+// The engine reported this before it received the newer generation.
 TEST(Scheduler, AJobThatFinishedIsFinishedWhateverItWasToldMeanwhile) {
   Loop loop("1x4");
   loop.on(0, submitted(0, elastic_spec(1, 4)));
@@ -272,7 +272,7 @@ TEST(Scheduler, StoppedMeansThatNothingIsHeldAnyMore) {
   loop.on(0, submitted(1, rigid_spec(2)));
   loop.decide(0, {grant_count(0, 2)});
   loop.decide(1, {grant_count(1, 2)});
-  // It had failed when the Stop came: there was nothing left to release.
+  // The job had failed when the Stop arrived, so there was nothing to release.
   EXPECT_EQ(loop.released(2, 0, Allocation(), true), Lines{"start 1 gen 1 on 0:11"});
   EXPECT_TRUE(loop.job(0).held.empty());
   EXPECT_EQ(loop.job(0).release_due, 0);
@@ -404,7 +404,7 @@ TEST(Scheduler, WhoStaysAwayIsNotTakenIn) {
   EXPECT_TRUE(loop.gone(0));
 }
 
-// What a decision said of each job counts, though nothing of it could be done.
+// What a decision says about each job counts, even if it cannot be carried out.
 TEST(Scheduler, ARefusedDecisionTakesInAllButThoseItRejects) {
   Loop loop("1x2");
   loop.on(0, submitted(0, rigid_spec(2)));
@@ -417,7 +417,7 @@ TEST(Scheduler, ARefusedDecisionTakesInAllButThoseItRejects) {
   EXPECT_FALSE(loop.job(1).taken_in);
 }
 
-// A journal from before that rule has such decisions.
+// Journals from before that rule have such decisions.
 TEST(Scheduler, APastDecisionMayRejectWhoWaitsForItsGpus) {
   Loop loop("1x2");
   loop.on(0, submitted(0, rigid_spec(2)));
@@ -459,7 +459,7 @@ TEST(Scheduler, ANodeThatLeavesWhileAJobMovesThereLeavesOthersTheirPromises) {
   loop.on(0, submitted(1, rigid_spec(1)));
   loop.on(0, submitted(2, rigid_spec(1)));
   loop.decide(0, {grant_exact(0, gpus_on({{0, 0b11}})), grant_exact(2, gpus_on({{1, 0b01}}))});
-  // 0 moves one GPU over to node 1, where 2 must let go; 1 waits for the GPU that 0 leaves.
+  // Job 0 moves one GPU to node 1, where job 2 must release one. Job 1 waits for the GPU of job 0.
   loop.decide(
       1, {grant_exact(0, gpus_on({{0, 0b01}, {1, 0b01}})), grant_exact(1, gpus_on({{0, 0b10}}))});
   loop.on(2, NodeChanged{node_id(1), NodeState::down});
@@ -527,8 +527,7 @@ TEST(Scheduler, NewLimitsCountFromTheNextDecision) {
   EXPECT_EQ(loop.decide(1, {grant_count(0, 4)}), Lines{"resize 0 gen 2 on 0:1111"});
 }
 
-// Its program uses but one of the GPUs it was given: that one stays, whatever the placement would
-// have dropped.
+// The program uses only one of its GPUs: that one stays, whatever the placement would have dropped.
 TEST(Scheduler, AJobThatKeepsSomeOfItsGpusLetsGoOfTheRestAtOnce) {
   Loop loop("2x4");
   loop.on(0, submitted(0, elastic_spec(4, 8)));
@@ -647,7 +646,7 @@ TEST(Scheduler, APolicyIsToldOnceOfEachChange) {
   const Sequence first = loop.scheduler.ask(time_at(0)).as_of;
   EXPECT_EQ(loop.scheduler.snapshot().changed, (Ids{job_id(0), job_id(1)}));
   EXPECT_EQ(loop.scheduler.snapshot().changed_since, Sequence());
-  loop.on(1, submitted(2, rigid_spec(1)));  // while it thinks
+  loop.on(1, submitted(2, rigid_spec(1)));  // while the policy decides
   EXPECT_TRUE(loop.scheduler.decision_due());
   Decision decision;
   decision.as_of = first;
@@ -657,7 +656,7 @@ TEST(Scheduler, APolicyIsToldOnceOfEachChange) {
   EXPECT_EQ(loop.scheduler.ask(time_at(2)).changed, Ids{job_id(2)});
   EXPECT_EQ(loop.scheduler.snapshot().changed_since, first) << "the snapshot the policy saw";
   decision.as_of = loop.scheduler.snapshot().as_of;
-  decision.run = {grant_count(9, 1)};  // refused: it was told all the same
+  decision.run = {grant_count(9, 1)};  // refused, but the policy has seen the changes
   loop.on(3, Decided{decision});
   EXPECT_NE(loop.reaction.refused, "");
   loop.finished(4, 0);
@@ -710,10 +709,10 @@ TEST(SchedulerDeathTest, TimeNeverRunsBackwards) {
   EXPECT_DEATH(loop.on(4, Wake{}), "CHECK");
 }
 
-// ---- properties, with machines that are slow and in no order ----
+// ---- properties, with slow machines and facts in any order ----
 
-// Machines that know who really uses which GPU. Commands arrive at once; facts wait in a queue for
-// each job and are delivered in any order among jobs, releases in pieces.
+// Machines that know which job really uses which GPU. Commands arrive at once. Facts wait in one
+// queue per job. They are delivered in any order between jobs, and releases in pieces.
 class SlowMachines {
  public:
   struct Job {
@@ -742,7 +741,7 @@ class SlowMachines {
     return ids;
   }
 
-  // What is said of a GPU is true from the moment it is said.
+  // What the machines report about a GPU is true from that moment on.
   Event deliver(JobId id) {
     Job& job = jobs[id];
     Event fact = std::move(job.facts.front());
@@ -875,7 +874,7 @@ class World {
     Time since = kStart;
   };
 
-  // The follower is told what became of each decision, so its own placement does not matter.
+  // The follower gets the result of each decision, so its own placement does not matter.
   void follow(Event event, const Reaction& reaction) {
     if (auto* decided = std::get_if<Decided>(&event))
       decided->carried = Carried{reaction.changes, reaction.refused};
@@ -923,7 +922,7 @@ class World {
     post(submitted(next_++, spec));
   }
 
-  // Asks, or answers what was asked some time ago.
+  // Asks the policy, or posts the answer to an earlier question.
   void ask_and_answer() {
     if (answer_if_asked()) return;
     const Snapshot& snapshot = scheduler_.ask(now_);
@@ -969,7 +968,7 @@ class World {
     return named;
   }
 
-  // A policy that only listens to changes knows the same jobs as one that looks.
+  // A policy that only uses the changes knows the same jobs as one that looks at all jobs.
   void follow_changes(const Snapshot& snapshot) {
     if (snapshot.changed_since != seen_) known_.clear();
     const bool rebuild = snapshot.changed_since != seen_;
@@ -1050,7 +1049,7 @@ class World {
     random_.uniform() < 0.7 ? machines_.finish(id) : machines_.fail(id);
   }
 
-  // Owners change their minds.
+  // Owners cancel, hold, release and resize their jobs.
   void wish_any() {
     const auto& jobs = scheduler_.snapshot().jobs;
     if (jobs.empty()) return;
@@ -1161,7 +1160,7 @@ TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
     shared += world.shared;
     wishes += world.wishes;
   }
-  // The test would prove little if the worlds were quiet.
+  // The test would prove little if little happened.
   EXPECT_GT(carried_out, 5'000);
   EXPECT_GT(refused, 250);
   EXPECT_GT(rejected, 50);

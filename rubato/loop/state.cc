@@ -11,7 +11,7 @@ JobView* current(State& state, JobId id, Generation generation) {
   return job != nullptr && job->generation == generation ? job : nullptr;
 }
 
-// Something a policy should look at: it will be asked again.
+// Something has happened that a policy should see, so it will be asked again.
 void note_change(State& state, JobId job) {
   state.snapshot.changed.push_back(job);
   state.decision_due = true;
@@ -60,8 +60,8 @@ struct Folder {
     if (job->leaving) leave(*job);
   }
 
-  // Of any generation: a command that crossed with the end cannot undo it, and no answer to it will
-  // come.
+  // In any generation: a command that was sent before the end was known cannot undo it, and gets no
+  // answer.
   void operator()(const Finished& e) const {
     JobView* job = state.snapshot.jobs.find(e.job);
     if (job == nullptr) return;
@@ -88,7 +88,7 @@ struct Folder {
     state.free.set_up(e.node, up);
     state.decision_due = true;
     if (up) return;
-    // A job that was still waiting to be started there must be decided anew.
+    // If a job was still waiting to start there, the policy must decide about it again.
     for (const JobId id : state.targeted) {
       JobView* job = state.snapshot.jobs.find(id);
       if (job == nullptr) continue;
@@ -129,10 +129,10 @@ struct Folder {
     if (job == nullptr) return;
     JobSpec spec = *job->spec;
     spec.limits = e.limits;
-    // Policies for rigid jobs go by what was asked for.
+    // Policies for rigid jobs use the requested count.
     if (!spec.limits.legal(spec.requested)) spec.requested = spec.limits.smallest();
     job->spec = std::make_shared<const JobSpec>(std::move(spec));
-    // A pair is on the same GPUs; what becomes of one that is not is for the next decision.
+    // A pair has the same GPUs. If that no longer holds, the next decision handles it.
     if (e.keeps && !job->shares_with) give_up(state, *job, minus(job->target, *e.keeps));
     note_change(state, e.job);
   }
@@ -146,7 +146,7 @@ struct Folder {
     note_change(state, e.job);
   }
 
-  // The Scheduler says again what should be.
+  // The Scheduler sends the commands again.
   void operator()(const Skipped& e) const {
     JobTable& jobs = state.snapshot.jobs;
     jobs.use_up_to(JobId(jobs.next_id().value() + static_cast<JobId::rep>(e.jobs)));
@@ -160,7 +160,7 @@ struct Folder {
   void operator()(const Wake& /*event*/) const { state.decision_due = true; }
   void operator()(const Decided& /*event*/) const {}
 
-  // One of the two flags of a job that should have no GPUs from now on.
+  // Sets one of the two flags of a job that should have no GPUs from now on.
   void stay_away(JobView& job, bool& flag) const {
     if (!job.stays_away()) ++state.snapshot.away;
     flag = true;
@@ -168,7 +168,7 @@ struct Folder {
     note_change(state, job.id);
   }
 
-  // It has no GPUs any more.
+  // The job no longer has GPUs.
   void leave(JobView& job) const {
     if (job.stays_away()) --state.snapshot.away;
     const JobId id = job.id;
@@ -204,7 +204,7 @@ void recount_free(State& state) {
   GpuUse taken(state.snapshot.cluster.nodes().size());
   for (const JobView& job : state.snapshot.jobs) {
     for (const auto& slice : job.target.slices()) {
-      // GPUs that a pair shares are taken once.
+      // GPUs that a pair shares are taken only once.
       const std::uint64_t more = slice.mask & ~taken.used(slice.node);
       if (more != 0) state.free.take(Slice{slice.node, more});
     }

@@ -9,8 +9,8 @@
 namespace rubato::math {
 namespace {
 
-// Costs are counted in whole steps of 2^-40 of the largest: sums are exact, so that an optimum has
-// no cycle that seems to gain by rounding.
+// Costs are integer multiples of 2^-40 of the largest cost. So sums are exact, and rounding cannot
+// make a cycle look like a gain.
 using Steps = std::int64_t;
 constexpr Steps kNever = std::numeric_limits<Steps>::max() / 4;
 constexpr double kStepsOfLargest = 1LL << 40;
@@ -44,7 +44,7 @@ class Transport {
   }
 
  private:
-  // The cheapest move out of a bin into another, and who makes it.
+  // The cheapest move from one bin to another, and the item that moves.
   struct Step {
     Steps cost = kNever;
     std::size_t item = kNoBin;
@@ -54,7 +54,7 @@ class Transport {
     return cost_[item * bins_ + bin];
   }
 
-  // Labels by Bellman and Ford, with a queue: steps may be negative, cycles are not.
+  // Bellman-Ford with a queue: single steps may have negative cost, cycles do not.
   void insert(std::size_t item) {
     std::vector<Steps> distance(bins_);
     std::vector<std::size_t> before(bins_, kNoBin);

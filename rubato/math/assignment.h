@@ -1,6 +1,6 @@
-// Items into a few bins of limited size, at the least total cost: the transportation problem by
-// shortest augmenting paths over the bins. An item goes in at a time; the path says who makes room
-// for whom. O(items x bins^2), plus the look at a bin's items when it changes.
+// Assigns items to a few bins of limited size at the least total cost: the transportation problem,
+// by shortest augmenting paths over the bins. Items are added one at a time. The path says which
+// items move to make room. O(items x bins^2), plus a scan of a bin's items when the bin changes.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace rubato::math {
 
-// Costs are finite or +infinity (never). The bin of each item; kNoBin if it found no room.
+// A cost of +infinity means never. Returns the bin of each item; kNoBin if there is no room for it.
 inline constexpr std::size_t kNoBin = static_cast<std::size_t>(-1);
 [[nodiscard]] std::vector<std::size_t> assign(
     std::size_t items, const std::vector<std::size_t>& capacity,

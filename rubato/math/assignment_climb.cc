@@ -9,11 +9,11 @@
 namespace rubato::math {
 namespace {
 
-// What a change must gain at least, as a share of what is at stake: rounding must not look like
-// gain, or climbing would never end.
+// The minimum gain of a change, relative to the worth of the rows involved. Rounding must not look
+// like a gain, or climbing would never end.
 constexpr double kLeastGain = 1e-9;
 
-// Up to so many rows are compared with each other; more are looked at one after the other.
+// Up to this many rows, all rows are compared with each other. More rows are tried one by one.
 constexpr std::size_t kFewRows = 64;
 constexpr std::size_t kNoRow = static_cast<std::size_t>(-1);
 
@@ -73,7 +73,7 @@ class Climber {
         {row, static_cast<int>(shares.size()), units_of(shares), shares == problem_.present[row]});
   }
 
-  // ---- taking rows up and putting them down ----
+  // ---- removing and placing rows ----
 
   void enter(std::size_t row) { count(row, 1); }
   void leave(std::size_t row) { count(row, -1); }
@@ -103,7 +103,7 @@ class Climber {
   [[nodiscard]] bool may_span(std::size_t bin) const {
     return !problem_.one_spanning_row || spanning_[bin] == 0;
   }
-  // Of a row that was taken up.
+  // For a row that was removed.
   [[nodiscard]] bool fits(const Shares& shares) const {
     return std::all_of(shares.begin(), shares.end(), [&](const Share& share) {
       const auto bin = static_cast<std::size_t>(share.bin);
@@ -114,7 +114,7 @@ class Climber {
     return problem_.usable(row, units) == units;
   }
 
-  // ---- where a row that was taken up is worth most ----
+  // ---- where a removed row is worth most ----
 
   Place best_place(std::size_t row, int limit = std::numeric_limits<int>::max()) {
     Place best{{}, worth(row, {})};
@@ -139,7 +139,7 @@ class Climber {
     return best;
   }
 
-  // Fills in room_, tightest_ (by units: the first of the bins with the least room for as many) and
+  // Computes room_, tightest_ (by units: the first bin with the least room that is enough) and
   // emptiest_ (bins that a row may span, most room first).
   void sort_room() {
     constexpr int kNone = -1;
@@ -165,7 +165,7 @@ class Climber {
     });
   }
 
-  // On the emptiest bins; empty if they do not have as many units.
+  // Placed on the emptiest bins; empty if they do not have enough units.
   [[nodiscard]] Shares on_emptiest(int units) const {
     Shares shares;
     for (const int bin : emptiest_) {
@@ -184,7 +184,8 @@ class Climber {
 
   [[nodiscard]] bool few_rows() const { return rows_.size() <= kFewRows; }
 
-  // Whatever row gains most first, where there are few; all but `except`.
+  // Improves single rows, all but `except`. If there are few rows, the one that gains most comes
+  // first.
   bool move_single_rows(std::size_t except = kNoRow) {
     if (!few_rows()) return move_single_rows_in_order();
     bool moved = false;
@@ -223,7 +224,7 @@ class Climber {
     return moved;
   }
 
-  // A row loses what it has gained, or some of its bins, and the others go on from there.
+  // A row loses what it has gained, or some of its bins, and the others are improved from there.
   bool reconsider() {
     bool moved = false;
     for (std::size_t row = 0; row < rows_.size(); ++row) {
@@ -271,7 +272,8 @@ class Climber {
     return moved;
   }
 
-  // The first where it is worth most, or with a little less, so that more is left to the second.
+  // Places the first row where it is worth most, or with slightly fewer units, to leave more to the
+  // second.
   bool move_both(std::size_t first, std::size_t second) {
     constexpr int kSizes = 3;
     Place first_before = take_up(first);
@@ -310,7 +312,7 @@ class Climber {
     return moved;
   }
 
-  // The number of units that gains most; both keep what they have elsewhere.
+  // Moves the number of units that gains most. Both rows keep their units on other bins.
   bool transfer(std::size_t giver, std::size_t taker, int bin) {
     const int has = units_on(rows_[giver], bin);
     const double before = worth_[giver] + worth_[taker];
@@ -338,8 +340,8 @@ class Climber {
     return true;
   }
 
-  // Whether the taker may have this once the giver has no more than that: with all of its units on
-  // a bin a giver that spans several leaves it to the taker, with some of them it does not.
+  // Whether the spanning rule allows the transfer. If a giver that spans several bins gives up all
+  // its units on a bin, the taker may span there; if it gives up only some, it may not.
   bool fits_beside(std::size_t taker, const Place& more, std::size_t giver, const Place& less) {
     Place taker_before = take_up(taker);
     Place giver_before = take_up(giver);
@@ -371,7 +373,7 @@ class Climber {
   std::vector<int> free_;                            // by bin
   std::vector<int> spanning_;                        // by bin: rows there that span several
   std::vector<std::vector<std::size_t>> there_;      // by bin: rows there
-  std::vector<std::pair<std::size_t, Place>> undo_;  // single rows moved, as they were before
+  std::vector<std::pair<std::size_t, Place>> undo_;  // rows that were moved, with their old places
   int room_ = 0;
   std::vector<int> tightest_, emptiest_;
   std::size_t evaluated_ = 0;

@@ -1,19 +1,19 @@
-// Hill climbing on an assignment of units in bins to rows (math/assignment_search.h): what a search
-// by chance has left lying about is picked up by looking at every small change, until none helps.
+// Hill climbing on an assignment of units in bins to rows (math/assignment_search.h). It tries
+// every small change until none improves the result. This finds what the random search has missed.
 //
-//   one row     is taken up and put down where it is worth most in the room there is, or as it is
-//               at present
-//   two rows    that meet on a bin are taken up together; the first is put down where it is worth
-//               most, or with a little less, then the second
-//   a transfer  of units on one bin, between two rows that meet there or to a row without units
-//   a loss      thoroughly, with few rows: one is put back to what it is at present, or loses some
-//               of its bins, and the others go on from there; kept if all together gain
+//   one row     is removed and placed where it is worth most in the free room, or as at present
+//   two rows    on the same bin are removed together; the first is placed where it is worth most,
+//               or with slightly fewer units, then the second
+//   a transfer  of units on one bin, between two rows there, or to a row without units
+//   a loss      only with few rows (thoroughly): a row goes back to what it has at present, or
+//               loses some of its bins, and the others are improved from there; kept if the total
+//               gains
 //
-// Rows go where there is just enough room, else on the emptiest bins, so that a change costs a few
-// evaluations and not one for each bin.
+// Rows are placed where there is just enough room, else on the emptiest bins. So a change costs a
+// few evaluations and not one per bin.
 //
-// Pure and without chance: equal inputs give equal bytes. What comes out is never worth less and
-// keeps the limits if what came in did.
+// Pure and not random: equal inputs give equal bytes. The result is never worth less than the
+// input, and keeps the limits if the input did.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@
 
 namespace rubato::math {
 
-// With which changes it begins, as the slope at the foot decides which top is reached; and whether
-// losses are tried.
+// Which changes are tried first (this decides which local optimum is reached), and whether losses
+// are tried.
 enum class Climb { rows_first, pairs_first, thoroughly };
 
 // Returns how many rows were evaluated.

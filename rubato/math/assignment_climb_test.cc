@@ -12,7 +12,8 @@
 namespace rubato::math {
 namespace {
 
-// Rows gain from units with falling returns, lose a fifth by spanning bins and a tenth by a change.
+// Rows gain from units with diminishing returns. They lose a fifth by spanning bins, a tenth by a
+// change.
 AssignmentProblem problem_with(std::vector<int> capacity, std::vector<double> weights) {
   AssignmentProblem problem;
   problem.capacity = std::move(capacity);
@@ -55,7 +56,7 @@ TEST(Climb, ServesARowThatHasNothingFromOneThatHasMuch) {
 }
 
 TEST(Climb, BringsARowThatSpansBinsTogether) {
-  // Each has half of two bins; apart they are worth more.
+  // Each row has half of two bins. Separated, they are worth more.
   auto problem = problem_with({4, 4}, {1, 1});
   problem.one_spanning_row = false;
   const auto found = climbed(problem, {{{0, 2}, {1, 2}}, {{0, 2}, {1, 2}}});

@@ -15,16 +15,16 @@ namespace {
 
 using RowId = std::uint32_t;
 
-// A tenth of the rows are put back, and of another tenth each share is dropped with this chance, as
-// published, but of no more than so many rows: a child of a thousand rows that changed a tenth of
-// them would seldom be better than its parents. The further moves are ours, and so is the chance
-// that one more follows.
+// As published, a tenth of the rows go back to their present state, and in another tenth each share
+// is dropped with this probability. But at most this many rows are touched: if a child changed a
+// tenth of a thousand rows, it would rarely be better than its parents. The other moves, and the
+// probability of one more move, are our own.
 constexpr double kTouched = 0.1;
 constexpr double kMostTouched = 4;
 constexpr double kDropShare = 0.1;
 constexpr double kAnotherMove = 0.5;
 
-// How far to jump to the next of rare events, by 4,096 quantiles of that distribution.
+// Random distances between rare events, from 4,096 quantiles of their distribution.
 class JumpTable {
  public:
   explicit JumpTable(double chance) : lengths_(kQuantiles) {
@@ -40,7 +40,7 @@ class JumpTable {
   std::vector<std::uint32_t> lengths_;
 };
 
-// Rows of all solutions, each stored once and never changed.
+// The rows of all solutions. Each is stored once and never changed.
 class RowStore {
  public:
   struct Value {
@@ -100,7 +100,8 @@ class Search {
       present_.push_back(store(row, problem.present[row]));
       none_.push_back(store(row, {}));
       const int units = units_of(problem.present[row]);
-      // A row that has nothing now is not put back to nothing: it would lose most.
+      // A row that has nothing at present does not go back to nothing, because it would lose too
+      // much.
       put_back_.push_back(units > 0 && problem.usable(row, units) == units);
     }
   }
@@ -146,7 +147,7 @@ class Search {
     return store_.add(shares, {worth, hash});
   }
 
-  // ---- a child in the making: shared rows, and those that are being changed ----
+  // ---- a child in progress: shared rows, and rows that are being changed ----
 
   Shares& edit(std::size_t row) {
     if (edit_of_[row] == kNone) {
@@ -177,7 +178,7 @@ class Search {
     return units;
   }
 
-  // ---- room: kept up to date while a child changes ----
+  // ---- room: updated while a child changes ----
 
   int& free_at(const Share& share) { return free_[static_cast<std::size_t>(share.bin)]; }
   void give_room(std::span<const Share> shares) {
@@ -214,8 +215,8 @@ class Search {
     }
   }
 
-  // On each bin with room, about one row of all and one of those that are there get more, up to
-  // the whole bin; repair decides who gives way.
+  // On each bin with room, about one row of all rows and one of the rows there get more units, up
+  // to the whole bin. Repair decides which rows lose units.
   void raise_shares() {
     roomy_.clear();
     for (std::size_t bin = 0; bin < bins(); ++bin) {
@@ -248,7 +249,7 @@ class Search {
     free_[bin] -= more;
   }
 
-  // Takes a row up and puts it down with another number of units on the fewest bins.
+  // Removes a row and places it again, with another number of units, on the fewest bins.
   void place_again() {
     const std::size_t row = random_.below(rows());
     const int had = units_of(shares(row));
@@ -278,8 +279,8 @@ class Search {
     return 1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(most)));
   }
 
-  // On the bin with the least room that is enough; else fills the emptiest bins. Where all is full
-  // it goes over the rows of least precedence, which repair will cut.
+  // Uses the bin with the least room that is enough; else fills the emptiest bins. If all bins are
+  // full, it overbooks the rows of lowest precedence, which repair will cut.
   void put_down(Shares& shares, int units) {
     while (units > 0) {
       const auto bin = tightest_or_emptiest(units);
@@ -311,7 +312,7 @@ class Search {
     return tightest != bins() ? tightest : emptiest;
   }
 
-  // A row hands units on one of its bins over to another row, if possible to one that has none.
+  // A row gives units on one of its bins to another row, if possible to a row without units.
   void hand_over() {
     const std::size_t giver = random_.below(rows());
     if (shares(giver).empty()) return;
@@ -368,7 +369,7 @@ class Search {
     cut_down(cut, units - problem_.usable(row, units));
   }
 
-  // Cuts a row to what it can use.
+  // Reduces a row to what it can use.
   void cut_to_usable(std::size_t row, Shares& shares) {
     const int units = units_of(shares);
     const int surplus = units - problem_.usable(row, units);
@@ -378,7 +379,7 @@ class Search {
     take_room(shares);
   }
 
-  // From shares in random order.
+  // Takes units from shares in random order.
   void cut_down(Shares& shares, int surplus) {
     while (surplus > 0) {
       const auto at = shares.begin() + static_cast<std::ptrdiff_t>(random_.below(shares.size()));
@@ -412,7 +413,7 @@ class Search {
 
   // ---- generations ----
 
-  // Repairs the child, stores the rows it changed and adds up its worth.
+  // Repairs the child, stores its changed rows and computes its worth.
   void finish_child() {
     repair();
     for (std::size_t i = 0; i < edits_; ++i) {
@@ -471,8 +472,8 @@ class Search {
     enter(found);
   }
 
-  // The present state, and each row that has nothing gets the least it can use: where there is room
-  // or, by taking, from the row that has most.
+  // The present state, in which each row without units gets the fewest units that it can use: from
+  // free room or, with `taking`, from the row that has most.
   void begin_with_all_served(bool by_taking) {
     child_.rows = present_;
     count_room();
@@ -514,7 +515,7 @@ class Search {
     add(edit(taker), bin, 1);
   }
 
-  // A present state may break a limit, too, if a bin has gone.
+  // The present state may also break a limit, if a bin was removed.
   void keep_child() {
     for (std::size_t row = 0; row < rows(); ++row) {
       const int units = units_of(shares(row));
@@ -562,7 +563,7 @@ class Search {
     if (solutions.size() > most) solutions.resize(most);
   }
 
-  // Forgets the rows of solutions that did not survive.
+  // Removes the rows of solutions that did not survive.
   void compact_if_large() {
     const std::size_t used = population_.size() * rows();
     if (store_.size() < 4 * used + 10'000) return;
@@ -603,7 +604,7 @@ class Search {
   Solution child_;
   std::vector<Edit> edit_;  // the first edits_ of them are in use
   std::size_t edits_ = 0;
-  std::vector<int> free_;                          // by bin; below 0 where too much is given
+  std::vector<int> free_;                          // by bin; negative if overbooked
   std::vector<char> spanning_;                     // by bin
   std::vector<std::uint32_t> edit_of_;             // by row
   std::vector<std::size_t> roomy_;                 // bins

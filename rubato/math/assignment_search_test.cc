@@ -15,7 +15,7 @@
 namespace rubato::math {
 namespace {
 
-// Rows that gain from units with falling returns, and lose by spanning bins.
+// Rows gain from units with diminishing returns, and lose by spanning bins.
 struct Example {
   std::vector<double> weight, network;
   std::vector<int> most;
@@ -44,7 +44,7 @@ Example random_example(std::uint64_t seed) {
   return e;
 }
 
-// The functions refer to the example, which must stay where it is.
+// The functions hold references to the example, so it must not move.
 void describe(Example& e) {
   e.problem.worth = [&e](const RowShape& row) {
     if (row.units == 0) return -1000.0;
@@ -97,7 +97,7 @@ RC_GTEST_PROP(AssignmentSearch, GoesOnFromWhatItWasGivenAndNeverLosesIt, ()) {
   RC_ASSERT(idle.population.front().worth >= first.population.front().worth);
 }
 
-// Solutions to start from may come from a world that was larger.
+// Initial solutions may come from a larger problem.
 RC_GTEST_PROP(AssignmentSearch, RepairsWhatItIsGiven, ()) {
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   Random random(seed);
@@ -117,7 +117,7 @@ RC_GTEST_PROP(AssignmentSearch, RepairsWhatItIsGiven, ()) {
   for (const auto& solution : result.population) RC_ASSERT(keeps_limits(e.problem, solution.rows));
 }
 
-// All assignments of few units, one row after the other.
+// Enumerates all assignments of a few units, row by row.
 double best_by_trying(const AssignmentProblem& problem) {
   std::vector<Shares> rows(problem.present.size());
   double best = -std::numeric_limits<double>::infinity();

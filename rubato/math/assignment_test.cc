@@ -16,7 +16,7 @@ double total(const std::vector<std::size_t>& bin_of, const std::vector<std::vect
   return sum;
 }
 
-// Tries every way.
+// Tries all assignments.
 double cheapest(const std::vector<std::vector<double>>& cost, std::vector<std::size_t> room,
                 std::size_t item = 0) {
   if (item == cost.size()) return 0;

@@ -8,11 +8,11 @@
 namespace rubato::math {
 namespace {
 
-// What a row may be missed by. Where jobs differ by factors of a thousand, what one is short of is
-// a thousand times that for another.
+// How much a row may be violated. It is small because jobs may differ by factors of a thousand: a
+// small violation for one job is a thousand times larger for another.
 constexpr double kTolerance = 1e-9;
 
-constexpr int kScaling = 3;  // as CLP has it by default
+constexpr int kScaling = 3;  // CLP's default
 
 static_assert(LinearProgram::kColumnAtZero == 'a' + ClpSimplex::atLowerBound);
 static_assert(LinearProgram::kRowWithSlack == 'a' + ClpSimplex::basic);
@@ -26,7 +26,7 @@ double bound(double value) {
 }  // namespace
 
 struct LinearProgram::Model {
-  // As given, until the first solve hands it over.
+  // The program as given, until the first solve passes it to CLP.
   std::vector<double> row_lower, row_upper, upper, objective, elements;
   std::vector<int> starts{0};
   std::vector<int> indices;
@@ -40,7 +40,7 @@ struct LinearProgram::Model {
     if (loaded) return;
     loaded = true;
     clp.setLogLevel(0);
-    clp.setPerturbation(50);  // these programs are degenerate: many jobs are equally good
+    clp.setPerturbation(50);  // these programs are degenerate, because many jobs are equal
     clp.setOptimizationDirection(-1);
     clp.setPrimalTolerance(kTolerance);
     clp.setDualTolerance(kTolerance);
@@ -133,11 +133,11 @@ bool LinearProgram::maximise() {
   if (given) model_->apply_basis();
   model_->basis.clear();
   model_->clp.primal();
-  if (given && !model_->clp.isProvenOptimal()) {  // a bad start must not decide
+  if (given && !model_->clp.isProvenOptimal()) {  // a bad start must not change the result
     model_->clp.allSlackBasis(true);
     model_->clp.primal();
   }
-  if (model_->clp.secondaryStatus() != 0) {  // only the scaled program is solved
+  if (model_->clp.secondaryStatus() != 0) {  // only the scaled program was solved
     model_->clp.scaling(0);
     model_->clp.primal();
     model_->clp.scaling(kScaling);

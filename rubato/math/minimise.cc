@@ -57,7 +57,7 @@ class Search {
       }
       ++result.iterations;
       const double before = here_.value;
-      // Neither direction descending means that rounding hides what is left to gain.
+      // If neither direction descends, the remaining gain is smaller than rounding errors.
       if (!step()) result.converged = true;
       const double decrease = before - here_.value;
       const bool small = decrease <= options.value_tolerance * std::max(1.0, std::abs(before));
@@ -116,7 +116,7 @@ class Search {
   void quasi_newton_direction() {
     steepest_direction();
     bool changed = true;
-    while (changed) {  // each round takes at least one variable out
+    while (changed) {  // each round removes at least one variable
       for (std::size_t i = 0; i < n_; ++i) direction_[i] = free_[i] ? -here_.gradient[i] : 0;
       two_loop_recursion();
       changed = false;
@@ -152,7 +152,7 @@ class Search {
       const auto& [step, change] = pair(age);
       curvature[age] = dot_of_free(step, change);
       const double change_sqr = dot_of_free(change, change);
-      // Restricted to the free variables a pair may have lost its curvature.
+      // Restricted to the free variables, a pair may have no positive curvature.
       if (!(curvature[age] > 1e-12 * change_sqr)) {
         curvature[age] = 0;
         continue;
@@ -170,8 +170,8 @@ class Search {
     }
   }
 
-  // Looks along the direction, bent at the bounds, for a point that satisfies the weak Wolfe
-  // conditions by bisection and doubling (Lewis, Overton 2013), and moves there.
+  // Searches along the direction, projected at the bounds, for a point that satisfies the weak
+  // Wolfe conditions, by bisection and doubling (Lewis, Overton 2013), and moves there.
   bool line_search(double length) {
     double too_short = 0;
     double too_long = std::numeric_limits<double>::infinity();
@@ -232,7 +232,7 @@ class Search {
   const Box& box_;
   std::size_t n_;
   Point here_;
-  Point there_;             // where the line search looks
+  Point there_;             // the point that the line search evaluates
   std::vector<char> free_;  // not held at a bound
   Vector direction_;
   std::vector<Pair> memory_;  // ring

@@ -1,13 +1,13 @@
 // Minimises a smooth function of a few variables inside a box (lower <= x <= upper).
 //
-// A projected quasi-Newton method in the spirit of L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995), in the
-// simpler two-metric form (Bertsekas 1982; Kim, Sra, Dhillon 2010): variables held at a bound by
-// the gradient are set aside, the two-loop recursion of L-BFGS gives a direction for the others,
-// and the line search (weak Wolfe conditions) follows that direction bent at the bounds.
+// A projected quasi-Newton method similar to L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995), in the simpler
+// two-metric form (Bertsekas 1982; Kim, Sra, Dhillon 2010). Variables that the gradient holds at a
+// bound are set aside. The two-loop recursion of L-BFGS gives a direction for the others. The line
+// search (weak Wolfe conditions) follows this direction, projected at the bounds.
 //
-// Deviates from L-BFGS-B: there is no Cauchy point; a direction that fails to descend is replaced
-// by the projected gradient, which never does unless x is stationary. The caller scales: steps and
-// tolerances take all variables for about equally long.
+// Deviates from L-BFGS-B: there is no Cauchy point. A direction that does not descend is replaced
+// by the projected gradient, which always descends unless x is stationary. The caller must scale
+// the variables: steps and tolerances assume that all have similar size.
 //
 // Deterministic; no clock, no thread, no randomness. Allocates once per call, not per step.
 #pragma once
@@ -20,7 +20,8 @@
 
 namespace rubato::math {
 
-// Returns f(x) and writes its gradient. A value that is not finite counts as "too far".
+// Returns f(x) and writes its gradient. A value that is not finite means that the step was too
+// long.
 using SmoothFunction = std::function<double(std::span<const double> x, std::span<double> gradient)>;
 
 // Bounds may be infinite; equal bounds fix a variable.

@@ -201,7 +201,7 @@ struct Quadratic {
   }
 };
 
-// The condition of optimality: no projected gradient left.
+// The optimality condition: the projected gradient is zero.
 double largest_violation(const Quadratic& q, const Vector& x) {
   Vector gradient(q.n);
   q(x, gradient);

@@ -9,7 +9,7 @@
 namespace rubato::math {
 namespace {
 
-// Relative to the column: what is left of it beside the others below this is rounding.
+// Relative to the column: a remainder below this, after projection on the others, is rounding.
 constexpr double kDependent = 1e-11;
 
 class ActiveSet {
@@ -24,8 +24,8 @@ class ActiveSet {
   }
 
   NonNegativeFit solve() {
-    // Each round lowers the residual, so no set of free variables comes twice; the limit is only
-    // against rounding.
+    // Each round lowers the residual, so no set of free variables occurs twice. The limit is only a
+    // protection against rounding.
     for (std::size_t round = 0; round < 10 * columns_ + 10; ++round) {
       const auto entering = steepest();
       if (!entering) break;
@@ -51,7 +51,7 @@ class ActiveSet {
     return rest;
   }
 
-  // The variable at 0 that lowers the residual most, as it grows; nullopt at the optimum.
+  // The variable at 0 whose growth lowers the residual most; nullopt at the optimum.
   [[nodiscard]] std::optional<std::size_t> steepest() const {
     const std::vector<double> rest = residuals();
     double size = 0;
@@ -72,8 +72,8 @@ class ActiveSet {
     return best;
   }
 
-  // Moves x towards the least-squares solution of the free variables, dropping those that reach 0.
-  // False if the entering column depends on the others or would turn negative at once.
+  // Moves x towards the least-squares solution of the free variables, and removes those that reach
+  // 0. False if the entering column depends on the others, or would become negative at once.
   bool settle(std::size_t entering) {
     for (;;) {
       const auto solution = least_squares();
@@ -108,7 +108,7 @@ class ActiveSet {
 
   void drop(std::size_t column) { free_.erase(std::find(free_.begin(), free_.end(), column)); }
 
-  // Over the free columns, by modified Gram-Schmidt; nullopt if they depend on each other.
+  // The solution over the free columns, by modified Gram-Schmidt; nullopt if they are dependent.
   [[nodiscard]] std::optional<std::vector<double>> least_squares() const {
     const std::size_t n = free_.size();
     const std::size_t rows = b_.size();
@@ -144,7 +144,7 @@ class ActiveSet {
   std::span<const double> b_;
   std::vector<double> x_;
   std::vector<double> length_;     // of each column
-  std::vector<bool> barred_;       // tried in vain since x last moved
+  std::vector<bool> barred_;       // tried without success since x last moved
   std::vector<std::size_t> free_;  // variables that are not held at 0
 };
 

@@ -1,8 +1,8 @@
 // Non-negative least squares: minimises |A x - b| subject to x >= 0 (Lawson and Hanson 1974).
 //
-// The active-set method: variables enter one at a time where the gradient pulls most, the free ones
-// are solved for by least squares (modified Gram-Schmidt), and those that would turn negative go
-// back to 0. For a handful of columns; a column that depends on those already in stays at 0.
+// The active-set method: variables enter one at a time, by the largest gradient. The free ones are
+// solved by least squares (modified Gram-Schmidt), and those that would become negative return to
+// 0. It is for a few columns. A column that depends on those already in stays at 0.
 //
 // Deterministic; no clock, no thread, no randomness.
 #pragma once

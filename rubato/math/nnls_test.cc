@@ -65,7 +65,7 @@ TEST(NonNegativeLeastSquares, EmptyColumnsAndTwinsDoNoHarm) {
   EXPECT_EQ(non_negative_least_squares({}, 2, {}).x, (std::vector<double>{0, 0}));
 }
 
-// The conditions of Karush, Kuhn and Tucker say that it is the optimum, whatever the way there.
+// The Karush-Kuhn-Tucker conditions prove that it is the optimum.
 TEST(NonNegativeLeastSquares, IsOptimalOnRandomProblems) {
   Random random(7);
   for (int trial = 0; trial < 5000; ++trial) {

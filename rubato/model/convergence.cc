@@ -15,8 +15,8 @@ struct Candidate {
   double error = std::numeric_limits<double>::infinity();
 };
 
-// The best b0 and b1 for this b2. Work is counted in units of the last point's, to keep the columns
-// of equal size.
+// The best b0 and b1 for this b2. Work is in units of the last point's work, so that the columns
+// have similar size.
 Candidate fit_above(const std::vector<LossPoint>& points, double b2) {
   const double unit = points.back().done;
   std::vector<double> a, b;

@@ -1,11 +1,11 @@
-// When a training will have converged, from the losses it has shown: Optimus (Peng et al.,
-// EuroSys'18) fits l(k) = 1/(b0 k + b1) + b2 with b >= 0 after k of work, late points weighing
-// more.
+// Predicts when training converges, from the losses so far. Optimus (Peng et al., EuroSys'18) fits
+// l(k) = 1/(b0 k + b1) + b2 with b >= 0, where k is the work done. Later points have more weight.
 //
 // For a given b2 the model is linear, 1/(l - b2) = b0 k + b1, so non-negative least squares gives
-// b0 and b1; b2 is found by trying a grid between 0 and the smallest loss and then a finer one
-// around the best. Rows are weighted by (l - b2)^2, so that errors count as errors of the loss.
-// Deviates: the paper leaves the weights open; ours rise linearly from the first point to the last.
+// b0 and b1. b2 is found on a grid between 0 and the smallest loss, and then on a finer grid around
+// the best value. Rows are weighted by (l - b2)^2, so that errors count as errors of the loss.
+// Deviates: the paper does not give the weights; ours rise linearly from the first point to the
+// last.
 //
 // Pure.
 #pragma once

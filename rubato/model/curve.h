@@ -8,7 +8,7 @@
 
 namespace rubato::model {
 
-// A job known at one GPU count only; the rate is the same whatever it gets.
+// A job that is known at only one GPU count. The rate does not depend on its GPUs.
 class ConstantSpeed final : public SpeedModel {
  public:
   explicit ConstantSpeed(WorkRate rate) : rate_(rate) {}
@@ -23,9 +23,9 @@ struct CurvePoint {
   WorkRate rate = 0;
 };
 
-// Measured rates at some GPU counts, interpolated linearly between them, proportional below the
-// first and unusable (0) above the last. `network` is how much a job loses by using more nodes
-// than it needs: rate / (1 + network x (1 - least_nodes/nodes)).
+// Measured rates at some GPU counts: interpolated linearly between them, proportional below the
+// first, and unusable (0) above the last. `network` is the slowdown of a job on more nodes than it
+// needs: rate / (1 + network x (1 - least_nodes/nodes)).
 class CurveSpeed final : public SpeedModel {
  public:
   // Points ascending in gpus, rates above 0; not necessarily monotone. At most 4,096 GPUs.
@@ -38,12 +38,13 @@ class CurveSpeed final : public SpeedModel {
   [[nodiscard]] double network() const { return network_; }
 
  private:
-  std::vector<WorkRate> rate_by_gpus_;  // every count up to the last, so that rate() is a look-up
+  std::vector<WorkRate> rate_by_gpus_;  // for every count up to the last: rate() is a look-up
   std::vector<int> measured_;
   double network_;
 };
 
-// k^q on k GPUs, and `one` on one: the jobs of theory (heSRPT). Known at powers of two.
+// The idealised jobs of scheduling theory (heSRPT): rate `one` on one GPU, and k^q times that on k.
+// Known at powers of two.
 class PowerSpeed final : public SpeedModel {
  public:
   // 0 < q <= 1; unusable (0) above `most` GPUs.

@@ -34,8 +34,8 @@ struct Mean {
   [[nodiscard]] double value() const { return count == 0 ? 0 : sum / count; }
 };
 
-// Where to search, and in which units: the start is about 1 in each, so that the minimiser sees
-// parameters of equal size whether steps take milliseconds or minutes.
+// The search range and the units. In these units the start is about 1 for each parameter, so the
+// minimiser sees parameters of similar size, whether steps take milliseconds or minutes.
 struct Region {
   Parameters start{};
   Parameters lower{};
@@ -57,7 +57,7 @@ Region region_for(std::span<const StepMeasurement> measurements) {
     one_batch = one_batch && m.batch.per_gpu == measurements.front().batch.per_gpu;
     above_two = above_two || m.place.gpus > 2;
     if (m.place.gpus == 1) continue;
-    // At least what is seen of it; overlap hides the rest.
+    // At least the visible part of it; overlap hides the rest.
     const double sync = std::max(m.optim_seconds() - m.grad_seconds, 0.1 * m.grad_seconds);
     (m.place.nodes == 1 ? node_sync : network_sync).add(sync);
   }
@@ -109,7 +109,7 @@ Parameters search(std::span<const StepMeasurement> measurements, const Region& r
   const Parameters upper = over(region.upper, unit);
   const Minimum found = minimise(in_units, over(region.start, unit), {lower, upper}, kTolerances);
   Parameters p = times(found.x, unit);
-  // Back inside the bounds, which the units may have moved by a rounding.
+  // Back inside the bounds, which rounding in the units may have moved.
   for (std::size_t i = 0; i < kParameters; ++i)
     p[i] = std::clamp(p[i], region.lower[i], region.upper[i]);
   return p;

@@ -11,7 +11,7 @@ constexpr double kOverlapPenalty = 1e-3;
 constexpr double kRetrogressionPenalty = 1e-2;
 constexpr double kSmoothing = 1e-3;
 
-// Sums that make the root of a mean square, and its gradient.
+// Sums for a root mean square and its gradient.
 class RootMeanSquare {
  public:
   explicit RootMeanSquare(double smoothing) : smoothing_(smoothing) {}
@@ -99,7 +99,7 @@ void Objective::predict(const Parameters& p, Row& row) {
   row.optim_error = log_grad - row.log_optim;
   if (row.alone) return;
   row.sync = p[row.link] + p[row.link + 1] * row.more_gpus;
-  // log T_optim = log T_grad + log(1 + r)/g with r = (T_sync/T_grad)^g, turned round if r > 1.
+  // log T_optim = log T_grad + log(1 + r)/g with r = (T_sync/T_grad)^g, inverted if r > 1.
   const double log_ratio = std::log(row.sync) - log_grad;
   const double r = std::exp(-p[g] * std::abs(log_ratio));
   const double log_sum = std::log1p(r) / p[g];

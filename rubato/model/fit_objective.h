@@ -1,7 +1,7 @@
-// What a fit of step times minimises, and its gradient; model/fit.h says what it means.
+// The objective of a fit of step times, and its gradient. model/fit.h explains it.
 //
-// Not for others than the fit and its tests. Pure; an object serves one thread, because it keeps
-// its intermediate results.
+// Only for the fit and its tests. Pure. An object belongs to one thread, because it keeps
+// intermediate results.
 #pragma once
 
 #include <array>

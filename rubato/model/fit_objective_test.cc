@@ -40,7 +40,7 @@ RC_GTEST_PROP(FitObjective, GradientIsWhatDifferencesSay, (std::uint64_t seed)) 
     above[i] += step;
     below[i] -= step;
     const double slope = (objective(above, ignored) - objective(below, ignored)) / (2 * step);
-    // Per relative change of the parameter, so that all have one scale.
+    // Per relative change of the parameter, so that all have the same scale.
     RC_ASSERT(std::abs(slope - gradient[i]) * p[i] < 1e-6 * (1 + std::abs(slope) * p[i]));
   }
 }

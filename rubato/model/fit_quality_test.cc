@@ -1,5 +1,5 @@
-// How well the model predicts real step times: for each application of the published profiles,
-// fit on a random third of the measurements and predict the rest.
+// How well the model predicts real step times. For each application of the published profiles, it
+// is fitted to a random third of the measurements and predicts the rest.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

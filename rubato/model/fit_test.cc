@@ -51,7 +51,7 @@ TEST(Fit, RecoversWhatItWasGiven) {
   EXPECT_NEAR(model.overlap, kTruth.overlap, 0.1);
 }
 
-// A model on which the penalties of the objective hardly pull.
+// A model on which the penalties of the objective have little effect.
 StepTime gentle(StepTime time) {
   time.overlap = 1 + (time.overlap - 1) / 2;
   time.node_sync_per_gpu /= 3;
@@ -77,7 +77,7 @@ RC_GTEST_PROP(Fit, IsNoWorseThanTheTruthByItsOwnMeasure, (std::uint64_t seed)) {
   const auto measurements = exact_everywhere(truth);
   const auto model = fit_step_time(measurements);
   RC_ASSERT(model.ok());
-  // But for the smoothing of two errors.
+  // Except for the smoothing of the two errors.
   RC_ASSERT(fit::error(*model, measurements) < fit::error(truth, measurements) + 3e-3);
 }
 
@@ -94,8 +94,8 @@ RC_GTEST_PROP(Fit, GoodputOnOneGpuIsTheMeasuredRate, (std::uint64_t seed)) {
 }
 
 TEST(Fit, NoStartFindsLessThanItsOwn) {
-  // The same objective from many random places: the start taken from the measurements is as good
-  // as the best of them.
+  // Minimises the same objective from many random starts. The start from the measurements is as
+  // good as the best of them.
   Random random(7);
   for (int round = 0; round < 20; ++round) {
     const StepTime truth = random_step_time(random);
@@ -222,7 +222,7 @@ TEST(Fit, StandsAnythingThatPassesItsDoor) {
       const double grad = random.log_uniform(1e-5, 1e5);
       const double optim = random.log_uniform(1e-5, 1e5);
       junk.push_back({random_place(random, 1000), batch, batch.accumulation * grad + optim, grad});
-      // The subtraction may leave nothing of a last pass so short.
+      // If the last pass is so short, the subtraction may leave nothing of it.
       if (junk.back().optim_seconds() < 1e-6) junk.back().step_seconds += 1e-3 * grad;
     }
     expect_usable(fitted(junk));

@@ -14,16 +14,17 @@ namespace {
 
 constexpr int kCandidates = 50;
 
-// Of a positive quotient that fits an int; one so little above an integer is that integer. By
-// conversion, because std::ceil is a call on the plainest x86-64.
+// The ceiling of a positive quotient that fits an int. A value only slightly above an integer
+// counts as that integer. Uses a conversion, because std::ceil is a function call on baseline
+// x86-64.
 int round_up(double x) {
   x -= 1e-8;
   const int whole = static_cast<int>(x);
   return x > whole ? whole + 1 : whole;
 }
 
-// Splits global batches over a number of GPUs; multiplies where it could divide, being the inner
-// loop of the choice.
+// Splits global batches over a number of GPUs. Multiplies instead of dividing, because this is the
+// inner loop of the choice.
 class Splitter {
  public:
   Splitter(const BatchLimits& limits, int gpus)
@@ -89,7 +90,7 @@ class Candidates {
     if (count_ > 0 && list_[count_ - 1].batch == batch) return;
     const double samples = batch.global(gpus_);
     const double above_initial = samples - limits_.initial;
-    // Cutting to the largest batch may fall below the smallest.
+    // A batch that was cut to the largest one may be below the initial batch.
     if (above_initial < 0) return;
     list_[count_++] = {batch, samples, 1 + discount_per_sample_ * above_initial,
                        time_.grad(batch.per_gpu)};
@@ -103,8 +104,8 @@ class Candidates {
   std::size_t count_ = 0;
 };
 
-// Goodput at one placement, and an upper bound of it that costs no powers: a norm such as T_optim
-// lies above each of its tangent planes, here the one at a chosen candidate.
+// Goodput at one placement, and an upper bound that needs no powers: a norm such as T_optim is
+// above each of its tangent planes, here the one at a chosen candidate.
 class AtPlace {
  public:
   AtPlace(const StepTime& time, double sync) : time_(time), sync_(sync) {}
@@ -148,7 +149,7 @@ std::optional<TunedBatch> Goodput::best(const Footprint& place) const {
   const Candidates candidates(*this, place.gpus);
   const auto all = candidates.all();
   if (all.empty()) return {};
-  // A few first, evenly apart: what the best of them shows rules out most of the others.
+  // First a few, evenly spaced: the best of them rules out most of the others.
   constexpr std::size_t kStride = 8;
   AtPlace here(time, time.sync(place));
   std::size_t pivot = 0;

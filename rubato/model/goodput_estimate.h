@@ -1,10 +1,9 @@
-// What a job's own measurements say of its goodput: the estimate that a policy which knows of
-// batches asks for (Pollux, Qiao et al., OSDI'21, section 4.1). A value: each new measurement makes
-// a new one.
+// An estimate of a job's goodput from its own measurements, for policies that choose batches
+// (Pollux, Qiao et al., OSDI'21, section 4.1). A value: each new measurement makes a new one.
 //
-// Rates are in steps at the initial batch M0, the unit in which such a job's work is counted:
-// goodput / M0. Before its first measurement nothing is known of a job, and it is taken to do one
-// such step a second on each GPU.
+// Rates are in steps at the initial batch M0: goodput / M0. The work of such a job is counted in
+// the same unit. Before the first measurement nothing is known, and the job is assumed to do one
+// such step per second on each GPU.
 //
 // Pure and immutable.
 #pragma once
@@ -37,11 +36,11 @@ class GoodputEstimate final : public SpeedModel {
   // nullopt until something was measured.
   [[nodiscard]] const std::optional<Seen>& seen() const { return seen_; }
 
-  // The goodput model; there must be something seen.
+  // The goodput model. Something must have been measured.
   [[nodiscard]] Goodput goodput() const { return {seen_->time, seen_->noise, limits_}; }
-  // The batch to train with at a placement: the owner's, or the one of highest goodput; before the
-  // first measurement M0, or what fills the GPUs. nullopt if the limits do not allow that many
-  // GPUs.
+  // The batch to train with at a placement: the owner's, or the one of highest goodput. Before the
+  // first measurement it is M0, or the smallest batch that fills the GPUs. nullopt if the limits do
+  // not allow that many GPUs.
   [[nodiscard]] std::optional<Batch> batch_at(const Footprint& place) const;
 
  private:

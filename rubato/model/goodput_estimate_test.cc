@@ -43,7 +43,7 @@ TEST(GoodputEstimate, AnOwnersBatchIsKept) {
   EXPECT_EQ(known.rate(shape(8, 32)), 0);
 }
 
-// With one GPU and one batch seen, the model says what was measured there.
+// If only one GPU and one batch were measured, the model returns that measurement.
 RC_GTEST_PROP(GoodputEstimate, OnOneGpuAtTheInitialBatchGoodputIsTheMeasuredRate, ()) {
   Random random(*rc::gen::arbitrary<std::uint64_t>());
   const StepTime truth = random_step_time(random);

@@ -102,7 +102,7 @@ TEST(FixedBatch, IsTheOwnersChoice) {
   EXPECT_FALSE(kGoodput.fixed({3, 11}, 200).has_value());
 }
 
-// All candidates by the plain rule, the first of the best.
+// Tries all candidates by the plain rule. Returns the first of the best.
 std::optional<TunedBatch> by_full_scan(const Goodput& goodput, const Footprint& place) {
   const auto& limits = goodput.limits;
   const double low = std::max<double>(limits.initial, limits.per_gpu_min * place.gpus);
@@ -145,7 +145,7 @@ RC_GTEST_PROP(BestBatch, StaysWithinTheLimits, (std::uint64_t seed)) {
   RC_ASSERT(value > 0 && value <= goodput.time.throughput(place, batch) * (1 + 1e-12));
 }
 
-// With free choice of the batch, one GPU can imitate N of them by accumulation in N times the time.
+// If the batch is free, one GPU can imitate N GPUs by accumulation in N times the time.
 RC_GTEST_PROP(Speedup, IsAtMostTheNumberOfGpus, (std::uint64_t seed)) {
   Random random(seed);
   Goodput goodput = random_goodput(random);
@@ -153,7 +153,7 @@ RC_GTEST_PROP(Speedup, IsAtMostTheNumberOfGpus, (std::uint64_t seed)) {
   GoodputTable table(goodput, 64);
   const Footprint place = random_place(random, 64);
   const double speedup = table.speedup(place, {1, 1});
-  // The one GPU may miss the very batch between two candidates, which lie 10% apart.
+  // The best batch for one GPU may be between two candidates, which are 10% apart.
   RC_ASSERT(speedup > 0 && speedup < place.gpus * 1.05);
   RC_ASSERT(table.speedup(place, place) == 1.0);
 }

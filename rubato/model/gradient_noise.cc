@@ -30,7 +30,7 @@ GradientNoise noise_of(const SuccessiveGradients& gradients, double batch_ratio)
 }
 
 void NoiseAverage::add(const GradientNoise& estimate, double batch_ratio) {
-  // Mixed precision overflows now and then; the optimiser skips such a step, and so do we.
+  // Mixed precision sometimes overflows. The optimizer skips such a step, and so do we.
   if (!std::isfinite(estimate.sqr) || !std::isfinite(estimate.var)) return;
   const double keep = std::pow(kSmoothing, batch_ratio);
   sum_.sqr = keep * sum_.sqr + (1 - keep) * estimate.sqr;

@@ -1,23 +1,23 @@
-// How noisy a job's gradients are: what decides whether a larger batch helps (McCandlish et al.
+// How noisy a job's gradients are. This decides whether a larger batch helps (McCandlish et al.
 // 2018, "An Empirical Model of Large-Batch Training"; Pollux, Qiao et al., OSDI'21, section 3.1;
 // AdaScale, Johnson et al. 2020).
 //
-// Two numbers: sqr, the squared norm of the true gradient, and var, the summed variance of a
-// gradient over a batch of M0 samples. Estimated from norms alone, so a job need not keep the
-// gradients of its micro-batches:
+// There are two numbers: sqr is the squared norm of the true gradient, and var is the summed
+// variance of a gradient over a batch of M0 samples. They are estimated from norms alone, so a job
+// need not keep the gradients of its micro-batches:
 //
 //   n micro-gradients g_i of one step      sqr = (n |mean g|^2 - mean |g_i|^2) / (n - 1)
 //                                          var = (mean |g_i|^2 - |mean g|^2) S / (n - 1)
 //   one GPU without accumulation           the same with n = 2 from this and the previous step's
 //                                          gradient, which together are a batch of 2 S
 //
-// with S = M/M0. Both are unbiased for a fixed gradient; the second mistakes the change of the
-// gradient from step to step for noise. For Adam the norms must be those of the gradient divided
-// by the preconditioner.
+// with S = M/M0. Both are unbiased for a fixed gradient. The second counts the change of the
+// gradient from step to step as noise. For Adam, the norms must be those of the gradient divided by
+// the preconditioner.
 //
-// Deviates: the published code keeps var >= 1e-6, which means nothing without the gradient's
-// scale; ours keeps it >= 0, and gradients of which nothing is known gain nothing from a larger
-// batch (model/learning_rate.h). Pure but for NoiseAverage, a value without a thread rule.
+// Deviates: the published code keeps var >= 1e-6, which has no meaning without the scale of the
+// gradient. Ours keeps var >= 0. If nothing is known about the gradients, a larger batch gains
+// nothing (model/learning_rate.h). Pure, except NoiseAverage, which is a plain value.
 #pragma once
 
 namespace rubato::model {
@@ -27,11 +27,11 @@ struct GradientNoise {
   double var = 0;
 
   // phi, the gradient noise scale: the batch size, in samples, at which noise and signal are equal.
-  // Infinite where no signal is seen, 0 where nothing is.
+  // Infinite if there is no signal, 0 if nothing is known.
   [[nodiscard]] double scale(double initial_batch) const {
     return var == 0 ? 0 : initial_batch * var / sqr;
   }
-  // sqr / (sqr + var): how much of a gradient over M0 samples is signal. 1 if nothing is known.
+  // sqr / (sqr + var): which part of a gradient over M0 samples is signal. 1 if nothing is known.
   [[nodiscard]] double signal() const;
   // (var + sqr) / (var/S + sqr), how many steps at M0 one at S x M0 is worth: from 1 to S.
   [[nodiscard]] double gain(double batch_ratio) const {
@@ -56,15 +56,15 @@ struct SuccessiveGradients {
 [[nodiscard]] GradientNoise noise_of(const SuccessiveGradients& gradients, double batch_ratio);
 
 // Exponential average of the estimates with factor 0.999^S, so that it forgets by samples and not
-// by steps, corrected for having started at nothing. Estimates of the better kind replace those
-// from successive gradients as soon as there is one.
+// by steps. It is corrected for its start at 0. Estimates from micro-gradients are better; they
+// replace those from successive gradients as soon as there is one.
 class NoiseAverage {
  public:
   void add(const MicroGradients& gradients, double batch_ratio);
   void add(const SuccessiveGradients& gradients, double batch_ratio);
 
   [[nodiscard]] bool empty() const { return weight_ == 0; }
-  // Neither below 0; both 0 if nothing was added.
+  // Both are at least 0, and 0 if nothing was added.
   [[nodiscard]] GradientNoise value() const;
 
  private:
@@ -72,7 +72,7 @@ class NoiseAverage {
 
   GradientNoise sum_;
   double weight_ = 0;
-  bool differenced_ = false;  // made of successive gradients
+  bool differenced_ = false;  // from successive gradients
 };
 
 }  // namespace rubato::model

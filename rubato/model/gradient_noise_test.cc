@@ -22,8 +22,8 @@ double sqr_norm(const Vector& v) {
   return sum;
 }
 
-// Gradients of a made-up model: a true gradient plus noise of variance 1/batch in each direction,
-// stronger in some. Its sqr and var are known.
+// Gradients of an artificial model: a true gradient plus noise of variance 1/batch in each
+// direction, stronger in some directions. Its sqr and var are known.
 struct Model {
   static constexpr double kInitialBatch = 8;
   Vector gradient = {0.3, -0.2, 0.5, 0, 0.1};
@@ -62,7 +62,7 @@ SuccessiveGradients successive(const Vector& before, const Vector& now) {
   return {sqr_norm(before), sqr_norm(now), sqr_norm(mean_of({before, now}))};
 }
 
-// Mean of many trials, and how far it may be off by chance.
+// The mean of many trials, and its statistical error.
 struct Trials {
   double sum = 0;
   double sum_of_squares = 0;

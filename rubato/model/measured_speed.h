@@ -1,5 +1,6 @@
-// The estimate made of some known counts: interpolated, and perfect scaling beyond them. That is
-// CoDDL's way (Hwang et al., NSDI'21): overestimate first, re-adjust when more was measured.
+// An estimate from some measured counts: interpolated between them, and perfect scaling beyond
+// them. This is CoDDL's method (Hwang et al., NSDI'21): overestimate first, correct when more is
+// measured.
 #pragma once
 
 #include <map>
@@ -12,7 +13,7 @@ namespace rubato::model {
 
 class MeasuredSpeed final : public SpeedModel {
  public:
-  // At least one rate above 0; `most` is the largest count the job can use.
+  // At least one rate must be above 0. `most` is the largest count that the job can use.
   MeasuredSpeed(const std::map<int, WorkRate>& rates, int most);
 
   [[nodiscard]] WorkRate rate(const Shape& shape) const override;

@@ -1,9 +1,9 @@
-// How a job's speed depends on its GPUs, from the step times it has shown: Optimus (Peng et al.,
-// EuroSys'18) fits the step time of synchronous training, here without parameter servers
-// (all-reduce), t(k) = a/k + b + c k with a, b, c >= 0, by non-negative least squares on relative
+// How a job's speed depends on its GPUs, from the measured step times. Optimus (Peng et al.,
+// EuroSys'18) fits the step time of synchronous training; here without parameter servers
+// (all-reduce): t(k) = a/k + b + c k with a, b, c >= 0, by non-negative least squares on relative
 // errors.
 //
-// Deviates: until enough counts have been seen the missing terms are left out, which is optimistic:
+// Deviates: until enough counts are measured, the missing terms are left out, which is optimistic:
 // one count gives a/k, two give a/k + b. Pure.
 #pragma once
 
@@ -24,7 +24,7 @@ struct ScalingModel {
   [[nodiscard]] WorkRate rate(int gpus) const { return 1 / step_time(gpus); }
 };
 
-// At least one rate above 0; counts without a rate are left out.
+// At least one rate must be above 0. Counts without a rate are left out.
 [[nodiscard]] ScalingModel fit_scaling(std::span<const StepRate> shown);
 
 }  // namespace rubato::model

@@ -1,4 +1,4 @@
-// A measured training step: what a job reports and model/fit.h learns from.
+// A measured training step. Jobs report it, and model/fit.h uses it.
 #pragma once
 
 #include "rubato/core/batch.h"
@@ -13,8 +13,8 @@ struct StepMeasurement {
   double step_seconds = 0;  // T_iter: the whole step with all its passes
   double grad_seconds = 0;  // T_grad: one pass without synchronisation
 
-  // Where the wait for synchronisation is measured rather than the pass: of a step without
-  // accumulation.
+  // For jobs that measure the time spent waiting for synchronisation instead of the pass. For a
+  // step without accumulation.
   [[nodiscard]] static StepMeasurement of_sync(const Footprint& place, int per_gpu,
                                                double step_seconds, double sync_seconds) {
     return {place, {per_gpu, 0}, step_seconds, step_seconds - sync_seconds};

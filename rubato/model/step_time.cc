@@ -18,7 +18,7 @@ double StepTime::optim(double grad, double sync) const {
   const auto [shorter, longer] = std::minmax(grad, sync);
   if (shorter == 0) return longer;
   if (overlap == 1) return grad + sync;
-  // The longer outside the powers, so that none of them overflows or vanishes.
+  // Factors out the longer one, so that no power overflows or underflows.
   return longer * std::pow(1 + std::pow(shorter / longer, overlap), 1 / overlap);
 }
 

@@ -1,6 +1,6 @@
-// How long one training step takes, as a function of placement and batch (Pollux, Qiao et al.,
-// OSDI'21, section 3.2): computation linear in the batch, synchronisation linear in the GPUs, the
-// two overlapping to a degree that is a parameter.
+// How long one training step takes, by placement and batch (Pollux, Qiao et al., OSDI'21, section
+// 3.2). Computation is linear in the batch, synchronisation is linear in the GPUs, and the
+// parameter g says how much the two overlap.
 //
 //   T_grad = a_c + b_c m
 //   T_sync = 0 on one GPU; a_r + b_r (N - 2) inside one node; a_n + b_n (N - 2) across nodes

@@ -68,7 +68,7 @@ std::vector<ThroughputTable::Measured> ThroughputTable::all_beside() const {
 WorkRate TypedSpeed::beside(const Shape& shape, const SpeedModel& other) const {
   const auto* partner = dynamic_cast<const TypedSpeed*>(&other);
   if (partner == nullptr || partner->table_ != table_) return 0;
-  // A pair in which one of the two cannot run is no pair.
+  // If one of the two cannot run in a pair, the pair is not possible.
   if (table_->beside(partner->row_, row_, shape.type, shape.gpus) == 0) return 0;
   return table_->beside(row_, partner->row_, shape.type, shape.gpus);
 }

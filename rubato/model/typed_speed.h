@@ -1,6 +1,6 @@
-// Speeds measured on each GPU type, alone and in pairs that share their GPUs: the shape of Gavel's
-// throughput measurements. One table for a cluster; a job's speed is a row of it, and jobs of the
-// same row share one object, so that who groups equal jobs may compare addresses.
+// Speeds measured on each GPU type, alone and in pairs that share their GPUs: the structure of
+// Gavel's throughput measurements. There is one table per cluster. A job's speed is a row of it.
+// Jobs of the same row share one object, so code that groups equal jobs may compare addresses.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ class ThroughputTable {
  public:
   ThroughputTable(std::size_t rows, std::size_t types) : types_(types), alone_(rows * types) {}
 
-  // A rate of 0: it was tried and cannot run.
+  // A rate of 0 means that it was tried and cannot run.
   void set_alone(std::size_t row, GpuType type, int gpus, WorkRate rate);
   // The rate of `row` while a job of `other` shares its GPUs.
   void set_beside(std::size_t row, std::size_t other, GpuType type, int gpus, WorkRate rate);
 
-  // Linear between measured counts, proportional below the first, 0 above the last and next to a
-  // count that cannot run.
+  // Linear between measured counts, proportional below the first, 0 above the last and beside a
+  // count at which the job cannot run.
   [[nodiscard]] WorkRate alone(std::size_t row, GpuType type, int gpus) const;
   [[nodiscard]] WorkRate beside(std::size_t row, std::size_t other, GpuType type, int gpus) const;
 
-  // All that was set, in order of row, other, type and count; `other` is for pairs alone.
+  // All entries, in order of row, other, type and count. Only pairs have `other`.
   struct Measured {
     std::size_t row = 0;
     std::size_t other = 0;

@@ -53,7 +53,7 @@ BuddyBlocks::BuddyBlocks(const GpuLine& line, Reach reach) : line_(line) {
   for (int size = 1; size <= largest_; size *= 2) free_.emplace_back(index(length / size), 0);
 }
 
-// Of a block: whether all its places are free, or none is.
+// Whether all places of a block are free, or none of them.
 void BuddyBlocks::set_free(int at, int size, bool free) {
   for (int level = 0; level < static_cast<int>(free_.size()); ++level) {
     const int block = 1 << level;
@@ -89,7 +89,7 @@ void BuddyBlocks::put(const Holder& holder, const Allocation& gpus) {
   entries_.push_back({holder, false});
   const std::vector<int> held = positions(gpus);
   for (std::size_t i = 0; i < held.size();) {
-    int size = 1;  // the largest aligned block that begins here and is all the job's
+    int size = 1;  // the largest aligned block from here on that belongs to the job
     while (size < largest_ && held[i] % (2 * size) == 0 && i + index(2 * size) <= held.size() &&
            held[i + index(2 * size) - 1] == held[i] + 2 * size - 1) {
       size *= 2;
@@ -119,7 +119,8 @@ void BuddyBlocks::vacate(int item) {
   gone.size = 0;
 }
 
-// Where most of what is near lies; else on the same node; else in the smallest gap that will do.
+// The block with most of the `near` GPUs; else one on the same node; else the smallest gap that
+// fits.
 std::optional<int> BuddyBlocks::free_block(int size, const std::vector<int>& near) const {
   const auto& free = free_[index(level_of(size))];
   std::optional<int> best;
@@ -201,7 +202,7 @@ void BuddyBlocks::place_block(std::size_t holder, int size, std::vector<int>& ne
   } else if ((at = cheapest_to_clear(size))) {
     clear(*at, size, holder);
   } else {
-    CHECK(size > 1);  // a single GPU that is free is a block
+    CHECK(size > 1);  // a single free GPU is always a block
     place_block(holder, size / 2, near);
     place_block(holder, size / 2, near);
     return;

@@ -1,17 +1,17 @@
-// Buddy placement (ElasticFlow, Gu et al., ASPLOS'23): GPUs in aligned blocks of powers of two on
-// the tree of GPUs, nodes and racks, and migration where no block is free. The same blocks, not
-// larger than a node, are the network packing of CoDDL (Hwang et al., NSDI'21).
+// Buddy placement (ElasticFlow, Gu et al., ASPLOS'23): a job gets GPUs in aligned blocks of powers
+// of two on the tree of GPUs, nodes and racks. If no block is free, other jobs are migrated. The
+// same blocks, not larger than a node, are the network packing of CoDDL (Hwang et al., NSDI'21).
 //
-// All GPUs of a type stand in a line: the nodes by size, the largest first, a node whose size is no
-// power of two in pieces that are. A block of size s covers the places k s to k s + s - 1 of the
-// line, so a block within a node is aligned there, and a larger one is a group of whole neighbours.
-// A count that is no power of two takes one block for each bit of it.
+// All GPUs of a type form a line: the nodes by size, the largest first. A node whose size is not a
+// power of two is split into pieces that are. A block of size s covers the places k s to k s + s -
+// 1 of the line. So a block within a node is aligned there, and a larger block is a group of whole
+// neighbouring nodes. A count that is not a power of two takes one block for each of its bits.
 //
-// If enough GPUs are free and none of the line is missing, a block is always found: of the blocks
-// that no job of that size or larger covers, one is chosen that holds least, and what is in it
-// moves out, largest first. Its blocks are smaller, and outside of it at least as much is free as
-// they need, so they find room in the same way. Missing GPUs (nodes that are down, jobs that may
-// not move) can make large blocks impossible; then smaller ones do.
+// If enough GPUs are free and none of the line is missing, a block is always found. Of the blocks
+// that no job of that size or larger covers, the algorithm takes one with the fewest used GPUs, and
+// moves its contents out, largest first. The moved blocks are smaller, and enough GPUs are free
+// outside, so they find a place in the same way. Missing GPUs (nodes that are down, jobs that may
+// not move) can make large blocks impossible; then smaller ones are used.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace rubato::place {
 
-// Where each GPU of a type stands.
+// The place of each GPU of a type on the line.
 class GpuLine {
  public:
   GpuLine(const Cluster& cluster, GpuType type);
@@ -47,7 +47,7 @@ class GpuLine {
   std::vector<std::vector<int>> position_;  // by node and GPU; empty for other types
 };
 
-// Who is where on a line, and room for one more.
+// Which job is where on a line, and how to make room for one more.
 class BuddyBlocks {
  public:
   // The largest block is the whole line (buddy) or a node (network packing).
@@ -60,13 +60,13 @@ class BuddyBlocks {
     double move_cost = 1;  // per GPU
   };
 
-  // All GPUs are missing until they are offered or put.
+  // A GPU is missing until it is offered or put.
   void offer(NodeId node, std::uint64_t free);
-  // The job holds these.
+  // The job holds these GPUs.
   void put(const Holder& holder, const Allocation& gpus);
 
-  // Takes `gpus` for the job, near what it `had` if possible; others may be moved. There must be
-  // that many free.
+  // Takes `gpus` GPUs for the job, near what it `had` if possible. Other jobs may be moved. Enough
+  // GPUs must be free.
   void place(const Holder& holder, int gpus, const Allocation& had);
 
   // What a job holds now.
@@ -77,7 +77,7 @@ class BuddyBlocks {
  private:
   static constexpr int kFree = -1, kMissing = -2;
 
-  struct Item {  // a block that is taken
+  struct Item {  // a used block
     std::size_t holder = 0;
     int at = 0, size = 0;
   };
@@ -93,14 +93,14 @@ class BuddyBlocks {
   [[nodiscard]] std::optional<int> free_block(int size, const std::vector<int>& near) const;
   [[nodiscard]] std::optional<int> cheapest_to_clear(int size) const;
   [[nodiscard]] std::optional<double> cost_to_clear(int at, int size) const;
-  // Takes one block, or as many smaller ones if none can be had; `near` gets what was taken.
+  // Takes one block, or several smaller ones if there is none. Adds what was taken to `near`.
   void place_block(std::size_t holder, int size, std::vector<int>& near);
   void clear(int at, int size, std::size_t for_holder);
 
   const GpuLine& line_;
   int largest_ = 1;                     // block
   std::vector<int> item_at_;            // by place: item, kFree or kMissing
-  std::vector<Item> items_;             // those of size 0 are gone
+  std::vector<Item> items_;             // size 0 means removed
   std::vector<std::vector<int>> free_;  // by level and block: free places
   std::vector<Entry> entries_;
 };

@@ -12,7 +12,7 @@
 namespace rubato::place {
 namespace {
 
-// A cluster under one placement, which is told what should run.
+// A cluster with one placement; a test says which jobs should run.
 class Yard {
  public:
   Yard(const char* cluster, Placement placement)
@@ -106,7 +106,7 @@ TEST(Buddy, LivesWithMissingNodesAndOddCounts) {
   EXPECT_EQ(yard.of(a).mask_on(node_id(1)), 0U);
 }
 
-// The guarantee: whatever came and went before, if enough GPUs are free an aligned block is found.
+// The guarantee: if enough GPUs are free, an aligned block is found, whatever happened before.
 TEST(Buddy, FindsAnAlignedBlockWheneverEnoughGpusAreFree) {
   int migrations = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -12,14 +12,14 @@
 namespace rubato::place {
 namespace {
 
-// The kinds of a Want, as index() numbers them.
+// The kinds of a Want, by index().
 constexpr std::size_t kCount = 0, kSpread = 1, kExact = 2, kBeside = 3;
 static_assert(std::is_same_v<std::variant_alternative_t<kCount, Want>, Count>);
 static_assert(std::is_same_v<std::variant_alternative_t<kSpread, Want>, Spread>);
 static_assert(std::is_same_v<std::variant_alternative_t<kExact, Want>, Exact>);
 static_assert(std::is_same_v<std::variant_alternative_t<kBeside, Want>, Beside>);
 
-// What a job keeps of its present GPUs, given its wish.
+// The part of its present GPUs that a job keeps under its wish.
 Allocation kept(Placement placement, const Allocation& now, const Count& want) {
   if (now.empty() || now.type() != want.type) return Allocation(want.type);
   if (now.gpus() <= want.gpus) return now;
@@ -42,12 +42,12 @@ Allocation kept(Placement placement, const Allocation& now, const Spread& want) 
   return rest;
 }
 
-// A guest brings nothing along: it goes where its host goes.
+// A guest keeps nothing: it gets the GPUs of its host.
 Allocation kept(Placement /*placement*/, const Allocation& /*now*/, const Beside& /*want*/) {
   return {};
 }
 
-// Adds what is missing; false if it is not free.
+// Adds the missing GPUs; false if they are not free.
 bool fill(Placement placement, FreeGpus& free, Allocation& gpus, const Count& want) {
   const int more = want.gpus - gpus.gpus();
   if (free.free_of(want.type) < more) return false;
@@ -78,7 +78,7 @@ bool fill(Placement /*placement*/, FreeGpus& free, Allocation& gpus, const Sprea
 
 bool fill(Placement /*placement*/, FreeGpus& /*free*/, Allocation& /*gpus*/,
           const Beside& /*want*/) {
-  return true;  // follow_hosts() does it, once all hosts have their GPUs
+  return true;  // follow_hosts() does this when all hosts have their GPUs
 }
 
 bool satisfied(const Allocation& now, const Count& want) {
@@ -90,7 +90,7 @@ bool satisfied(const Allocation& now, const Want& want) {
   return count != nullptr && satisfied(now, *count);
 }
 
-// How much a job that shares its GPUs has to do with them under its new wish.
+// How strongly a job's new wish refers to the GPUs that it shares.
 int claim(const Allocation& now, const Want* want) {
   if (want == nullptr) return 0;
   if (std::holds_alternative<Beside>(*want)) return 1;
@@ -104,7 +104,7 @@ Change::Kind kind_of(const Allocation& before, const Allocation& after) {
   return before.gpus() == after.gpus() ? Change::Kind::move : Change::Kind::resize;
 }
 
-// Guests get the GPUs that their hosts have in the end.
+// Guests get the final GPUs of their hosts.
 void follow_hosts(const JobTable& jobs, std::span<Change> changes,
                   const std::vector<const Want*>& wants) {
   std::map<JobId, const Allocation*> moved;
@@ -118,7 +118,7 @@ void follow_hosts(const JobTable& jobs, std::span<Change> changes,
   }
 }
 
-// Jobs whose promise would not outlive a move.
+// Jobs whose promise would not survive a move.
 std::vector<JobId> not_movable(const Decision& decision) {
   std::vector<JobId> jobs;
   for (const auto& promise : decision.promise) {
@@ -148,11 +148,11 @@ void Differ::choose_owners(const Decision& decision, const JobTable& jobs) {
   }
 }
 
-// The GPUs that are the job's to keep or to give.
+// The GPUs that the job can keep or give up.
 Allocation Differ::own_part(const JobView& job, const JobTable& jobs) const {
   if (!job.shares_with) return job.target;
   const JobView& other = *jobs.find(*job.shares_with);
-  // If the decision names neither, the older one answers for both.
+  // If the decision names neither job, the GPUs belong to the older one.
   const bool named = named_.marked(job.id.index()) || named_.marked(other.id.index());
   const bool yields = named ? yields_.marked(job.id.index()) : other.id < job.id;
   return yields ? minus(job.target, other.target) : job.target;
@@ -176,7 +176,7 @@ Count Differ::rounded(const Count& want, const JobView& job) const {
 std::optional<JobId> Differ::place_in_blocks(const Decision& decision, const JobTable& jobs,
                                              std::vector<Wish> wishes, FreeGpus& free,
                                              std::vector<Change>& changes) const {
-  // The largest first: they are the hardest to place.
+  // The largest first, because they are the hardest to place.
   std::sort(wishes.begin(), wishes.end(), [&](const Wish& a, const Wish& b) {
     return std::tuple(a.want.type, -a.want.gpus, changes[a.change].job) <
            std::tuple(b.want.type, -b.want.gpus, changes[b.change].job);
@@ -199,7 +199,7 @@ std::optional<JobId> Differ::place_in_blocks(const Decision& decision, const Job
       const JobView& job = *jobs.find(grant.job);
       const Allocation& has = change == changed.end() ? job.target : changes[change->second].target;
       if (has.empty() || has.type() != type) continue;
-      // A guest goes where its host goes.
+      // A guest gets the GPUs of its host.
       if (std::holds_alternative<Beside>(grant.want)) continue;
       const bool all_up = std::all_of(has.slices().begin(), has.slices().end(),
                                       [&](const Slice& s) { return free.is_up(s.node); });
@@ -247,7 +247,7 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   });
   if (sharing) choose_owners(decision, jobs);
 
-  // First all that is given up ...
+  // First release everything that is given up ...
   for (const JobId id : targeted) {
     const JobView* job = jobs.find(id);
     if (job == nullptr || job->target.empty() || named_.marked(id.index())) continue;
@@ -256,7 +256,7 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   }
   const std::size_t first_wish = changes.size();
   std::vector<const Want*> wants;
-  std::vector<Wish> wishes;  // to be placed in blocks
+  std::vector<Wish> wishes;  // to place in blocks
   bool guests = false;
   for (const auto& grant : decision.run) {
     const JobView& job = *jobs.find(grant.job);
@@ -281,7 +281,8 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
     wants.push_back(&grant.want);
   }
 
-  // ... then all that is gained: the narrowest wishes first, so that none takes what another needs.
+  // ... then take what is gained. The most specific wishes come first, so that no job takes GPUs
+  // that another one needs.
   for (const std::size_t kind : {kExact, kSpread, kCount}) {
     for (std::size_t i = 0; i < wants.size(); ++i) {
       if (wants[i] == nullptr || wants[i]->index() != kind) continue;

@@ -1,4 +1,4 @@
-// The smallest change that turns the present targets into what a Decision wants.
+// Computes the smallest change that turns the present targets into what a Decision wants.
 #pragma once
 
 #include <optional>
@@ -17,10 +17,11 @@ class Differ {
  public:
   Differ(Placement placement, const Cluster& cluster);
 
-  // `targeted` are the jobs that may have a target now. Takes and gives GPUs in `free`; the caller
-  // stores the new targets. Jobs keep the GPUs they have wherever the wish allows; shrinks come
-  // before grows. Fails if wishes for exact GPUs or nodes collide with GPUs that other jobs keep;
-  // `free` is then spoilt, so who grants such wishes keeps a copy. Numbers that fit never fail.
+  // `targeted`: the jobs that may have a target now. Takes GPUs from `free` and returns GPUs to it.
+  // The caller stores the new targets. Jobs keep their GPUs wherever the wish allows it. Shrinks
+  // come before grows. Fails if wishes for exact GPUs or nodes collide with GPUs that other jobs
+  // keep. `free` is then in an undefined state, so a caller with such wishes keeps a copy. Wishes
+  // for numbers of GPUs that fit never fail.
   [[nodiscard]] Result<std::vector<Change>> diff(const Decision& decision, const JobTable& jobs,
                                                  const std::vector<JobId>& targeted,
                                                  FreeGpus& free);
@@ -28,12 +29,12 @@ class Differ {
  private:
   void choose_owners(const Decision& decision, const JobTable& jobs);
   [[nodiscard]] Allocation own_part(const JobView& job, const JobTable& jobs) const;
-  // A wish for a number of GPUs, and the change that is to fulfil it.
+  // A wish for a number of GPUs, and the change that fulfils it.
   struct Wish {
     std::size_t change = 0;
     Count want;
   };
-  // Blocks for all wishes, and moves of other jobs where that needs them; the first job for which
+  // Finds blocks for all wishes, and moves other jobs if necessary. Returns the first job for which
   // there are not enough GPUs, if any.
   [[nodiscard]] std::optional<JobId> place_in_blocks(const Decision& decision, const JobTable& jobs,
                                                      std::vector<Wish> wishes, FreeGpus& free,
@@ -43,8 +44,8 @@ class Differ {
   Placement placement_;
   std::vector<GpuLine> lines_;  // by type, for placements in blocks
   Marks named_;
-  // Of two jobs that share their GPUs now, the one that leaves them to the other: for the diff they
-  // belong to one job only.
+  // Two jobs may share their GPUs. For the diff the GPUs belong to only one of them; this is the
+  // other one.
   Marks yields_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = Change::Kind;
 
-// Targets as the loop keeps them.
+// Targets, as in the loop.
 struct World {
   explicit World(const char* text, std::size_t jobs) : free(cluster_of(text)) {
     snapshot.cluster = cluster_of(text);

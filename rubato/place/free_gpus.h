@@ -1,5 +1,5 @@
-// Which GPUs are not assigned, with an index by how many a node has free. Only nodes that are up
-// are offered; GPUs given back on other nodes wait until the node returns.
+// Which GPUs are not assigned, with an index by the number of free GPUs of a node. Only nodes that
+// are up are offered. GPUs returned on other nodes wait until the node comes back.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 namespace rubato::place {
 namespace {
 
-// The same, by walking over all nodes.
+// The same, by a loop over all nodes.
 class PlainFreeGpus {
  public:
   explicit PlainFreeGpus(const Cluster& cluster) : cluster_(cluster) {

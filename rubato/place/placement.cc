@@ -61,9 +61,9 @@ void grow_on_emptiest(FreeGpus& free, Allocation& gpus, int more) {
   }
 }
 
-// On the job's own nodes first, where it has least; then on as few others as will do.
+// First on the job's own nodes, where it has fewest GPUs; then on as few other nodes as possible.
 void grow_evenly(FreeGpus& free, Allocation& gpus, int more) {
-  std::vector<std::pair<NodeId, int>> nodes;  // with what the job has there
+  std::vector<std::pair<NodeId, int>> nodes;  // with the number of the job's GPUs there
   for (const auto& slice : gpus.slices()) nodes.emplace_back(slice.node, slice.gpus());
   const auto level = [&] {
     for (; more > 0; --more) {
@@ -99,7 +99,7 @@ std::uint64_t highest(std::uint64_t mask, int gpus) {
 // Slices in the order in which a placement gives them up.
 std::vector<Slice> drop_order(Placement placement, const Allocation& gpus) {
   std::vector<Slice> order(gpus.slices().rbegin(), gpus.slices().rend());
-  if (placement != Placement::count) {  // empties the nodes where it has least
+  if (placement != Placement::count) {  // first the nodes where it has fewest GPUs
     std::stable_sort(order.begin(), order.end(),
                      [](const Slice& a, const Slice& b) { return a.gpus() < b.gpus(); });
   }

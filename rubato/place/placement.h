@@ -1,17 +1,17 @@
-// From "so many GPUs" to exact ones. Each placement grows a job next to what it has and shrinks it
-// where that helps most, so that a resize moves as little as possible.
+// Chooses exact GPUs for a number of GPUs. Each placement grows a job next to its present GPUs and
+// shrinks it where that helps most, so that a resize moves as little as possible.
 //
 //   count     any free GPUs, lowest node first; speed does not depend on the nodes
-//   pack      fewest nodes: fill the job's own nodes, then the node it fits most tightly
+//   pack      fewest nodes: fill the job's own nodes, then the node with the tightest fit
 //   emptiest  the emptiest node first, filled before the next
 //   spread    the emptiest node for each GPU
 //   even      fewest nodes, and on these as evenly as their free GPUs allow (Optimus, EuroSys'18)
-//   buddy     aligned blocks of powers of two; jobs move where a block is missing (place/buddy.h)
-//   netpack   network packing: the same within nodes, and elastic jobs get a divisor or a multiple
-//             of a node's GPUs, so that at most one job on a node uses the network
+//   buddy     aligned blocks of powers of two; jobs move if a block is missing (place/buddy.h)
+//   netpack   network packing: the same within nodes; elastic jobs get a divisor or a multiple of a
+//             node's GPUs, so that at most one job on a node uses the network
 //
-// buddy and netpack place all jobs of a decision together, which Differ does; grow() and
-// choose_to_drop() serve them only for wishes that name nodes, and then as pack does.
+// buddy and netpack place all jobs of a decision together; Differ does this. For them, grow() and
+// choose_to_drop() are used only for wishes that name nodes, and work as for pack.
 #pragma once
 
 #include <string>
@@ -33,10 +33,10 @@ enum class Placement { count, pack, spread, emptiest, even, buddy, netpack };
 [[nodiscard]] Result<Placement> parse_placement(std::string_view name);
 [[nodiscard]] std::string_view name_of(Placement placement);
 
-// Takes `more` GPUs of the type out of `free` and adds them to `gpus`; there must be enough.
+// Takes `more` GPUs of the type from `free` and adds them to `gpus`. Enough must be free.
 void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more);
 
-// The part of `gpus` to give up so that `fewer` less remain.
+// Which `fewer` GPUs of `gpus` to give up.
 [[nodiscard]] Allocation choose_to_drop(Placement placement, const Allocation& gpus, int fewer);
 
 }  // namespace rubato::place

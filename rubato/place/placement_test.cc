@@ -16,7 +16,7 @@ namespace {
 constexpr Placement kAll[] = {Placement::count, Placement::pack, Placement::spread,
                               Placement::even};
 
-// A cluster on which some GPUs are taken already.
+// A cluster on which some GPUs are already taken.
 FreeGpus worn(const Cluster& cluster, Random& random) {
   FreeGpus free(cluster);
   for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
@@ -40,7 +40,7 @@ std::vector<int> sizes(const Allocation& gpus) {
   return sizes;
 }
 
-// The fewest nodes with so many GPUs among them, by trying all sets of nodes.
+// The fewest nodes that have this many GPUs in total, by trying all sets of nodes.
 int fewest_nodes(const std::vector<int>& available, int gpus) {
   int fewest = 99;
   for (unsigned set = 0; set < 1U << available.size(); ++set) {
@@ -109,7 +109,7 @@ TEST(Placement, PackUsesTheFewestNodesForANewJob) {
     grow(Placement::pack, free, gpus, want);
     ASSERT_EQ(gpus.nodes(), fewest_nodes(available, want)) << want;
     if (gpus.nodes() > 1) continue;
-    // Best fit: no node with fewer free GPUs would have done.
+    // Best fit: no node with fewer free GPUs would have been enough.
     const int there = available[gpus.slices()[0].node.index()];
     for (const int other : available) ASSERT_TRUE(other < want || other >= there);
   }
@@ -157,7 +157,7 @@ TEST(Placement, EvenUsesTheFewestNodesAndLevelsThem) {
     grow(Placement::even, free, gpus, want);
     ASSERT_EQ(gpus.gpus(), want);
     ASSERT_EQ(gpus.nodes(), fewest_nodes(available, want)) << want;
-    // Nobody has two more than another that still had room.
+    // No node has two GPUs more than another node that still had room.
     for (const auto& more : gpus.slices()) {
       for (const auto& less : gpus.slices()) {
         const bool full = less.gpus() == available[less.node.index()];

@@ -9,7 +9,7 @@ namespace {
 
 using Contender = Afs::Contender;
 
-// Looks up the step to the next legal count; a job whose throughput would not rise leaves.
+// Finds the next legal count. A job whose throughput would not rise leaves the tournament.
 void look_ahead(Contender& c, int gpus_left) {
   const auto next = c.job->spec->limits.above(c.gpus);
   c.next = 0;
@@ -31,7 +31,7 @@ int take_step(Contender& c, int gpus_left) {
   return taken;
 }
 
-// Winners of ever larger groups of neighbours; slot 1 holds the overall winner.
+// A binary tree of winners: each node holds the winner of its subtree, slot 1 the overall winner.
 class Tournament {
  public:
   explicit Tournament(std::vector<Contender>& contenders)
@@ -48,7 +48,7 @@ class Tournament {
     return winner_[1] == kNobody ? nullptr : &contenders_[winner_[1]];
   }
 
-  // Plays again all matches of a contender that has changed.
+  // Repeats all matches of a contender that has changed.
   void replay(const Contender& changed) {
     const auto i = static_cast<std::size_t>(&changed - contenders_.data());
     winner_[leaves_ + i] = changed.next != 0 ? static_cast<std::uint32_t>(i) : kNobody;
@@ -79,7 +79,8 @@ bool Afs::beats(const Contender& a, const Contender& b) {
   if (a.gpus == 0 && b.gpus == 0) {
     return a.length != b.length ? a.length < b.length : a.served <= b.served;
   }
-  // A job with no share never ends, so it is the last; on equal lengths the older job is the first.
+  // A job without GPUs never ends, so it counts as the longer one. On a tie the older job is
+  // shorter.
   const bool a_ends_first =
       b.gpus == 0 ||
       (a.gpus != 0 && (a.length < b.length || (a.length == b.length && a.served <= b.served)));
@@ -96,7 +97,7 @@ Afs::Contender Afs::enter(const JobView& job, Time now) const {
     const int smallest = job.spec->limits.smallest();
     const WorkRate alone = job.speed->on(GpuType(), smallest);
     const Work done = job.work - job.progress.left(now);
-    // In whole milliseconds: the last bits of `done` would betray the work left.
+    // Rounded to milliseconds: the last bits of `done` would reveal the work left.
     const double done_seconds = std::round(done / alone * 1e3) / 1e3;
     c.left = (done_seconds + config.prior_seconds) * alone;
     c.served = job.attained(now).gpu_seconds();

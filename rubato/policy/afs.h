@@ -1,21 +1,22 @@
-// AFS (Hwang et al., NSDI'21, "Elastic Resource Sharing for Distributed Deep Learning"): GPUs go
-// out one at a time to the winner of a tournament between short jobs and jobs that use GPUs well.
+// AFS (Hwang et al., NSDI'21, "Elastic Resource Sharing for Distributed Deep Learning"): GPUs are
+// given out one at a time. A tournament between short jobs and jobs that use GPUs well decides who
+// gets the next one.
 //
-//   afs-l  lengths known
-//   afs-p  lengths unknown; our reading: the same rule with the expected work left given the work
-//          done. With no knowledge of lengths we take a heavy tail (Lomax, shape 2), whose mean
-//          excess at age a is a + prior; ties go to the less served.
+//   afs-l  the lengths of jobs are known
+//   afs-p  the lengths are unknown; our reading: the same rule with the expected work left, given
+//          the work done. We assume a heavy-tailed distribution of lengths (Lomax, shape 2), whose
+//          mean excess at age a is a + prior. Ties go to the job with less service.
 //
-// Deviates: the paper argues that "beats" is transitive, but with three jobs it can be a cycle, so
-// there is no single winner to speak of. We hold the jobs in a tournament tree in id order and
-// replay one path per GPU: O(GPUs log jobs) and deterministic; afs_test.cc compares it with a
-// linear scan and docs/results.md says where they differ. If only some counts are legal, a step
-// goes to the next legal count and gains are per GPU. A job leaves at its largest legal count or
-// when its throughput no longer rises, so GPUs may stay idle.
+// Deviates: the paper argues that "beats" is transitive. With three jobs it can be a cycle, so the
+// winner is not always well defined. We keep the jobs in a tournament tree in id order and replay
+// one path per GPU. This is O(GPUs log jobs) and deterministic. afs_test.cc compares it with a
+// linear scan, and docs/results.md says where they differ. If only some counts are legal, a step
+// goes to the next legal count, and gains are per GPU. A job leaves the tournament at its largest
+// legal count, or when its throughput no longer rises. So GPUs may stay idle.
 //
 // Knows: throughput p(k) on k GPUs; afs-l also the work left. Cluster of one GPU type.
 //
-// Pure: decide() is const; there is nothing to remember.
+// Pure: decide() is const, and there is no state.
 #pragma once
 
 #include <span>
@@ -30,14 +31,14 @@ struct Afs {
   struct Config {
     bool lengths_known = true;
     double prior_seconds = 600;  // afs-p: expected length of a job that has not run, on one GPU
-    Finding finding = Finding::tree;  // scan: the first job beaten by no later one, for comparison
+    Finding finding = Finding::tree;  // scan: the first job that no later one beats; to compare
   };
   struct State {
     [[nodiscard]] Json save() const { return Json::object(); }
     [[nodiscard]] static Result<State> load(const Json& json);
   };
 
-  // A job in the tournament at its present share.
+  // A job in the tournament, with its present share.
   struct Contender {
     JobId id;
     const JobView* job = nullptr;
@@ -59,7 +60,7 @@ struct Afs {
     return spec.limits.smallest();
   }
 
-  // Whether `a` is to get the next GPU rather than `b`; a has the smaller id.
+  // Whether `a` gets the next GPU and not `b`. `a` has the smaller id.
   [[nodiscard]] static bool beats(const Contender& a, const Contender& b);
 
  private:

@@ -68,8 +68,8 @@ TEST(AfsL, TwoJobsByHand) {
   EXPECT_EQ(decide_once("afs-l", "1x5", crossed), "0x2 1x3");
 }
 
-// With p(k) = k the rule does not become SRTF: B wins iff 1/(k_B+1) > 1/k_A, that is as soon as the
-// shorter job leads by two. A A B A B A B A.
+// With p(k) = k the rule is not the same as SRTF: B wins if 1/(k_B+1) > 1/k_A, that is, as soon as
+// the shorter job leads by two. A A B A B A B A.
 TEST(AfsL, LinearJobsKeepAShortLead) {
   const std::vector<Draft> jobs = {{.work = 30, .curve = kLinear}, {.work = 10, .curve = kLinear}};
   const std::vector<std::string> expected = {"1x1",     "1x2",     "0x1 1x2", "0x1 1x3",
@@ -137,7 +137,8 @@ TEST(Afs, BeatsIsNotTransitive) {
   EXPECT_FALSE(Afs::beats(job[0], job[2]));
 }
 
-// The same triple in whole decisions: who gets the fourth GPU depends on the order of the matches.
+// The same three jobs in complete decisions: the order of the matches decides who gets the fourth
+// GPU.
 TEST(Afs, ACycleStillHasOneWinner) {
   std::vector<Draft> jobs;
   for (const auto& [work, speedup] : {std::pair(1.0, 1.4), {2.0, 1.55}, {3.0, 2.0}})
@@ -158,7 +159,7 @@ TEST(AfsP, TiesGoToTheLessServed) {
   EXPECT_EQ(world.decide(*policy), "0x1");
   world.pass(1);  // expected to last longer now: 1 + 600 s against 600 s
   EXPECT_EQ(world.decide(*policy), "1x1");
-  // Equal work done on unequal GPU-time: the less served goes first.
+  // Equal work done with different GPU time: the job with less service comes first.
   for (const bool first : {true, false}) {
     World two("1x1");
     two.submit({.work = 100, .curve = kFlat});
@@ -178,7 +179,7 @@ TEST(AfsP, PriorIsTheExpectedLengthOfANewJob) {
   }
 }
 
-// What a job has still to do must not show through, not even in the last bit of what it has done.
+// The work left must not influence decisions, not even through the last bits of the work done.
 TEST(AfsP, DoesNotKnowTheWorkLeft) {
   Random random(11);
   for (int round = 0; round < 300; ++round) {
@@ -208,7 +209,7 @@ TEST(AfsP, DoesNotKnowTheWorkLeft) {
   }
 }
 
-// How the tree compares with the scan.
+// Compares the tree with the scan.
 
 struct Instance {
   int gpus = 1;
@@ -249,7 +250,7 @@ Instance draw(Random& random, Shapes shapes) {
   return instance;
 }
 
-// Whether "beats" orders the players in a line: then all numbers of victories differ.
+// Whether "beats" is a total order: then all numbers of victories differ.
 bool is_line(const std::vector<NaiveAfs::Player>& players) {
   std::vector<const NaiveAfs::Player*> in;
   for (const auto& player : players) {

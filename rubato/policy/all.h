@@ -13,7 +13,7 @@ namespace rubato::policy {
 
 [[nodiscard]] const std::vector<PolicyEntry>& all_policies();
 
-// A policy as chosen by a user, checked.
+// A policy that a user has chosen, after checking.
 struct ChosenPolicy {
   const PolicyEntry* entry = nullptr;
   std::string canonical;  // the name with its non-default keys
@@ -24,8 +24,8 @@ struct ChosenPolicy {
   }
 };
 
-// "fifo,tiresias-las:limits=3250/7200,promote=8,srtf": an item starts a new policy if it has no '='
-// or has a ':' before its first '='; else it is a key of the policy before it.
+// Parses a list such as "fifo,tiresias-las:limits=3250/7200,promote=8,srtf". An item begins a new
+// policy if it has no '=', or a ':' before its first '='. Otherwise it is a key of the last policy.
 [[nodiscard]] Result<std::vector<ChosenPolicy>> parse_policies(std::string_view text);
 
 }  // namespace rubato::policy

@@ -13,7 +13,7 @@
 namespace rubato::policy {
 namespace {
 
-// A job without a user is a user of its own; no name of a trace holds this character.
+// A job without a user counts as a user. No name in a trace contains this character.
 std::string user_of(const JobView& job) {
   return job.spec->user.empty() ? "\n" + fmt::format("{:010}", job.id.value()) : job.spec->user;
 }
@@ -31,7 +31,7 @@ void Allox::count_service(const Snapshot& snapshot, State& state) {
       ++entry;
       continue;
     }
-    // A user who has nothing else is forgotten with its job.
+    // A user without any other job is forgotten.
     if (entry->second.first.front() != '\n')
       state.served[entry->second.first] += entry->second.second;
     entry = state.seen.erase(entry);
@@ -130,8 +130,8 @@ std::vector<std::optional<GpuType>> Allox::match(const std::vector<const JobView
     return static_cast<double>(places[p].from_last) * length(*candidates[i], queue.type, now) +
            queue.free_in;
   });
-  // On each GPU the job furthest from last comes first: as many start as there are last jobs, those
-  // of the furthest places, and of equal places the shortest.
+  // On each GPU the job furthest from last runs first. So as many jobs start as there are jobs in a
+  // last place: those with the furthest places, and on a tie the shortest.
   std::vector<std::optional<GpuType>> starts(candidates.size());
   for (std::size_t q = 0; q < queues.size(); ++q) {
     if (queues[q].free_in > 0) continue;
@@ -164,14 +164,14 @@ Decision Allox::decide(const Snapshot& snapshot, State& state) const {
   for (const JobView& job : snapshot.jobs) {
     if (job.target.empty()) continue;
     const int usable = usable_part(job.target, snapshot.cluster);
-    const bool leaves = usable < job.target.gpus();  // its node does; it may end there
+    const bool leaves = usable < job.target.gpus();  // its node is leaving; the job may end there
     idle[job.target.type().index()] -= leaves ? usable : job.spec->requested;
     const Count count{job.target.type(), job.spec->requested};
     const bool as_it_is = leaves || job.stays();
     decision.run.push_back({job.id, as_it_is ? Want(Exact{job.target}) : Want(count)});
   }
-  // Who was matched but is too large for what is idle holds up nobody: the others are matched again
-  // without it.
+  // A job that was matched but needs more GPUs than are idle must not block the others. They are
+  // matched again without it.
   std::vector<const JobView*> waiting =
       candidates(snapshot, state, std::accumulate(idle.begin(), idle.end(), 0));
   for (bool again = true; again && !waiting.empty();) {

@@ -1,22 +1,23 @@
-// AlloX (Le et al., EuroSys'20, "Compute allocation in hybrid clusters"): the least average
-// completion time, as a matching. A job that runs as the k-th from last on its GPU delays k jobs,
-// itself among them, by its length p_ij; what runs there now delays it by the time r until it ends.
-// To put job i there costs k x p_ij + r. Jobs are matched to (GPUs, k); only those who come first
-// on an idle GPU start, the rest is matched again at the next event. Nobody is preempted. Without
-// arrivals the result is optimal for jobs on one GPU.
+// AlloX (Le et al., EuroSys'20, "Compute allocation in hybrid clusters"): minimises the average
+// completion time by a matching of jobs to places in queues.
 //
-// Fairness: only the ceil(alpha N) least served of the N users who wait enter (a job without a user
-// is one of its own), but always as many jobs as there are idle GPUs, as in the published code.
-// Ties go to the earlier submission.
+// If job i runs as the k-th from last on a GPU, it delays k jobs (including itself) by its length
+// p_ij. A job that already runs there delays it by the time r until that job ends. So this place
+// costs k x p_ij + r. Jobs are matched to places (GPU, k). Only jobs that come first on an idle GPU
+// start. The others are matched again at the next event. No job is preempted. Without arrivals the
+// result is optimal for jobs on one GPU.
 //
-// Equal GPUs are one group: the idle ones of a type, and the busy ones in at most eight classes by
-// the time until they are free. A group of n GPUs has places of size n instead of a column for each
-// GPU and place. Solved by shortest paths over the places (math/assignment.h).
+// Fairness: of the N users with waiting jobs, only the ceil(alpha N) with the least service take
+// part (a job without a user counts as a user). But there are always at least as many jobs as idle
+// GPUs, as in the published code. Ties go to the earlier submission.
 //
-// Deviates: the paper knows jobs on one GPU only. A larger gang is matched like any job and starts
-// when its type has that many GPUs idle. With more than eight running jobs on a type, their ends
-// are averaged inside a class, and no queue is longer than four places more than twice the even
-// one.
+// Equal GPUs form one group: the idle ones of a type, and the busy ones in at most eight classes by
+// the time until they are free. A group of n GPUs has places of size n, instead of one column for
+// each GPU and place. The matching is solved by shortest paths over the places (math/assignment.h).
+//
+// Deviates: the paper has only jobs on one GPU. A larger gang is matched like any job, and starts
+// when its type has enough idle GPUs. With more than eight running jobs on a type, the end times
+// inside a class are averaged. No queue is longer than twice the even length plus four places.
 //
 // Knows: GPUs asked for, speed on each type, work left, user.
 #pragma once
@@ -50,7 +51,7 @@ struct Allox {
   }
   [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 
-  // Equal GPUs, which are free in so many seconds.
+  // Equal GPUs that become free after the same number of seconds.
   struct Queue {
     GpuType type;
     int gpus = 0;
@@ -58,7 +59,7 @@ struct Allox {
   };
   [[nodiscard]] static std::vector<Queue> queues(const Snapshot& snapshot,
                                                  const std::vector<int>& idle);
-  // For each candidate the type on which it comes first and could start now, if any.
+  // For each candidate, the type on which it comes first and could start now, if any.
   [[nodiscard]] static std::vector<std::optional<GpuType>> match(
       const std::vector<const JobView*>& candidates, const std::vector<Queue>& queues, Time now);
 

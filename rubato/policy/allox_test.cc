@@ -47,7 +47,7 @@ TEST(Allox, OnlyTheLeastServedUsersEnter) {
   EXPECT_EQ(world.decide(*policy), "1x1") << "ann has been served, bob has not";
 }
 
-// All orders of all jobs on all GPUs, by trying: the least sum of completion times.
+// The smallest sum of completion times, by trying all orders of all jobs on all GPUs.
 double least_total(const std::vector<std::vector<double>>& length, std::vector<std::vector<int>> on,
                    std::size_t job, const std::vector<std::size_t>& type_of) {
   if (job == length.size()) {

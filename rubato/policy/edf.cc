@@ -11,7 +11,7 @@ constexpr int kLargestAsked = 64;
 
 Time deadline_of(const JobView& job) { return job.spec->deadline.value_or(kNever); }
 
-// A job in a schedule that is run ahead of time.
+// A job in a simulated schedule.
 struct Planned {
   const JobView* job = nullptr;
   int gpus = 0;
@@ -31,11 +31,11 @@ struct Planned {
 };
 
 struct Outlook {
-  std::optional<Time> end;  // of the candidate; nullopt if it cannot run on the GPUs that are up
+  std::optional<Time> end;  // of the candidate; nullopt: cannot run on the GPUs that are up
   std::set<JobId> late;     // others that miss their deadline
 };
 
-// Runs the jobs, in this order of priority and with no arrivals, to the end.
+// Simulates the jobs to the end, in this order of priority, without arrivals.
 template <class Size>
 Outlook run_ahead(const JobView* candidate, const std::vector<const JobView*>& order,
                   const Snapshot& snapshot, const Size& size) {
@@ -52,7 +52,7 @@ Outlook run_ahead(const JobView* candidate, const std::vector<const JobView*>& o
       const SpeedModel& speed = *planned.job->speed;
       int gpus = size(*planned.job, room.largest());
       if (gpus > 0 && !room.fits(gpus, speed)) gpus = 0;
-      // As in GangQueue::fill: who runs stays on its type if that has room.
+      // As in GangQueue::fill: a running job stays on its type if there is room.
       const auto kept = planned.gpus > 0 ? std::optional(planned.type) : std::nullopt;
       planned.resize(gpus, gpus > 0 ? room.take(gpus, speed, kept) : GpuType(), now);
       if (gpus > 0) next = std::min(next, std::max(now, planned.end()));
@@ -92,7 +92,7 @@ int Edf::size(const JobView& job, int cluster, int room) const {
     chosen = gpus;
   }
   if (chosen > 0) return chosen;
-  const int least = least_gpus(*job.spec, *job.speed);  // no measured count keeps all limits
+  const int least = least_gpus(*job.spec, *job.speed);  // no measured count is within all limits
   return least <= room ? least : 0;
 }
 
@@ -113,12 +113,12 @@ std::optional<Reject> Edf::judge(const JobView& job, const Snapshot& snapshot, S
   const auto sized = [&](const JobView& j, int room) {
     return size(j, snapshot.cluster.usable(), room);
   };
-  // Behind jobs that are due at the same time, as ties go to the earlier submission.
+  // After jobs with the same deadline, because ties go to the earlier submission.
   const auto place = [&](Time deadline) {
     return std::upper_bound(others.begin(), others.end(), deadline,
                             [](Time d, const JobView* other) { return d < deadline_of(*other); });
   };
-  // Who is late even without this job, because of a fault, is no reason to refuse it.
+  // Jobs that are late even without this job, because of a failure, are no reason to refuse it.
   std::optional<std::set<JobId>> late_anyway;
   const auto harms = [&](const std::set<JobId>& late) {
     if (late.empty()) return false;
@@ -155,14 +155,14 @@ bool Edf::keeps_deadline(JobId job, const State& state) const {
                                          [&](const auto& entry) { return entry.second == job; });
 }
 
-// Admitted once, it stays so with a deadline that has moved.
+// A job that was admitted stays admitted if its deadline moves.
 void Edf::follow_deadline(const JobView& job, State& state) const {
   if (!keeps_deadline(job.id, state)) return;
   std::erase_if(state.due, [&](const auto& entry) { return entry.second == job.id; });
   if (job.spec->deadline) state.due.emplace(*job.spec->deadline, job.id);
 }
 
-// Where a deadline that cannot be kept counted, it would make others late that can.
+// A deadline that cannot be met must not count: it would make other jobs late for nothing.
 double Edf::key_of(const JobView& job, const State& state) const {
   const bool counts = !config.admission || keeps_deadline(job.id, state);
   if (job.spec->deadline && counts)

@@ -1,23 +1,24 @@
-// Earliest deadline first, preemptive; with admission control as a variant (edf-admission).
+// Earliest deadline first, preemptive. The variant edf-admission adds admission control.
 //
-// Where a job has a scaling curve its size follows ElasticFlow's baseline (Gu et al., ASPLOS'23):
+// If a job has a scaling curve, its size follows ElasticFlow's baseline (Gu et al., ASPLOS'23):
 //   count=largest  asks for its largest measured count <= min(64, batch size, cluster) and
 //                  takes the largest measured count that fits
 //   count=peak     takes the fastest of those instead (the fair baseline)
-//   count=trace    the count the owner asked for, as for jobs without a curve
-// A job none of whose measured counts is legal and within those limits has one size only: its
-// least measured count, or the one asked for. Jobs without a deadline come last: those that go
-// first (as runs that measure a speed do), then the others, in order of submission.
+//   count=trace    the count that the owner asked for, as for jobs without a curve
+// If no measured count of a job is legal and within those limits, the job has only one size: its
+// smallest measured count, or the count asked for. Jobs without a deadline come last, in order of
+// submission. Among them, jobs that measure a speed come first.
 //
-// edf-admission runs the EDF schedule of all admitted jobs and the new one forward, with no further
-// arrivals; a job is admitted only if it is in time and makes nobody late who is not (by a fault)
-// late anyway. A refusal names the earliest deadline from the wish on that would have been
-// admitted. A job without a deadline delays nobody, so it is admitted. Who was taken in before, by
-// another policy or until it was held, is never refused: if it does not fit, it comes behind those
-// that are admitted and before those that have no deadline.
+// edf-admission simulates the EDF schedule of all admitted jobs and the new one, without further
+// arrivals. A job is admitted only if it meets its deadline and makes no other job late. (Jobs that
+// are late anyway, because of a failure, do not count.) A refusal names the earliest deadline, not
+// before the wish, that would have been admitted. A job without a deadline delays nobody, so it is
+// always admitted. A job that was admitted before, by another policy or before a hold, is never
+// refused. If it does not fit, it comes after the admitted jobs and before those without a
+// deadline.
 //
-// Knows: deadlines; the curve where count is not `trace`; edf-admission also the work left.
-// Pure: decide() is const; what it remembers between calls is State.
+// Knows: deadlines; the curve, unless count is `trace`; edf-admission also the work left. Pure:
+// decide() is const; State is what it remembers between calls.
 #pragma once
 
 #include <optional>
@@ -38,9 +39,9 @@ struct Edf {
   };
   struct State {
     GangQueue queue;
-    std::set<std::pair<Time, JobId>> due;  // admitted jobs with a deadline; ended ones linger
+    std::set<std::pair<Time, JobId>> due;  // admitted jobs with a deadline; ended ones may remain
     [[nodiscard]] Json save() const;
-    [[nodiscard]] Json save_due() const;  // all but the queue
+    [[nodiscard]] Json save_due() const;  // everything except the queue
     [[nodiscard]] Result<std::string> save_text() const;
     [[nodiscard]] static Result<State> load(const Json& json);
   };

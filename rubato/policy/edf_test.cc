@@ -15,7 +15,7 @@ using testing::Draft;
 using testing::make_policy;
 using testing::World;
 
-// Rises to 4 GPUs, falls at 8, and was measured nowhere between.
+// Rises up to 4 GPUs and falls at 8; nothing was measured in between.
 const std::vector<CurvePoint> kHill = {{1, 10}, {2, 18}, {4, 30}, {8, 24}};
 
 std::string decide_once(const std::string& policy, const std::string& cluster,
@@ -52,7 +52,7 @@ TEST(Edf, SizesOfJobsWithACurve) {
   EXPECT_EQ(decide_once("edf:count=peak", "1x3", {hill}), "0x2");
   EXPECT_EQ(decide_once("edf:count=trace", "1x2", {hill}), "");
 
-  // What the first job leaves is taken by the next: 4 of 7, then 2, then 1.
+  // Each job takes what the ones before leave: 4 of 7, then 2, then 1.
   const std::vector<Draft> three(3, hill);
   EXPECT_EQ(decide_once("edf", "1x7", three), "0x4 1x2 2x1");
   EXPECT_EQ(decide_once("edf:count=trace", "1x7", three), "0x3 1x3");
@@ -77,7 +77,7 @@ TEST(Edf, AsksForNoMoreThan64OrItsBatchSizeOrTheCluster) {
   EXPECT_EQ(decide_once("edf", "4x64", {wide}), "0x16") << "2 was not measured, 64 is not legal";
 }
 
-// Where no measured count keeps all limits the job still has a least size, and runs on that.
+// If no measured count is within all limits, the job still has a smallest size and runs on it.
 TEST(Edf, RunsOnItsLeastCountWhereNoneKeepsTheLimits) {
   const std::vector<CurvePoint> curve = {{1, 1}, {2, 2}, {4, 3}, {128, 9}};
   for (const auto* policy : {"edf", "edf:count=peak", "edf-admission"}) {
@@ -148,7 +148,7 @@ TEST(EdfAdmission, CountsTheRestartsItWillCause) {
   }
 }
 
-// Two others are due at the same time: a newcomer due then stands behind both, never between them.
+// Two other jobs have the same deadline: a new job with this deadline comes after both.
 TEST(EdfAdmission, StandsBehindAllThatAreDueAtTheSameTime) {
   const auto policy = make_policy("edf-admission");
   World world("1x1");
@@ -160,8 +160,8 @@ TEST(EdfAdmission, StandsBehindAllThatAreDueAtTheSameTime) {
   EXPECT_EQ(world.last().reject[0].earliest, time_at(12));
 }
 
-// For random jobs on a busy cluster: what a refusal names is admitted at the same instant, and
-// nothing between the wish and that is.
+// For random jobs on a busy cluster: the deadline that a refusal names is admitted at the same
+// instant, and no deadline between the wish and that one is.
 TEST(EdfAdmission, TheDeadlineNamedIsTheEarliestAdmitted) {
   Random random(7);
   int refused = 0;
@@ -186,7 +186,7 @@ TEST(EdfAdmission, TheDeadlineNamedIsTheEarliestAdmitted) {
       world.decide(*policy);
       world.pass(1);
     }
-    // The same question with other deadlines, each to a policy and a world as they are now.
+    // The same question with other deadlines, each for a copy of the present policy and world.
     const Draft asked = draft();
     const Json state = policy->save();
     const auto answer = [&](Time deadline) {
@@ -214,7 +214,7 @@ TEST(EdfAdmission, TheDeadlineNamedIsTheEarliestAdmitted) {
   EXPECT_GT(refused, 100);
 }
 
-// A fault has made job 0 late already. That is no reason to refuse who does it no further harm.
+// A failure has already made job 0 late. That is no reason to refuse a job that does not harm it.
 TEST(EdfAdmission, WhoIsLateAnywayRefusesNobody) {
   const auto policy = make_policy("edf-admission");
   World world("1x2");

@@ -19,14 +19,14 @@ std::optional<int> below(const GpuLimits& limits, int gpus) {
   return at == limits.allowed.begin() ? std::nullopt : std::optional(*(at - 1));
 }
 
-// The largest legal count up to the one asked for and the cluster's size; else the smallest.
+// The largest legal count up to the one asked for and the cluster's size; else the smallest one.
 int asked(const JobSpec& spec, int cluster) {
   if (spec.requested <= cluster) return spec.requested;
   const auto fits = below(spec.limits, cluster + 1);
   return fits ? *fits : spec.limits.smallest();
 }
 
-// The fewest GPUs it may be shrunk to.
+// The smallest count to which the job may shrink.
 int fewest(const JobSpec& spec, double least) {
   const int wish = std::max(1, static_cast<int>(std::ceil(least * spec.requested)));
   const auto legal = spec.limits.above(wish - 1);
@@ -54,20 +54,20 @@ struct Runner {
   }
 };
 
-// Who runs on how much, while it is being decided.
+// A decision in progress: which jobs run on how many GPUs.
 class Plan {
  public:
   Plan(int gpus, const ElasticTiresias::Config& config)
       : gpus_(gpus), room_(gpus), config_(config) {}
 
-  // As Tiresias: what fits at the count asked for runs, the others wait.
+  // As Tiresias: jobs that fit at the count asked for run, the others wait.
   void admit(const JobView& job) {
     const int wish = asked(*job.spec, gpus_);
     const int least = std::min(wish, fewest(*job.spec, config_.least));
     wish <= room_ ? run({&job, wish, least}) : waiting_.push_back({&job, 0, least});
   }
 
-  // Waiting jobs that fit into what is left start small.
+  // Waiting jobs that fit into the remaining GPUs start with few GPUs.
   void fill() {
     admit_waiting([&](const Runner& waiter) { return waiter.least <= room_; });
   }
@@ -159,7 +159,8 @@ int ElasticTiresias::least_gpus(const JobSpec& spec, const SpeedModel& /*speed*/
   return fewest(spec, config.least);
 }
 
-// New jobs to the tail of the first queue; who has reached a limit to the tail of a later one.
+// Adds new jobs to the tail of the first queue. Moves jobs that have reached a limit to a later
+// one.
 void ElasticTiresias::requeue(const Snapshot& snapshot, State& state) const {
   auto& queues = state.queues;
   queues.resize(config.limits.size() + 1);
@@ -200,7 +201,8 @@ Decision ElasticTiresias::decide(const Snapshot& snapshot, State& state) const {
     decision.run.push_back({runner.job->id, Count{GpuType(), runner.gpus}});
     runs.insert(runner.job->id);
   }
-  // Inside a queue pending jobs stably move behind running ones, and the next demotion is an event.
+  // Inside a queue, waiting jobs move after running ones, in stable order. Wakes at the next
+  // demotion.
   for (auto& queue : state.queues) {
     std::stable_partition(queue.begin(), queue.end(), [&](JobId id) { return runs.contains(id); });
   }

@@ -52,7 +52,7 @@ TEST(ElasticTiresias, GrowsWhoGainsMost) {
   EXPECT_EQ(world.decide(*policy), "0x8");
 }
 
-// Where no job can change its size it is Tiresias.
+// If no job can change its size, it is the same as Tiresias.
 TEST(ElasticTiresias, RigidJobsSeeTiresias) {
   std::vector<Draft> jobs;
   for (int i = 0; i < 40; ++i) {

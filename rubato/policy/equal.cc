@@ -20,7 +20,7 @@ Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
   shares.reserve(snapshot.jobs.size());
   for (const JobView& job : snapshot.jobs) shares.push_back({&job, 0});
 
-  // The job with the fewest GPUs takes the next step; of several the one submitted first.
+  // The job with the fewest GPUs takes the next step; on a tie, the one submitted first.
   using Turn = std::pair<int, std::size_t>;
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
   for (std::size_t i = 0; i < shares.size(); ++i) turns.emplace(0, i);

@@ -1,12 +1,11 @@
-// Equal sharing: as many GPUs for each job as for any other, as far as counts are legal and help.
-// The baseline that the elastic papers compare themselves with.
+// Equal sharing: each job gets as many GPUs as any other, as far as counts are legal and useful.
+// This is the baseline of the papers about elastic jobs.
 //
-// GPUs go out in rounds, in order of submission: each round takes every job one legal step up,
-// while the step fits, its throughput rises and no job has less. With more jobs than GPUs the first
-// in order of submission run; a share is never split over time.
+// GPUs are given out in rounds, in order of submission. In each round every job takes one legal
+// step up, if the step fits, if its throughput rises, and if no job has fewer GPUs. With more jobs
+// than GPUs, the first ones in order of submission run. A share is never divided over time.
 //
-// Knows: speed curve. Cluster of one GPU type.
-// Pure: decide() is const; there is nothing to remember.
+// Knows: speed curve. Cluster of one GPU type. Pure: decide() is const, and there is no state.
 #pragma once
 
 #include "rubato/policy/policy.h"

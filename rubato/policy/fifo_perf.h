@@ -1,11 +1,11 @@
-// FIFO that looks at speeds, a baseline of Gavel (Narayanan et al., OSDI'20): all jobs are assigned
-// anew, in order of submission, each to the GPU type with room on which it is fastest (ties: the
-// type named first). The head of the line blocks. A job may so move to a faster type when GPUs
-// become free there.
+// FIFO that considers speeds, a baseline of Gavel (Narayanan et al., OSDI'20). All jobs are
+// assigned again, in order of submission, each to the GPU type with room on which it is fastest (on
+// a tie, the type named first). The first job that does not fit blocks the others. So a job may
+// move to a faster type when GPUs become free there.
 //
-// As in the published code this is done in rounds (rounds.h), with shares of 1 and 0, so who comes
-// or goes is noticed only at the next solve. `round=0` assigns at every event instead, which is the
-// better scheduler.
+// As in the published code, this happens in rounds (rounds.h), with shares of 1 and 0. So arrivals
+// and ends are noticed only at the next solve. `round=0` assigns at every event instead, which is
+// the better scheduler.
 //
 // Knows: GPUs asked for, speed on each type.
 #pragma once

@@ -1,9 +1,10 @@
-// How many GPUs are free at every moment from now on, as a step function in which plans are
-// reserved and given back.
+// How many GPUs are free at every moment from now on, as a step function. Plans reserve GPUs in it
+// and give them back.
 //
-// Thousands of plans make thousands of steps, and planning one job asks few questions of the kind
-// "until when are there 8?". The steps therefore stand in blocks that know their least and most, so
-// that a question looks into a block only where the answer is; a test compares it with a plain map.
+// Thousands of plans make thousands of steps, but planning one job asks only a few questions such
+// as "until when are 8 GPUs free?". So the steps are stored in blocks that know their minimum and
+// maximum, and a query looks only into the block with the answer. A test compares it with a plain
+// map.
 #pragma once
 
 #include <array>
@@ -16,16 +17,16 @@ namespace rubato::policy {
 
 class FutureGpus {
  public:
-  // All GPUs free from `from` on.
+  // All GPUs are free from `from` on.
   void reset(Time from, int gpus);
 
   [[nodiscard]] int at(Time when) const;
-  // The first moment from `from` on with fewer than, or with at least, so many free GPUs; kNever
+  // The first moment, not before `from`, with fewer than (or at least) this many free GPUs; kNever
   // if there is none.
   [[nodiscard]] Time first_below(Time from, int gpus) const;
   [[nodiscard]] Time first_with(Time from, int gpus) const;
 
-  // Changes the number in [from, until); it may fall below 0.
+  // Changes the number of free GPUs in [from, until). It may become negative.
   void add(Time from, Time until, int gpus);
   void reserve(Time from, Time until, int gpus) { add(from, until, -gpus); }
 
@@ -47,7 +48,7 @@ class FutureGpus {
   };
 
   [[nodiscard]] std::size_t block_at(Time when) const;
-  // Makes a step begin at this moment.
+  // Ensures that a step begins at this moment.
   void cut(Time when);
 
   std::vector<Block> blocks_;

@@ -37,7 +37,7 @@ TEST(FutureGpus, WhatHasPassedIsCutOff) {
   EXPECT_EQ(free.at(time_at(15)), 4);
 }
 
-// The plainest step function there is.
+// The simplest possible step function.
 class NaiveFuture {
  public:
   explicit NaiveFuture(int gpus) { steps_[0] = gpus; }

@@ -11,7 +11,7 @@ std::tuple<JobId, JobId, GpuType> pair_of(JobId a, JobId b, GpuType type) {
   return {std::min(a, b), std::max(a, b), type};
 }
 
-// From when on the job has trained as it does now; nullopt while it waits or its GPUs change.
+// Since when the job has trained on its present GPUs; nullopt while it waits or its GPUs change.
 std::optional<Time> trains_since(const JobView& job) {
   if (job.held.empty() || !(job.held == job.target)) return std::nullopt;
   return job.progress.at;
@@ -22,7 +22,7 @@ bool trains(const JobView& job, Time now) {
   return since && *since <= now;
 }
 
-// Whether an estimate says that the two fit on the same GPUs.
+// Whether the two jobs fit on the same GPUs, by the estimate.
 bool fit_together(const JobView& a, const JobView& b, GpuType type) {
   const Shape shape{type, a.spec->requested, 0, 0};
   return a.speed->beside(shape, *b.speed) > 0 && b.speed->beside(shape, *a.speed) > 0;
@@ -47,7 +47,7 @@ bool Gandiva::pays(const JobView& job, WorkRate now, WorkRate then) const {
 
 void Gandiva::meet(const Snapshot& snapshot, State& state) const {
   const auto gone = [&](JobId id) { return snapshot.jobs.find(id) == nullptr; };
-  for (JobId& id : state.order) {  // a guest takes the place of a host that ended
+  for (JobId& id : state.order) {  // a guest takes the place of its host if that has ended
     const auto pair = gone(id) ? state.guest_of.find(id) : state.guest_of.end();
     if (pair == state.guest_of.end()) continue;
     id = pair->second;
@@ -70,7 +70,7 @@ void Gandiva::meet(const Snapshot& snapshot, State& state) const {
   }
 }
 
-// What the running jobs tell: speeds alone, pairs that are no good, growth that did not help.
+// Learns from the running jobs: speeds alone, pairs that do not pay off, growth that did not help.
 void Gandiva::measure(const Snapshot& snapshot, State& state) const {
   const Time now = snapshot.now;
   for (const JobView& job : snapshot.jobs) {
@@ -106,7 +106,7 @@ void Gandiva::measure(const Snapshot& snapshot, State& state) const {
   });
 }
 
-// One decision in the making.
+// One decision in progress.
 class Gandiva::Round {
  public:
   Round(const Gandiva& policy, const Snapshot& snapshot, State& state)
@@ -136,7 +136,8 @@ class Gandiva::Round {
     separate_misfits();
   }
 
-  // A pair on a type where the two do not fit together is none; the guest is first in line.
+  // Separates a pair if the two do not fit together on its type. The guest comes first in the
+  // queue.
   void separate_misfits() {
     for (auto pair = state_.guest_of.begin(); pair != state_.guest_of.end();) {
       const auto [host, guest] = *pair;
@@ -150,7 +151,7 @@ class Gandiva::Round {
     }
   }
 
-  // Nobody has to share while GPUs idle.
+  // No job has to share while GPUs are idle.
   void unpack() {
     if (!waiting_.empty()) return;
     for (auto pair = state_.guest_of.begin(); pair != state_.guest_of.end();) {
@@ -203,7 +204,7 @@ class Gandiva::Round {
     }
   }
 
-  // To idle GPUs of a type on which it is faster than it is now.
+  // Moves a job to idle GPUs of a type on which it is faster.
   void change_types() {
     if (!waiting_.empty()) return;
     for (auto& [id, count] : granted_) {
@@ -225,7 +226,7 @@ class Gandiva::Round {
     }
   }
 
-  // To fewer nodes, onto GPUs that nobody has after this decision.
+  // Moves a job to fewer nodes, onto GPUs that are free after this decision.
   void consolidate() {
     std::vector<std::uint64_t> idle;
     for (const Node& node : snapshot_.cluster.nodes()) idle.push_back(node.usable());
@@ -293,13 +294,13 @@ class Gandiva::Round {
 
   [[nodiscard]] const JobView& view(JobId id) const { return *snapshot_.jobs.find(id); }
 
-  // Whether the job trains and goes on as it is, alone on its GPUs.
+  // Whether the job trains alone on its GPUs and continues unchanged.
   [[nodiscard]] bool settled(const JobView& job, const Count& count) const {
     return trains(job, snapshot_.now) && job.target.gpus() == count.gpus &&
            job.target.type() == count.type && !job.shares_with && !state_.guest_of.contains(job.id);
   }
 
-  // The type it is on if there is room, else the first where there is.
+  // Its present type if there is room, else the first type with room.
   [[nodiscard]] std::optional<GpuType> room_for(const JobView& job) const {
     const int gpus = job.spec->requested;
     const auto fits = [&](std::size_t type) {
@@ -319,7 +320,7 @@ class Gandiva::Round {
     granted_.emplace(id, Count{type, gpus});
   }
 
-  // A guest goes its own way: on GPUs of its own if there are any.
+  // Separates a guest from its host. The guest gets its own GPUs if there are any.
   void part(JobId guest) {
     state_.order.insert(state_.order.begin(), guest);
     if (const auto type = room_for(view(guest))) {
@@ -329,7 +330,7 @@ class Gandiva::Round {
     }
   }
 
-  // Who may not be preempted could not be parted from the other again: it is not tried.
+  // A job that may not be preempted could not be separated again, so it is not tried.
   [[nodiscard]] std::optional<JobId> host_for(const JobView& job) const {
     if (!job.spec->preemptible) return std::nullopt;
     for (const JobId id : state_.order) {

@@ -28,13 +28,13 @@ double speedup(const User& user, std::size_t fast, std::size_t slow) {
   return user.rates[fast] / std::max(user.rates[slow], kLittle);
 }
 
-// A user with his active jobs, by the turn they are at.
+// A user with their active jobs, ordered by turn.
 struct Household {
   User user;
   std::vector<const JobView*> jobs;
 };
 
-// A job that names no user is a user of its own.
+// A job without a user counts as a user.
 std::string owner(const JobView& job) {
   return job.spec->user.empty() ? fmt::format("#{}", job.id.value()) : job.spec->user;
 }
@@ -66,7 +66,7 @@ std::map<std::string, Household> households(const Snapshot& snapshot) {
   return all;
 }
 
-// The types from the fastest to the slowest, for the users at hand.
+// The types from the fastest to the slowest, for these users.
 std::vector<std::size_t> by_speed(const std::vector<User>& users, std::size_t types) {
   std::vector<double> speed(types, 0);
   for (const User& user : users) {
@@ -79,7 +79,7 @@ std::vector<std::size_t> by_speed(const std::vector<User>& users, std::size_t ty
   return order;
 }
 
-// What is free on each server during a quantum, and the tickets of the jobs put there.
+// The free GPUs of each server during a quantum, and the tickets of the jobs placed there.
 class Servers {
  public:
   explicit Servers(const Cluster& cluster)
@@ -91,7 +91,7 @@ class Servers {
     }
   }
 
-  // Where the job is now, if it can go on there.
+  // The job's present GPUs, if it can continue there.
   std::optional<Spread> stay(const JobView& job, double tickets) {
     if (job.target.gpus() != job.spec->requested) return std::nullopt;
     Spread spread;
@@ -103,7 +103,7 @@ class Servers {
     return spread;
   }
 
-  // Where the job is now, whatever its servers do.
+  // The job's present GPUs, whatever the state of its servers.
   void stay_in_any_case(const JobView& job, double tickets) {
     for (const auto& slice : job.target.slices()) {
       Server& server = servers_[slice.node.index()];
@@ -192,7 +192,7 @@ class Quantum {
   }
   [[nodiscard]] const auto& tickets() const { return tickets_; }
 
-  // Within a quantum who runs goes on; who may not be preempted, after it too.
+  // Within a quantum, running jobs continue. Jobs that may not be preempted always continue.
   void keep_running(bool quantum_over) {
     for (auto& [name, house] : houses_) {
       for (const JobView* job : house.jobs) {
@@ -209,8 +209,8 @@ class Quantum {
     }
   }
 
-  // Users by ascending pass, each with the job whose turn it is. Users without tickets of the type
-  // come after all others, uncharged.
+  // Users by ascending pass, each with the job whose turn it is. Users without tickets for the type
+  // come after all others and are not charged.
   void fill(std::size_t type) {
     std::vector<Visit> visits;
     for (auto& [name, house] : houses_) {
@@ -260,12 +260,12 @@ class Quantum {
     }
   };
 
-  // A user's tickets are split over his jobs by gang size.
+  // A user's tickets are split over the user's jobs by gang size.
   [[nodiscard]] double job_tickets(const JobView& job, const User& user, GpuType type) const {
     return tickets_.at(owner(job))[type.index()] * job.spec->requested / user.demand;
   }
 
-  // Jobs of the user that could run on the type, by turn; on equal turns those that are there.
+  // The user's jobs that could run on the type, by turn; on a tie, those that already run there.
   [[nodiscard]] std::vector<const JobView*> waiting_on(const Household& house,
                                                        std::size_t type) const {
     std::vector<const JobView*> jobs;
@@ -296,8 +296,8 @@ class Quantum {
   std::map<JobId, GandivaFair::Charge> charges_;
 };
 
-// Who has no job left to run falls behind those who wait by no more than one of their strides: that
-// much is the order of turns, more would be credit. Says whether anybody waits.
+// Limits the credit of users without waiting jobs: their pass stays within one stride of the users
+// who wait. One stride is the order of turns; more would be credit. Returns whether any user waits.
 bool limit_credit(const Quantum& quantum, GandivaFair::State& state) {
   std::vector<std::string> content;
   std::vector<std::pair<std::string, int>> waiting;  // with the largest gang that waits
@@ -347,7 +347,7 @@ Shares GandivaFair::entitle(const std::vector<User>& users, const std::vector<in
     double tickets = 0;
     for (std::size_t u = 0; u < users.size(); ++u) tickets += sated[u] ? 0 : users[u].tickets;
     if (tickets == 0) break;
-    const double each = left / tickets;  // of this round: who is sated leaves more to the others
+    const double each = left / tickets;  // in this round; users with enough leave more to others
     for (std::size_t u = 0; u < users.size(); ++u) {
       if (sated[u] || users[u].tickets * each * all <= users[u].demand) continue;
       fraction[u] = users[u].demand / all;
@@ -374,7 +374,7 @@ void GandivaFair::trade(const std::vector<User>& users, Shares& shares) {
   for (std::size_t a = 0; a < types; ++a) {
     for (std::size_t b = a + 1; b < types; ++b) {
       const std::size_t fast = order[a], slow = order[b];
-      // By speedup, so that the seller is looked for from the front and the buyer from the back.
+      // By speedup: sellers are searched from the front, buyers from the back.
       std::vector<std::size_t> by_speedup(users.size());
       std::iota(by_speedup.begin(), by_speedup.end(), 0);
       std::stable_sort(by_speedup.begin(), by_speedup.end(), [&](std::size_t u, std::size_t v) {
@@ -388,7 +388,7 @@ void GandivaFair::trade(const std::vector<User>& users, Shares& shares) {
           break;
         double amount =
             price > kLittle ? std::min(shares[sells][fast], shares[buys][slow] / price) : 0;
-        // The one who ends with more GPUs must have a use for them.
+        // The user who ends with more GPUs must be able to use them.
         const std::size_t gains = price > 1 ? sells : buys;
         const double can_use = std::max(0.0, users[gains].demand - sum(shares[gains]));
         if (price != 1) amount = std::min(amount, can_use / std::abs(price - 1));
@@ -396,7 +396,7 @@ void GandivaFair::trade(const std::vector<User>& users, Shares& shares) {
         shares[buys][fast] += amount;
         shares[sells][slow] += amount * price;
         shares[buys][slow] = std::max(0.0, shares[buys][slow] - amount * price);
-        // Who has nothing more to give, or no use for more, is done.
+        // A user who has nothing more to give, or cannot use more, is done.
         const bool buyer_done = shares[buys][slow] <= kLittle || price <= kLittle ||
                                 (price < 1 && sum(shares[buys]) >= users[buys].demand - kLittle);
         buyer_done ? --buyer : ++seller;
@@ -417,7 +417,8 @@ void GandivaFair::charge(const Snapshot& snapshot, State& state) const {
   }
 }
 
-// Who comes starts at the least pass: of the users, or of the user's jobs.
+// Newcomers start at the lowest pass: new users at that of the users, new jobs at that of the
+// user's jobs.
 void GandivaFair::meet(const Snapshot& snapshot, State& state) const {
   std::map<std::string, double> least_turn;
   for (const JobView& job : snapshot.jobs) {

@@ -1,9 +1,9 @@
-// Jobs of fixed size in an order: the common ground of the rigid policies.
+// Jobs of fixed size in an order: the common part of the rigid policies.
 //
-// A policy that "sorts all jobs and runs whatever fits" need not look at all of them: jobs that
-// wait are kept sorted per gang size, and since the room only shrinks during a scan, a size that
-// does not fit is out for good. A scan costs O(jobs taken x sizes) instead of O(jobs); a test
-// compares it with the plain scan.
+// A policy that "sorts all jobs and runs whatever fits" need not look at all jobs. Waiting jobs are
+// kept sorted per gang size. During a scan the number of free GPUs only falls, so once a size does
+// not fit, it is skipped for the rest of the scan. A scan costs O(jobs taken x sizes) instead of
+// O(jobs). A test compares it with the plain scan.
 #pragma once
 
 #include <algorithm>
@@ -34,13 +34,13 @@ struct Rank {
 struct Gang {
   Rank rank;
   JobId job;
-  int gpus = 0;  // the room it needs
+  int gpus = 0;  // how many GPUs it needs
   friend bool operator<(const Gang& a, const Gang& b) {
     return std::tie(a.rank, a.job) < std::tie(b.rank, b.job);
   }
 };
 
-// GPUs not yet given out during a scan. A job runs on GPUs of one type, one on which it can run.
+// GPUs not yet given out during a scan. A job runs on GPUs of one type.
 class Room {
  public:
   explicit Room(const Cluster& cluster);
@@ -48,7 +48,8 @@ class Room {
   [[nodiscard]] bool fits(int gpus, const SpeedModel& speed) const {
     return gpus <= largest_ && (free_.size() == 1 || fits_on_some(gpus, speed));
   }
-  // The type it is taken from: the preferred one if it fits there, else the first where it does.
+  // Takes GPUs and returns their type: the preferred one if the gang fits, else the first that
+  // fits.
   GpuType take(int gpus, const SpeedModel& speed, std::optional<GpuType> preferred) {
     if (free_.size() > 1) return take_of_several(gpus, speed, preferred);
     largest_ = free_[0] -= gpus;
@@ -66,10 +67,10 @@ class Room {
 
 class GangQueue {
  public:
-  // Learns of jobs that came and went. to_rank(job) -> optional<pair<Rank, GPUs>> gives a new job
-  // its place; nullopt keeps it out. One that has GPUs already, from another policy or from before
-  // it was out of reach, is among the running. renew(Gang&, job) tells a known job's place anew:
-  // its owner may have changed what it needs.
+  // Adds jobs that arrived and removes jobs that ended. to_rank(job) -> optional<pair<Rank, GPUs>>
+  // gives the place of a new job; nullopt leaves it out. A job that already has GPUs (from another
+  // policy, or from before it was hidden) is added to the running jobs. renew(Gang&, job) updates
+  // the place of a known job, because its owner may have changed what it needs.
   template <class ToRank, class Renew>
   void sync(const Snapshot& snapshot, const ToRank& to_rank, const Renew& renew) {
     renew_running(snapshot, renew);
@@ -87,8 +88,8 @@ class GangQueue {
     seen_ = snapshot.as_of;
   }
 
-  // Gives running jobs their rank of now, in their previous order: rerank(Gang&, const JobView&)
-  // changes the gang's rank. Jobs that ended are dropped.
+  // Updates the ranks of running jobs, in their previous order: rerank(Gang&, const JobView&)
+  // changes the gang's rank. Jobs that have ended are removed.
   template <class Rerank>
   void rerank_running(const Snapshot& snapshot, const Rerank& rerank) {
     bool sorted = true;
@@ -111,30 +112,30 @@ class GangQueue {
   };
   struct Outcome {
     std::vector<Picked> picked;   // in rank order
-    std::vector<Gang> preempted;  // ran until now and do not any more, in rank order
+    std::vector<Gang> preempted;  // ran until now and must stop, in rank order
   };
 
   enum class Blocking : std::uint8_t { skip, head_blocks };
 
-  // Runs what fits, in rank order; size(gang, room) -> GPUs it takes (gang.gpus <= it <= room).
-  // Ranks of the outcome may still be changed before settle().
+  // Picks what fits, in rank order. size(gang, room) -> GPUs that it gets (gang.gpus <= size <=
+  // room). Ranks in the outcome may still be changed before settle().
   template <class Size>
   [[nodiscard]] Outcome fill(const Snapshot& snapshot, Blocking blocking, const Size& size);
   [[nodiscard]] Outcome fill(const Snapshot& snapshot, Blocking blocking) {
     return fill(snapshot, blocking, [](const Gang& gang, int /*room*/) { return gang.gpus; });
   }
 
-  // Remembers the outcome as the present state of affairs.
+  // Stores the outcome as the present state.
   void settle(const Outcome& outcome);
 
-  // Puts running jobs that lost their GPUs to a fault back among the waiting, at level 0.
+  // Moves running jobs that lost their GPUs by a failure back to the waiting jobs, at level 0.
   void return_thrown_off(const Snapshot& snapshot);
 
   // Moves a waiting job to another rank.
   void move_waiting(JobId job, Rank rank);
 
   [[nodiscard]] std::int64_t next_stamp() { return ++last_stamp_; }
-  // Before all stamps given out so far; of several in a row, the first.
+  // Reserves `count` stamps before all stamps so far, and returns the first of them.
   [[nodiscard]] std::int64_t front_stamp(std::size_t count = 1) {
     return first_stamp_ -= static_cast<std::int64_t>(count);
   }
@@ -142,7 +143,7 @@ class GangQueue {
   [[nodiscard]] const std::vector<Gang>& running() const { return running_; }
 
   [[nodiscard]] Json save() const;
-  // canonical_json(save()); what a waiting job says in it is spelled once.
+  // canonical_json(save()). The text of a waiting job is cached.
   [[nodiscard]] Result<std::string> save_text() const;
   [[nodiscard]] static Result<GangQueue> load(const Json& json);
 
@@ -179,7 +180,7 @@ class GangQueue {
     if (!std::is_sorted(running_.begin(), running_.end()))
       std::sort(running_.begin(), running_.end());
   }
-  // The type a job runs on, if there is a choice.
+  // The type on which a job runs, if there are several.
   [[nodiscard]] static std::optional<GpuType> type_now(const Snapshot& snapshot, JobId job) {
     if (snapshot.cluster.types() == 1) return GpuType();
     const Allocation& now = snapshot.jobs.find(job)->target;
@@ -202,7 +203,7 @@ class GangQueue {
   std::vector<SizeClass> waiting_;            // ascending in gpus; sizes stay once seen
   std::vector<Where> where_;                  // by job
   std::vector<Gang> waiting_gang_;            // by job, valid while it waits
-  mutable std::vector<std::string> spelled_;  // by job; empty: not yet, as it waits now
+  mutable std::vector<std::string> spelled_;  // by job: its text; empty: not yet made
   std::int64_t last_stamp_ = 0;
   std::int64_t first_stamp_ = 0;
   Sequence seen_{static_cast<Sequence::rep>(-1)};
@@ -247,18 +248,18 @@ GangQueue::Outcome GangQueue::fill(const Snapshot& snapshot, Blocking blocking, 
       if (room.fits(gpus, speed))
         outcome.picked.push_back({gang, room.take(gpus, speed, std::nullopt), gpus, true});
     } else if (best != nullptr && blocking == Blocking::skip) {
-      ++best->at;  // there is room, but not of a type on which it runs
+      ++best->at;  // GPUs are free, but of no type on which it can run
     } else if (next_running == running_.end()) {
-      return outcome;  // nothing is left that fits, or the head of the line blocks
+      return outcome;  // nothing more fits, or the head of the queue blocks
     } else {
-      cursors.clear();  // the head blocks those that wait; running jobs behind it go on
+      cursors.clear();  // the head blocks waiting jobs; running jobs continue
     }
   }
 }
 
 [[nodiscard]] Decision to_decision(const GangQueue::Outcome& outcome);
 
-// canonical_json() of `rest` with the member "queue". All other names must come before that one.
+// canonical_json() of `rest` with the member "queue". All other keys must sort before "queue".
 [[nodiscard]] Result<std::string> with_queue(const Json& rest, const GangQueue& queue);
 
 }  // namespace rubato::policy

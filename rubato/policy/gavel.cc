@@ -43,7 +43,7 @@ struct Gavel::Part {
   [[nodiscard]] const JobView& first(std::size_t group) const { return *members[group].jobs[0]; }
 };
 
-// Jobs are told apart by what the objective looks at.
+// Jobs are in different groups if they differ in something that the objective uses.
 bool Gavel::groups_jobs() const { return config.objective == Objective::las; }
 
 Decision Gavel::decide(const Snapshot& snapshot, State& state) const {
@@ -65,7 +65,7 @@ std::vector<TimeShare> Gavel::shares(const Snapshot& snapshot, State& state) con
     Part part = make_part(snapshot, jobs_of[i], parts);
     start(part, i, state.ended);
     const bool solved = sum(gpus_of(snapshot.cluster)) > 0 && solve(snapshot, part, state);
-    if (!solved) part.program.reset();  // everybody waits for GPUs that nobody else wants
+    if (!solved) part.program.reset();  // without shares, jobs get only idle GPUs
     note_end(part, ended);
     expand(part, shares);
   }
@@ -160,8 +160,8 @@ Gavel::Part Gavel::make_part(const Snapshot& snapshot, const std::vector<const J
   return part;
 }
 
-// A pair is worth its place only where it does more than slicing time between the two. Who may not
-// be preempted could not leave the other again, and stays alone.
+// A pair is useful only where the two do more together than with time slicing. A job that may not
+// be preempted could not leave the pair again, so it stays alone.
 void Gavel::add_pairs(const Snapshot& snapshot, Part& part, ShareProblem& problem) const {
   const std::vector<GpuType> types = all_types(snapshot.cluster);
   for (std::size_t a = 0; a < part.members.size(); ++a) {
@@ -220,7 +220,7 @@ bool Gavel::solve(const Snapshot& snapshot, Part& part, State& state) const {
       }
       return program.water_fill(scale, config.water_filling);
     case Objective::makespan: {
-      // In units of the time that all would need on equal shares, so that numbers stay near 1.
+      // In units of the time that all jobs would need on equal shares, so that numbers are near 1.
       double longest = 0;
       for (std::size_t g = 0; g < problem.groups.size(); ++g) {
         const double equal = mean_rate(problem.groups[g].rate, problem.capacity);
@@ -260,7 +260,7 @@ bool Gavel::solve_finish_time(const Snapshot& snapshot, Part& part, State& state
     so_far.left = left[i];
     so_far.rate = isolated;
     alone[i] = so_far.so_far_s + (isolated > 0 ? left[i] / isolated : 0);
-    // To begin with: all jobs with the same share of time.
+    // The first guess: all jobs have the same share of time.
     throughput[i] = std::min(1.0, sum(problem.capacity) / asked) * equal;
   }
   const auto worst = [&] {
@@ -312,7 +312,8 @@ bool Gavel::solve_sum(const Snapshot& snapshot, Part& part) const {
     return program.maximise_sum(scale, price, needed);
   for (std::size_t t = 0; t < price.size(); ++t)
     price[t] = config.prices[std::min(t, config.prices.size() - 1)];
-  // The best throughput per cost: subtract cost at the ratio reached, until it no longer rises.
+  // The best throughput per cost: subtracts the cost at the present ratio until the ratio stops
+  // rising.
   double ratio = 0;
   constexpr int kMostPrograms = 30;
   for (int programs = 0; programs < kMostPrograms; ++programs) {
@@ -387,7 +388,7 @@ std::vector<TimeShare> Gavel::isolated_shares(const Snapshot& snapshot) const {
 void Gavel::expand(const Part& part, std::vector<TimeShare>& shares) const {
   const std::size_t types = part.runs.empty() ? 0 : part.runs[0].size();
   const auto times = part.program ? std::optional(part.program->times()) : std::nullopt;
-  // A share over the real types. Time on a type where the job cannot run is lost.
+  // Splits a share over the real types. Time on a type where the job cannot run is lost.
   const auto share_of = [&](const std::vector<double>& time, double jobs,
                             const std::vector<bool>& runs) {
     std::vector<double> share(types, 0);
@@ -411,8 +412,8 @@ void Gavel::expand(const Part& part, std::vector<TimeShare>& shares) const {
     const auto& second = part.members[pairs[p].second].jobs;
     std::vector<bool> runs = part.runs[pairs[p].first];
     for (std::size_t t = 0; t < types; ++t) runs[t] = runs[t] && part.runs[pairs[p].second][t];
-    // Every job of a group is in equally many pairs: those of one group in a circle, those of two
-    // groups as two wheels that turn until both stand as in the beginning.
+    // Every job of a group is in equally many pairs. Jobs of one group form a circle of pairs. Jobs
+    // of two groups are paired by walking round both groups until both are back at their start.
     const bool same = pairs[p].first == pairs[p].second;
     const std::size_t count =
         same ? (first.size() == 2 ? 1 : first.size()) : std::lcm(first.size(), second.size());

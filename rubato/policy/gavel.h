@@ -1,36 +1,36 @@
-// Gavel (Narayanan et al., OSDI'20): heterogeneity-aware scheduling. An objective is turned into
-// the share of time that each job should have on each GPU type (share_program.h), and rounds
-// realise the shares (rounds.h).
+// Gavel (Narayanan et al., OSDI'20): heterogeneity-aware scheduling. An objective determines the
+// share of time that each job should have on each GPU type (share_program.h). Rounds realise these
+// shares (rounds.h).
 //
-//   gavel-las           max-min fairness: the worst weighted throughput, relative to that on an
-//                       equal share of every type, is as high as it can be; water filling breaks
-//                       ties
-//   gavel-ftf           finish-time fairness: the worst rho = (age + work left / throughput) /
-//                       (time isolated so far + work left / isolated throughput) is as low as it
-//                       can be; found by programs whose rho falls until nothing is gained, then
-//                       water filling
-//   gavel-makespan      all end as early as possible: max-min of throughput / work left
+//   gavel-las           max-min fairness: maximises the lowest weighted throughput, relative to the
+//                       throughput on an equal share of every type; water filling breaks ties
+//   gavel-ftf           finish-time fairness: minimises the highest rho = (age + work left /
+//                       throughput) / (isolated time so far + work left / isolated throughput).
+//                       A sequence of programs lowers rho until nothing is gained; then water
+//                       filling
+//   gavel-makespan      all jobs end as early as possible: max-min of throughput / work left
 //   gavel-throughput    the largest sum of throughputs, each relative to an equal share of every
-//                       type; with `prices` per unit of cost (a sequence of programs, Dinkelbach
+//                       type; with `prices`, per unit of cost (a sequence of programs, Dinkelbach
 //                       1967); jobs with a deadline get throughput >= work left / time left where
 //                       possible
 //   gavel-min-jct       our reading: the largest sum of throughput / work left, so that short jobs
-//                       come first; the paper gives no program for the mean of completion times
-//   gavel-hierarchical  weighted water filling over users, and inside each fair by weight or in
+//                       come first; the paper gives no program for the mean completion time
+//   gavel-hierarchical  weighted water filling over users; inside each user, fair by weight or in
 //                       order of submission
 //   isolated            a 1/n slice of every type for each of n jobs; no program
 //
-// `aware=off` forgets the types: all count as one, with speed 1 (las) or that of the first type the
-// job runs on, and time is split over types in proportion to their GPUs. `packing=on` also
-// considers pairs of jobs with equal GPU counts on the same GPUs, with their measured speeds; pairs
-// that are no better than time slicing are left out. `parts=k` splits jobs and GPUs into k equal
-// problems (POP, Narayanan et al., SOSP'21), which is faster and a little worse (results.md).
+// `aware=off` ignores the types: all count as one, with speed 1 (las) or the speed on the first
+// type on which the job runs. Time is split over the types in proportion to their GPUs.
+// `packing=on` also considers pairs of jobs with equal GPU counts on the same GPUs, with their
+// measured speeds. Pairs that are no better than time slicing are left out. `parts=k` splits jobs
+// and GPUs into k equal problems (POP, Narayanan et al., SOSP'21), which is faster and a little
+// worse (results.md).
 //
-// A solve starts where the last one ended: that is part of the state and saved with it, so that who
-// goes on from a saved state takes the same decisions to the bit.
+// Each solve starts where the last one ended. This starting point is part of the state and saved
+// with it. So a policy that continues from a saved state takes bit-identical decisions.
 //
 // Knows: GPUs asked for, speed on each type and in pairs; ftf, makespan and min-jct also the work
-// left, hierarchical the user.
+// left; hierarchical also the user.
 #pragma once
 
 #include <cstdint>
@@ -72,8 +72,8 @@ struct Gavel {
     Work left = 0;
     WorkRate rate = 0;
   };
-  // Where the programs ended the last time: the next ones start there. A group's place is known by
-  // all of its jobs, that of two groups by their oldest ones.
+  // Where the last programs ended; the next ones start there. The basis of a group is stored for
+  // each of its jobs, that of a pair of groups for their oldest jobs.
   struct Ended {
     std::map<JobId, std::string> jobs;
     std::map<std::pair<JobId, JobId>, std::string> pairs;  // those that had time
@@ -99,7 +99,7 @@ struct Gavel {
   }
   [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 
-  // The shares of the jobs at this moment, without the rounds.
+  // The present shares of the jobs, without the rounds.
   [[nodiscard]] std::vector<TimeShare> shares(const Snapshot& snapshot, State& state) const;
 
  private:

@@ -81,7 +81,7 @@ double speed_of(const Snapshot& snapshot, const std::vector<TimeShare>& shares, 
   return sum;
 }
 
-// The value that LAS is fair about.
+// The value that LAS equalises.
 double fair_value(const Snapshot& snapshot, const std::vector<TimeShare>& shares, JobId id) {
   const JobView& job = *snapshot.jobs.find(id);
   double equal = 0;
@@ -131,7 +131,8 @@ TEST(Gavel, MaxMinFairnessHasTheKnownOptimum) {
 }
 
 TEST(Gavel, WaterFillingRaisesWhoIsNotTheWorst) {
-  // The second type runs only the second job: the first is stuck, the second need not be.
+  // Only the second job runs on the second type. The first job is stuck, the second can rise
+  // further.
   const Instance instance{{{1, 0}, {1, 1}}, {1, 1}, {}, {}, "1x1:a,1x1:b"};
   const Snapshot snapshot = instance.snapshot();
   Gavel policy = gavel(Gavel::Objective::las);
@@ -340,7 +341,7 @@ TEST(Gavel, UsersShareByWeightHoweverManyJobsTheyHave) {
 }
 
 TEST(Gavel, RoundsRealiseTheShares) {
-  // Two types, three jobs, for a day: the time received is as the shares say.
+  // Two types and three jobs for a day: the time received matches the shares.
   const Snapshot start = kKnown.snapshot();
   const auto shares = solve(gavel(Gavel::Objective::las), start);
   Rounds rounds;
@@ -365,11 +366,11 @@ TEST(Gavel, RoundsRealiseTheShares) {
   }
 }
 
-// Rounds of 360 s on one GPU for jobs of one GPU each; who ran is told the rounds as the loop
-// would.
+// Rounds of 360 s on one GPU, for jobs of one GPU each. The rounds are told which job ran, as by
+// the loop.
 class OneGpu {
  public:
-  // Who has a share and who runs, with so many jobs there.
+  // One round with this many jobs: who has a share, and who runs.
   std::optional<JobId> next_round(std::size_t jobs, const std::vector<double>& shares) {
     const Instance instance{Rows(jobs, {1}), std::vector<int>(jobs, 1), {}, {}, "1x1:a"};
     Snapshot snapshot = instance.snapshot();
@@ -378,7 +379,7 @@ class OneGpu {
     if (JobView* last = ran_ ? snapshot.jobs.find(*ran_) : nullptr)
       last->target = gpus_on({{0, 1}}, gpu_type(0));
     Rounds::Settings settings;
-    settings.resolve = from_seconds(0);  // whenever somebody came or went
+    settings.resolve = from_seconds(0);  // whenever a job arrived or ended
     const Decision decision = rounds_.decide(snapshot, settings, [&](const Snapshot&) {
       std::vector<TimeShare> made;
       for (std::size_t i = 0; i < jobs; ++i) made.push_back({job_id(i), std::nullopt, {shares[i]}});
@@ -395,8 +396,8 @@ class OneGpu {
 };
 
 TEST(Rounds, SmallSharesAreRealisedHoweverOftenSharesAreMade) {
-  // One job with half of the GPU, ten with a twentieth; somebody without a share comes or goes
-  // every five rounds, before a twentieth is a whole round.
+  // One job has half of the GPU, ten jobs have a twentieth each. A job without a share arrives or
+  // ends every five rounds, before a share of a twentieth is a whole round.
   std::vector<double> shares(12, 0.05);
   shares[0] = 0.5;
   shares[11] = 0;
@@ -412,7 +413,7 @@ TEST(Rounds, SmallSharesAreRealisedHoweverOftenSharesAreMade) {
 }
 
 TEST(Rounds, EqualJobsDoNotAllHaveTheirTurnAtOnce) {
-  // A hundred jobs that have half of the GPU together have it all the time, not in waves.
+  // A hundred jobs share half of the GPU. They get it evenly over time, not in waves.
   std::vector<double> shares(101, 0.005);
   shares[0] = 0.5;
   OneGpu gpu;

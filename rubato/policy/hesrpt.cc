@@ -9,7 +9,7 @@
 namespace rubato::policy {
 namespace {
 
-// Where q leaves no doubt what the shares are; at 1 the smallest job would get everything.
+// The range of q in which the shares are well defined; at 1 the smallest job would get everything.
 constexpr double kLeastExponent = 0.05;
 constexpr double kMostExponent = 0.95;
 
@@ -32,7 +32,7 @@ struct Sharer {
   }
 };
 
-// The slope of log p over log k; nullopt for a job that is known at one count only.
+// The slope of log p over log k; nullopt if only one count of the job is known.
 std::optional<double> exponent_of(const SpeedModel& speed) {
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (const int gpus : speed.measured()) {

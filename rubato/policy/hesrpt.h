@@ -1,17 +1,18 @@
 // heSRPT (Berg, Vesilo, Harchol-Balter 2020): for jobs with speed k^q on k GPUs that are all
-// present at time 0, the provably optimal shares for the mean completion time: of n jobs in
+// present at time 0, these shares provably minimise the mean completion time. Of n jobs in
 // descending size, job i gets  (i/n)^(1/(1-q)) - ((i-1)/n)^(1/(1-q))  of the GPUs.
 //
 // Knows: work left, and q: by default the mean exponent of the jobs' speed curves, by least squares
 // on their logarithms. Cluster of one GPU type.
 //
-// Deviates: a cluster hands out whole GPUs and jobs have legal counts. A share is rounded down to a
-// legal count, what is left goes to the largest remainders, then to jobs without any, shortest
-// first; so with more jobs than GPUs it is closer to SRPT. A job gets no count at which it would be
-// slower. On a cluster with many GPUs for each job the rounding vanishes: sim/hesrpt_test.cc
-// compares with the closed form there. Jobs may arrive later; then the shares are a heuristic.
+// Deviates: a cluster gives out whole GPUs, and jobs have legal counts. A share is rounded down to
+// a legal count. The remaining GPUs go to the largest remainders, then to jobs without GPUs,
+// shortest first. So with more jobs than GPUs it is closer to SRPT. A job never gets a count at
+// which it would be slower. On a cluster with many GPUs per job the rounding vanishes;
+// sim/bound_test.cc compares with the closed form there. Jobs may arrive later; then the shares
+// are a heuristic.
 //
-// Pure: decide() is const; there is nothing to remember.
+// Pure: decide() is const, and there is no state.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // Settings of a policy as users write them: NAME:key=value,key=value. Each key has a default and a
-// check; the canonical spelling of a policy names only what differs from the default.
+// check. The canonical form of a policy has only the keys that differ from their default.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@ namespace rubato::policy {
 
 struct Key {
   std::string name;
-  std::string fallback;  // the default, in canonical spelling
+  std::string fallback;  // the default, in canonical form
   std::string help;
-  // The canonical spelling of a value, or a sentence that says what is allowed.
+  // The canonical form of a value, or a sentence that says which values are allowed.
   std::function<Result<std::string>(std::string_view)> canonical;
 };
 

@@ -6,10 +6,10 @@
 namespace rubato::policy {
 namespace {
 
-// Counts this close together tell little more than one of them.
+// Two counts within this factor give little more information than one.
 constexpr double kClose = 1.4142135623730951;
 
-// So many times what a measurement costs must be left of a job.
+// A job is measured only if its time left is at least this many times the cost of a measurement.
 constexpr double kWorth = 10;
 
 bool measured_near(const SpeedModel& speed, int gpus) {
@@ -52,7 +52,7 @@ class Measuring final : public Policy {
   [[nodiscard]] int to_measure(const JobView& job, const Count& wanted, Time now) const {
     const SpeedModel& speed = *job.speed;
     if (speed.measured().empty()) return wanted.gpus;
-    if (!job.spec->preemptible) return wanted.gpus;  // it could not leave the count again
+    if (!job.spec->preemptible) return wanted.gpus;  // it could not be resized again
     const double left_s = job.progress.left(now) / speed.on(wanted.type, wanted.gpus);
     const double costs_s = seconds(job.spec->restart_cost + measuring_time_);
     if (left_s < kWorth * costs_s) return wanted.gpus;

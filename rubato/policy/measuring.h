@@ -1,19 +1,19 @@
-// CoDDL's throughput measurement (Hwang et al., NSDI'21) around any elastic policy: a new job
-// starts on as many GPUs as the policy, which first overestimates it, wants it to have; then it is
-// measured at smaller counts by quick resizes, and after that the policy decides on what was
-// measured.
+// CoDDL's throughput measurement (Hwang et al., NSDI'21) as a wrapper around any elastic policy.
+// The policy first overestimates a new job, so the job starts on as many GPUs as the policy wants.
+// Then quick resizes measure it on smaller counts. After that the policy decides on the measured
+// speeds.
 //
-// A count is measured by running there for a while; the estimate in the snapshot lists the counts
-// it was made from (SpeedModel::measured). For each job the wrapper looks down from the count the
-// policy wants, halving: the first count that has no measurement within a factor of sqrt(2) is
-// where the job goes. GPUs that this leaves free stay idle for the moment, so nobody else is moved
-// twice. A newer resize supersedes the older one in flight: every command carries a generation.
+// A count is measured by running there for a while. The estimate in the snapshot lists the measured
+// counts (SpeedModel::measured). For each job the wrapper halves the count that the policy wants,
+// again and again, and sends the job to the first count without a measurement within a factor of
+// sqrt(2). GPUs that this frees stay idle for the moment, so no other job moves twice. A newer
+// resize replaces an older one in flight: every command carries a generation.
 //
-// It is a wrapper, not part of AFS, because what it needs is what every policy that reads curves
-// needs: wrapped, each of them can be compared with itself knowing everything.
+// It is a wrapper and not part of AFS, because every policy that reads curves needs it. So each
+// policy can be compared with and without full knowledge.
 //
 // Knows: which counts were measured, restart costs, estimated time left. Our reading: jobs that
-// will be over in less than ten times what a measurement costs are not measured.
+// will end within ten times the cost of a measurement are not measured.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@
 
 namespace rubato::policy {
 
-// `measuring_time` is how long a job must run on a count until its speed there is known.
+// `measuring_time`: how long a job must run on a count until its speed there is known.
 [[nodiscard]] std::unique_ptr<Policy> measure_first(std::unique_ptr<Policy> policy,
                                                     Duration measuring_time);
 

@@ -13,7 +13,7 @@ namespace {
 
 struct Worker {
   const JobView* job = nullptr;
-  const ScalingModel* scaling = nullptr;  // nullptr: as the snapshot says
+  const ScalingModel* scaling = nullptr;  // nullptr: use the snapshot's speed
   Work left = 0;
   int gpus = 0;
 
@@ -24,7 +24,7 @@ struct Worker {
   }
 };
 
-// The marginal gain of a job's next step; nothing if there is none.
+// The marginal gain of a job's next step, if there is one.
 struct Gain {
   double per_gpu = 0;
   int next = 0;
@@ -62,10 +62,10 @@ Work Optimus::work_left(const JobView& job, const Fitted& fitted, Time now) cons
   const int smallest = job.spec->limits.smallest();
   const WorkRate alone =
       fitted.scaling ? fitted.scaling->rate(smallest) : job.speed->on(GpuType(), smallest);
-  // In whole milliseconds: the last bits of the work done would betray the work left.
+  // Rounded to milliseconds: the last bits of the work done would reveal the work left.
   const double done_s = std::round((job.work - job.progress.left(now)) / alone * 1e3) / 1e3;
   if (!fitted.end) return (done_s + config.prior_seconds) * alone;
-  // It was expected to have ended: then it will at the end of this epoch.
+  // The job should have ended already, so expect its end with this epoch.
   return std::max(*fitted.end - done_s * alone, job.losses->epoch);
 }
 

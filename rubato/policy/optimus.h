@@ -1,22 +1,22 @@
-// Optimus (Peng et al., EuroSys'18): one GPU for each job, then GPU by GPU to the job whose time
-// left falls most by it, until nobody gains.
+// Optimus (Peng et al., EuroSys'18): each job gets one GPU. Then each further GPU goes to the job
+// whose time left falls most, until no job gains.
 //
-//   convergence  the losses a job has shown are fitted (model/convergence.h) and say how much work
-//   is
-//                left until an epoch no longer lowers the loss enough
-//   speed        the step times it has shown are fitted (model/scaling.h)
+//   convergence  the losses that a job has shown are fitted (model/convergence.h); the fit says how
+//                much work is left until an epoch no longer lowers the loss enough
+//   speed        the step times that it has shown are fitted (model/scaling.h)
 //   gain         (time left now - time left with one more) / GPUs of the step
 //   placement    fewest nodes, evenly spread: the placement `even` (place/), not decided here
 //
-// Knows: what jobs have shown so far, counts they have run on and losses at the ends of their
-// epochs, and of the future nothing (learns()). `oracle=on` knows the true work left and the true
-// speeds instead (knows_truth()), as in the comparison of Pollux (Qiao et al., OSDI'21).
-// Deviates: workers only, no parameter servers (all-reduce). The paper does not say who gets the
-// first GPU when there are fewer than jobs: the earlier submission. If only some counts are legal,
-// a step goes to the next legal one and gains are per GPU. A job with too few losses for a fit is
-// expected to need as long again as it has run, plus a prior.
+// Knows: what jobs have shown so far (the counts on which they ran, and the losses at the ends of
+// their epochs), and nothing about the future (learns()). `oracle=on` knows the true work left and
+// the true speeds instead (knows_truth()), as in the comparison of Pollux (Qiao et al., OSDI'21).
 //
-// Pure: decide() is const; what it fitted is remembered in State, but can be made again and is not
+// Deviates: there are only workers and no parameter servers (all-reduce). The paper does not say
+// who gets the first GPU if there are more jobs than GPUs: here it is the earlier submission. If
+// only some counts are legal, a step goes to the next legal one, and gains are per GPU. A job with
+// too few losses for a fit is expected to need as long again as it has run, plus a prior.
+//
+// Pure: decide() is const. State remembers the fits, but they can be computed again and are not
 // saved.
 #pragma once
 
@@ -38,7 +38,7 @@ struct Optimus {
     std::shared_ptr<const SpeedModel> shown_speed;
     std::shared_ptr<const ShownLosses> shown_losses;
     std::optional<ScalingModel> scaling;  // nullopt: known at one count only
-    std::optional<Work> end;              // where it converges; nullopt: cannot be told yet
+    std::optional<Work> end;              // where it converges; nullopt: not known yet
   };
   struct State {
     std::map<JobId, Fitted> fits;

@@ -63,7 +63,7 @@ TEST(Optimus, DoesNotLookAtTheWorkLeft) {
 }
 
 TEST(Optimus, BelievesTheLossesShown) {
-  // Two equal jobs that have done as much; by its losses the second still has far to go.
+  // Two equal jobs have done the same work. By its losses, the second has much more work left.
   const auto curve = rates({1, 1.9, 2.7, 3.5, 4.2, 4.8, 5.3, 5.7});
   World world("1x8");
   for (int i = 0; i < 2; ++i) world.submit({.work = 1e5, .curve = curve});

@@ -1,8 +1,9 @@
-// The interface between the loop and the papers. A policy is a struct with a Config, a State and
+// The interface between the loop and the policies. A policy is a struct with a Config, a State and
 //     Decision decide(const Snapshot&, State&) const;
-// a small adapter erases it. decide() is pure: what it remembers between calls is State, which
-// save() writes as JSON and load() reads back. Indexes that can be rebuilt from the snapshot are
-// not saved. Some jobs are not its to decide about, and it does not see them (staying.h).
+// A small adapter erases its type. decide() is pure: State is all that it remembers between calls.
+// save() writes the State as JSON, and load() reads it back. Indexes that can be rebuilt from the
+// snapshot are not saved. Some jobs are not the policy's to decide about; it does not see them
+// (staying.h).
 #pragma once
 
 #include <functional>
@@ -29,23 +30,24 @@ class Policy {
 
   [[nodiscard]] virtual Result<Decision> decide(const Snapshot& snapshot) = 0;
 
-  // The fewest GPUs on which this policy would run the job: a job for which the cluster has not
-  // even these is refused before any policy sees it.
+  // The fewest GPUs on which this policy would run the job. If the cluster has fewer, the job is
+  // refused before the policy sees it.
   [[nodiscard]] virtual int least_gpus(const JobSpec& spec, const SpeedModel& speed) const = 0;
 
-  // Whether it fits what jobs show of their speed and convergence: then it is shown these, and no
-  // more, whatever others are told.
+  // Whether the policy itself fits the speed and convergence that jobs show. Then it sees only
+  // these, whatever other policies see.
   [[nodiscard]] virtual bool learns() const { return false; }
 
-  // Whether it is an oracle, told the truth where others see what the jobs' agents have fitted.
+  // Whether it is an oracle: it sees the truth where others see what the jobs' agents have fitted.
   [[nodiscard]] virtual bool knows_truth() const { return false; }
 
-  // Whether it has admitted the job by its deadline, which it then keeps for it. Of those that say
-  // more in a Promise, that counts.
+  // Whether the policy has admitted the job and will keep its deadline. If the policy makes
+  // Promises, the Promise counts instead.
   [[nodiscard]] virtual bool keeps_deadline(JobId /*job*/) const { return false; }
 
   [[nodiscard]] virtual Json save() const = 0;
-  // canonical_json(save()), where it is asked for after every decision and may be long.
+  // canonical_json(save()). It is called after every decision and may be long, so a policy may have
+  // a faster version.
   [[nodiscard]] virtual Result<std::string> save_text() const { return canonical_json(save()); }
   [[nodiscard]] virtual Result<void> load(const Json& state) = 0;
 };
@@ -122,7 +124,7 @@ std::unique_ptr<Policy> erase(P policy) {
   return std::make_unique<ErasedPolicy<P>>(std::move(policy));
 }
 
-// What a policy may need from files. It is read for it, because policies do no I/O.
+// What a policy may need from files. The caller reads it, because policies do no I/O.
 struct PolicyInputs {
   std::function<Result<std::vector<double>>(const std::string& path)> numbers;
 };
@@ -132,12 +134,12 @@ struct PolicyEntry {
   std::string name;
   std::string paper;
   std::string summary;
-  std::string knows;            // what it needs to know of a job
+  std::string knows;            // what it must know about a job
   bool elastic = false;         // chooses GPU counts itself, so jobs need a scaling curve
   bool one_type = false;        // defined only on a cluster with one GPU type
-  bool work_conserving = true;  // never leaves a GPU idle that a waiting job could use
-  bool admits = false;          // takes jobs in or refuses them by deadline
-  bool tunes_batches = false;   // asks for goodput where batches may change (GoodputEstimate)
+  bool work_conserving = true;  // leaves no GPU idle that a waiting job could use
+  bool admits = false;          // does admission control by deadline
+  bool tunes_batches = false;   // wants goodput where batch sizes may change (GoodputEstimate)
   std::vector<Key> keys;
   std::function<Result<std::unique_ptr<Policy>>(const KeyValues&, const PolicyInputs&)> make;
 };

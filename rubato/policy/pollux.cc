@@ -13,8 +13,8 @@ namespace rubato::policy {
 namespace {
 
 constexpr double kLeastSpeedup = 1e-3;
-constexpr int kMostGrowth = 2;         // times the GPUs a job has run on
-constexpr int kQuickSearch = 20;       // population and generations when only utility is asked for
+constexpr int kMostGrowth = 2;         // times the GPUs on which a job has run
+constexpr int kQuickSearch = 20;       // population and generations if only the utility is needed
 constexpr int kMostAdvisedGrowth = 2;  // times the present nodes
 
 // One job as the search sees it.
@@ -43,8 +43,9 @@ class Contender {
   [[nodiscard]] const GoodputEstimate* estimate() const { return estimate_; }
 
   void set_fair_share(int gpus) {
-    // A batch that is not tuned cannot be spread over any number of GPUs. If a share on which the
-    // job cannot run counted, no allocation would be worth anything, and the job would starve.
+    // A fixed batch cannot be spread over every number of GPUs. If the job cannot run on its fair
+    // share, that share must not count: otherwise every allocation would be worth 0 and the job
+    // would starve.
     fair_ = 0;
     for (int fair = std::min(gpus, std::max(job_->spec->limits.max, 1)); fair > 0 && fair_ == 0;)
       fair_ = rate(1, fair--);
@@ -53,14 +54,14 @@ class Contender {
   [[nodiscard]] double speedup(int nodes, int gpus) {
     return fair_ > 0 ? rate(nodes, gpus) / fair_ : 0;
   }
-  // Over one GPU; a job that never ran on one counts its GPUs.
+  // The speedup over one GPU. For a job that never ran, it is the number of GPUs.
   [[nodiscard]] double scaling(int nodes, int gpus) {
     const double alone = rate(1, 1);
     return alone > 0 ? std::min(rate(nodes, gpus) / alone, 1.0 * gpus) : gpus;
   }
   [[nodiscard]] double if_changed() const { return if_changed_; }
 
-  // The most GPUs up to so many that are legal and not beyond what may be tried.
+  // The largest legal count that is not above this number, nor above what may be tried.
   [[nodiscard]] int usable(int gpus) const {
     gpus = std::min(gpus, std::max(most_, limits_->smallest()));
     if (limits_->allowed.empty()) return gpus < limits_->min ? 0 : gpus;
@@ -84,7 +85,7 @@ class Contender {
   double if_changed_ = 1;
 };
 
-// What the power mean is a monotone function of: the sum of this over the jobs.
+// The power mean is a monotone function of the sum of this over the jobs.
 double term(double speedup, double p) {
   const double x = speedup + kLeastSpeedup;
   if (p == 0) return std::log(x);
@@ -106,7 +107,7 @@ Shares shares_of(const Allocation& gpus, const Cluster& cluster) {
   return shares;
 }
 
-// Keeps its GPUs whatever happens.
+// Whether the job keeps its GPUs in any case.
 bool pinned(const JobView& job) { return !job.spec->preemptible && !job.target.empty(); }
 
 class Round {
@@ -149,7 +150,7 @@ class Round {
              std::tuple(b->attained(snapshot_.now), b->submitted, b->id);
     });
     int most = snapshot_.cluster.usable();
-    if (config_.autoscale)  // jobs are asked what they would do with more
+    if (config_.autoscale)  // also needs the goodput on more GPUs
       most =
           std::max(most, kMostAdvisedGrowth * static_cast<int>(snapshot_.cluster.nodes().size()) *
                              snapshot_.cluster.node_size(GpuType()));
@@ -278,7 +279,7 @@ class Round {
     return gpus > 0 ? sum / gpus : 0;
   }
 
-  // With so many nodes like the largest one, all of them empty.
+  // A cluster of this many nodes like the largest one, all of them empty.
   [[nodiscard]] double utility_with(int nodes) {
     AssignmentProblem other;
     const int size = snapshot_.cluster.node_size(GpuType());
@@ -319,7 +320,7 @@ class Round {
   double scale_ = 1;
 };
 
-// Between rounds all stays as it is.
+// Between rounds nothing changes.
 Decision as_it_is(const Snapshot& snapshot) {
   Decision decision;
   for (const JobView& job : snapshot.jobs) {

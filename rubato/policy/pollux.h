@@ -1,31 +1,32 @@
 // Pollux (Qiao et al., OSDI'21, "Co-adaptive Cluster Scheduling for Goodput-Optimized Deep
-// Learning"): every minute, the GPUs of the whole cluster and the batch size of each job are chosen
-// anew so that jobs learn fast and fairly.
+// Learning"): every minute it chooses the GPUs and the batch size of all jobs again, so that jobs
+// learn fast and fairly.
 //
 //   speedup_j = goodput of j on its GPUs / goodput of j on its fair share of GPUs
 //   maximise the power mean (p = -1) over the jobs of (speedup_j / GPUs of a node + 0.001)
 //
-// A job whose GPUs change loses the share of its life that restarts have cost it: its speedup is
-// multiplied by max(age - restarts x delay, 0) / (age + delay). Goodput is that of the best batch
-// for each placement (model/goodput.h), fitted by the job's agent from what it has seen. A job may
-// grow to twice the GPUs it has run on; one that never ran gets a single GPU and counts as scaling
-// perfectly. At most one job that spans several nodes may use a node, because two would slow each
-// other down (avoid=off lifts this). The search is genetic (math/assignment_search.h).
+// If the GPUs of a job change, its speedup is multiplied by max(age - restarts x delay, 0) / (age +
+// delay): the fraction of its life that restarts leave. Goodput is that of the best batch for each
+// placement (model/goodput.h), fitted by the job's agent. A job may grow to twice the GPUs on which
+// it has run. A job that never ran gets a single GPU and counts as scaling perfectly. A node is
+// used by at most one job that spans several nodes, because two would slow each other down
+// (avoid=off lifts this). The search is genetic (math/assignment_search.h).
 //
 //   batch=tuned   the batch of highest goodput, spread over GPUs and passes, is part of the grant
 //   batch=fixed   every job keeps its owner's batch (the ablation of the paper, section 5.3)
 //
-// Beside the grants stands the utility, the sum of the jobs' speedups over one GPU / GPUs, and with
-// autoscale=on the number of nodes that would bring it closest to the middle of a wanted range
-// (section 4.2.3), found by bisection: utility falls as nodes are added.
+// The decision also has the utility: the sum of the jobs' speedups over one GPU / GPUs. With
+// autoscale=on it also has the number of nodes that would bring the utility closest to the middle
+// of a target range (section 4.2.3). This number is found by bisection, because utility falls as
+// nodes are added.
 //
 // As in the published simulation, and not in the paper: the fair share is ceil(GPUs / jobs) on as
-// few nodes as one GPU needs, and the speedup is divided by the GPUs of a node, which matters
-// beside the 0.001 alone.
+// few nodes as one GPU needs. The speedup is divided by the GPUs of a node, which matters only
+// relative to the 0.001.
 //
-// Deviates: a fair share above what a job can use counts as the most that it can; the age is at
-// least a second, so that a job which has just come prefers GPUs to none; the search is seeded with
-// the last population and the present state. On traces without profiles goodput is the speed curve.
+// Deviates: if the fair share is more than a job can use, the most that it can use counts. The age
+// is at least a second, so that a new job prefers GPUs to none. The search is seeded with the last
+// population and the present state. On traces without profiles, goodput is the speed curve.
 //
 // Knows: what each job's agent has fitted, attained service, age. Cluster of one GPU type.
 //
@@ -57,7 +58,7 @@ struct Pollux {
     std::uint64_t seed = 1;
   };
 
-  // A solution by job instead of by row, so that it outlives changes of the jobs.
+  // A solution by job instead of by row, so that it stays valid when jobs arrive or end.
   using Remembered = std::vector<std::pair<JobId, Shares>>;
 
   struct State {

@@ -102,7 +102,7 @@ TEST_F(PolluxTest, WithFixedBatchesThereIsNoneInTheGrant) {
   EXPECT_EQ(decide(6000).run.at(0).batch, std::nullopt);
 }
 
-// Its fair share of 16 GPUs is more than its batch of 128 can be spread over, 32 a GPU at least.
+// Its fair share is 16 GPUs, but its batch of 128 cannot be spread over them: at least 32 per GPU.
 TEST_F(PolluxTest, AFixedBatchTooSmallForTheFairShareStillRuns) {
   pollux_.config.tune_batch = false;
   add_seen(4);
@@ -126,7 +126,7 @@ TEST_F(PolluxTest, BetweenRoundsAllStaysAsItIs) {
   EXPECT_EQ(decide(6060).run.size(), 2U);
 }
 
-// With a restart that costs more of its young life than the GPUs would bring, a job stays.
+// If a restart costs a young job more than the GPUs would gain, the job stays.
 TEST_F(PolluxTest, AJobThatWasRestartedTooOftenIsLeftAlone) {
   run_on(add_seen(4), gpus_on({{0, 0b11}}));
   state_.restarts[job_id(0)] = 19;
@@ -243,7 +243,7 @@ Snapshot random_snapshot(Random& random) {
   return snapshot;
 }
 
-// Carries a decision out, so that the next one starts from it.
+// Carries out a decision, so that the next one starts from it.
 void apply(const Decision& decision, Snapshot& snapshot) {
   std::vector<std::uint64_t> used(snapshot.cluster.nodes().size(), 0);
   std::map<JobId, Allocation> target;

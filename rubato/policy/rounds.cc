@@ -36,7 +36,7 @@ bool runs_on(const Snapshot& snapshot, JobId id, std::optional<JobId> beside, Gp
   return job.speed->beside(shape, *other.speed) > 0 && other.speed->beside(shape, *job.speed) > 0;
 }
 
-// Between 0 and 1, far apart for jobs that come one after another.
+// Between 0 and 1, and far apart for consecutive ids.
 double spread_of(JobId job) {
   constexpr double kGoldenRatio = 0.6180339887498949;
   const double turned = (static_cast<double>(job.value()) + 0.5) * kGoldenRatio;
@@ -52,7 +52,7 @@ Decision Rounds::decide(const Snapshot& snapshot, const Settings& settings, cons
     running_.clear();
     if (shares_due(snapshot, settings)) make_shares(snapshot, settings, solve);
     begin(snapshot, settings);
-    if (running_.empty() && stale(snapshot)) {  // those who have a share cannot use it
+    if (running_.empty() && stale(snapshot)) {  // jobs with a share cannot use it
       make_shares(snapshot, settings, solve);
       begin(snapshot, settings);
     }
@@ -64,7 +64,7 @@ bool Rounds::over(const Snapshot& snapshot) const {
   return !end_ || snapshot.now >= *end_ || running_.empty() || disturbed(snapshot);
 }
 
-// A fault took GPUs or jobs, or a repair brought GPUs back.
+// Whether a failure took GPUs or jobs, or a repair brought GPUs back.
 bool Rounds::disturbed(const Snapshot& snapshot) const {
   if (usable_ != usable_gpus(snapshot.cluster)) return true;
   return std::any_of(running_.begin(), running_.end(), [&](const Running& running) {
@@ -89,13 +89,13 @@ void Rounds::drop_ended(const Snapshot& snapshot) {
     account(running, snapshot.now);
     running.since = snapshot.now;
     if (gone(running.job)) running.job = running.beside.value_or(running.job);
-    running.beside.reset();  // the other goes on alone until the round ends
+    running.beside.reset();  // the other job continues alone until the round ends
   }
   std::erase_if(running_, [&](const Running& running) { return gone(running.job); });
   std::erase_if(entries_, [&](const Entry& e) { return gone(e.job) || gone(e.beside); });
 }
 
-// Made for other jobs or other GPUs than there are.
+// Whether the shares were made for other jobs or other GPUs.
 bool Rounds::stale(const Snapshot& snapshot) const {
   std::vector<JobId> present;
   for (const JobView& job : snapshot.jobs) present.push_back(job.id);

@@ -1,25 +1,25 @@
-// From shares of time to rounds: the mechanism of Gavel (Narayanan et al., OSDI'20), for any policy
-// that can say which share of time each job should have on each GPU type.
+// Turns shares of time into rounds: the mechanism of Gavel (Narayanan et al., OSDI'20), for any
+// policy that says which share of time each job should have on each GPU type.
 //
-// Time goes in rounds. At the start of one, each GPU type in turn is filled with jobs (or pairs
-// that share GPUs), those first whose time received on the type is the least part of their share;
-// equal ones go by share, then by id. What does not fit is skipped; GPUs that nobody with a share
-// wants go to the others, so that none idles in vain. Who continues keeps its GPUs (diff sees to
-// that); who may not be preempted goes on in any case, before all others.
+// Time is divided into rounds. At the start of a round, each GPU type in turn is filled with jobs
+// (or pairs that share GPUs). Jobs are ordered by (time received on the type) / share, lowest
+// first; ties go by share, then by id. Jobs that do not fit are skipped. GPUs that no job with a
+// share wants go to other jobs, so that none is idle without need. A job that continues keeps its
+// GPUs (diff does this). A job that may not be preempted continues in any case, before all others.
 //
-// As in the published code: shares are made anew only when jobs came or went and `resolve` has
-// passed; who comes in between waits; GPUs of a job that ends stay idle until the round does; a
-// round ends early when all its jobs have. Not as there:
-// - A job starts with some part of a round on each type to its account, spread evenly by id, where
-//   all started with half of one: many equal jobs with small shares then all had their turn in the
-//   same rounds, and their user none for hours.
-// - Accounts outlive a solve. There all start again, and what is still owed only
-//   decides between equal priorities; a job whose share is less than half a round in the time
-//   between two solves then never has its turn (gavel.md has figures). Here what a job is ahead of
-//   or behind its share stays on its account, a round at most: GPUs that nobody else wanted, or a
-//   gang that fitted nowhere, are not held against anybody for long.
-// - A round is `length` sharp, where it ended with its last whole step.
-// - A fault or a repair begins a new round, and so does an arrival when nothing runs.
+// As in the published code: new shares are computed only when jobs arrived or ended and `resolve`
+// has passed. Jobs that arrive in between wait. GPUs of a job that ends stay idle until the round
+// ends. A round ends early when all its jobs have ended. What differs:
+// - A job starts with some part of a round on its account for each type, spread evenly by id. In
+//   the published code all start with half a round. Then many equal jobs with small shares had
+//   their turns in the same rounds, and their user none for hours.
+// - Accounts outlive a solve. In the published code all accounts start again, and time owed only
+//   decides between equal priorities. A job whose share is less than half a round in the time
+//   between two solves then never gets a turn (gavel.md has figures). Here a job keeps what it is
+//   ahead of or behind its share, but at most one round. So a job is not punished for long for GPUs
+//   that nobody else wanted, nor rewarded for long because its gang did not fit.
+// - A round lasts exactly `length`. In the published code it ended with the last whole step.
+// - A failure or a repair begins a new round. So does an arrival when nothing runs.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct TimeShare {
 };
 
 [[nodiscard]] std::vector<GpuType> all_types(const Cluster& cluster);
-// By type, those on nodes that are up.
+// The GPUs of each type on nodes that are up.
 [[nodiscard]] std::vector<int> usable_gpus(const Cluster& cluster);
 
 class Rounds {
@@ -51,7 +51,7 @@ class Rounds {
   struct Settings {
     Duration length = from_seconds(360);
     Duration resolve = from_seconds(1920);
-    bool spare = true;          // GPUs left over go to who has no share of them
+    bool spare = true;          // idle GPUs go to jobs without a share of them
     bool fastest_first = true;  // the order in which types are filled; else random by seed
     std::uint64_t seed = 0;
   };

@@ -9,9 +9,9 @@
 namespace rubato::policy {
 namespace {
 
-// A stretch that only pays for its restart, or a flicker in the free GPUs, is not worth a change.
+// A change is not worth it if the time on the new GPUs hardly exceeds the restart cost.
 constexpr double kShortestSeconds = 1;
-// A job that would change more often than this is not planned; nothing seen comes near it.
+// A job that would change more often than this is not planned. Real plans are far below it.
 constexpr int kMostChanges = 64;
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
@@ -76,7 +76,7 @@ void Plan::begin_at(Time now) {
   if (!steps.empty()) steps.front().from = std::max(steps.front().from, now);
 }
 
-// A job without work still needs its GPUs for an instant.
+// A job without work still needs its GPUs for a moment.
 Time Plan::end_of(std::size_t step) const {
   return step + 1 < steps.size() ? steps[step + 1].from
                                  : std::max(finish, steps[step].from + Duration(1)) + margin;
@@ -121,7 +121,7 @@ Duration SharePlanner::margin_of(const Traveller& job, const Walk& walk) {
       if (level.gpus == step.gpus) fastest = std::max(fastest, level.rate);
     }
   }
-  // A microsecond is left to the rounding of ends.
+  // One microsecond is left for the rounding of end times.
   return from_seconds(seconds(job.restart) * fastest / walk.course.progress.rate) + Duration(1) +
          job.lateness;
 }
@@ -145,11 +145,11 @@ const Level* SharePlanner::choose(const Traveller& job, const Walk& walk, std::s
   const double restart = seconds(job.restart);
   const Work left = course.progress.left(now);
   const Level* best = nullptr;
-  double best_delay = 0;  // before it makes progress
+  double best_delay = 0;  // time until it makes progress
   for (const Level& level : job.levels) {
     if (level.gpus > room) break;
     if (level.gpus < course.gpus) {
-      // A smaller count than now is taken only where the present one must be given up.
+      // A smaller count is used only if the present one must be given up.
       if (course.gpus <= room) continue;
     }
     if (level.gpus == course.gpus) {
@@ -184,7 +184,7 @@ bool SharePlanner::advance(const Traveller& job, Walk& walk, std::size_t cap, Ti
                                     [&](const Level& level) { return level.gpus > gpus; });
     if (above != job.levels.end() && above->gpus <= job.levels[cap].gpus) {
       Time from = walk.at;
-      // There now, but not worth a change: the next time.
+      // Free now, but not worth a change: try the next time.
       if (free_.at(from) >= above->gpus) from = free_.first_below(from, above->gpus);
       if (from != kNever) next = std::min(next, allowed_from(free_.first_with(from, above->gpus)));
     }
@@ -211,8 +211,8 @@ std::optional<Plan> SharePlanner::relaxed(const Traveller& job, const Walk& begu
   const Course& course = begun.course;
   const double delay =
       course.gpus == slow.gpus ? std::max(0.0, seconds(course.progress.at - begun.at)) : restart;
-  // x seconds on the slow level and the rest on the fast one take just until the deadline:
-  // x + restart + (left - x slow) / fast = time there is. A millisecond is left to rounding.
+  // x seconds on the slow count and the rest on the fast one end exactly at the deadline:
+  // x + restart + (left - x slow) / fast = time available. One millisecond is left for rounding.
   const double there_is =
       seconds_until(begun.at, job.deadline) - seconds(job.lateness) - delay - 1e-3;
   const Work left = course.progress.left(begun.at);
@@ -233,7 +233,7 @@ std::optional<Plan> SharePlanner::least_share_after(const Traveller& job, const 
   const Work left = begun.course.progress.left(begun.at);
   for (std::size_t cap = 0; cap < job.levels.size(); ++cap) {
     const Level& level = job.levels[cap];
-    // Not even if there were always enough.
+    // Not possible even if enough GPUs were always free.
     Time best = begun.at + job.restart + from_seconds(left / level.rate);
     if (begun.course.gpus > 0 && begun.course.gpus <= level.gpus)
       best = std::min(best, begun.course.finish());

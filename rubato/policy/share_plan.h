@@ -1,9 +1,9 @@
-// Planning one job ahead of time: which GPU counts it can use, and the least it needs to be done by
-// a moment. The common ground of the policies that promise deadlines.
+// Plans one job into the future: which GPU counts it can use, and the fewest GPUs that it needs to
+// end by a given time. Shared by the policies that promise deadlines.
 //
-// Everything is computed as the machines will do it: a change of the GPU count costs the restart
-// time, and ends are rounded as an engine rounds them. A plan that is carried out therefore ends
-// when it says, to the microsecond.
+// Everything is computed exactly as the machines will do it: a change of the GPU count costs the
+// restart time, and end times are rounded as an engine rounds them. So a plan that is carried out
+// ends exactly when it says, to the microsecond.
 #pragma once
 
 #include <cstddef>
@@ -17,32 +17,33 @@
 
 namespace rubato::policy {
 
-// A GPU count a plan may use, and the speed there.
+// A GPU count that a plan may use, and its speed.
 struct Level {
   int gpus = 0;
   WorkRate rate = 0;
 };
 
-// Powers of two that are legal and measured and faster than all smaller ones. A job without any
-// has the legal measured counts instead, a job without a curve the count its owner asks for.
+// Powers of two that are legal, measured, and faster than all smaller ones. If there are none, the
+// legal measured counts. For a job without a curve, the count that its owner asks for.
 [[nodiscard]] std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most);
 
 struct Plan {
   std::vector<PlanStep> steps;  // ascending; no two neighbours alike
   Time finish = kNever;
-  Duration margin{0};  // for which the last GPUs are kept after the end: moved jobs, late changes
+  // How long the last GPUs stay reserved after the end, for moves and late changes.
+  Duration margin{0};
 
   [[nodiscard]] int gpus_at(Time when) const;  // of a job that has not ended
   // The first change after this moment; kNever if there is none before the end.
   [[nodiscard]] Time next_change(Time after) const;
-  // Held from `from` on, in GPU-seconds.
+  // GPU-seconds held from `from` on.
   [[nodiscard]] double gpu_seconds(Time from) const;
-  // Forgets steps that have passed: the first then begins at `now`.
+  // Removes past steps. The first step then begins at `now`.
   void begin_at(Time now);
 
   void reserve(FutureGpus& free) const { add_to(free, -1); }
   void give_back(FutureGpus& free) const { add_to(free, 1); }
-  // Whether all of it is free.
+  // Whether all GPUs of the plan are free.
   [[nodiscard]] bool fits(const FutureGpus& free) const;
 
  private:
@@ -50,7 +51,7 @@ struct Plan {
   void add_to(FutureGpus& free, int sign) const;
 };
 
-// A job on its way: so many GPUs and how far it has come.
+// The progress of a job: its GPUs, and how much work is left.
 struct Course {
   int gpus = 0;
   Progress progress;
@@ -59,38 +60,37 @@ struct Course {
   void turn(Time at, int to, WorkRate rate, Duration restart);
 };
 
-// What planning needs to know of a job.
+// What planning needs to know about a job.
 struct Traveller {
   std::span<const Level> levels;
   Duration restart{};
   Time deadline = kNever;
   Course course;        // at the moment of planning
-  bool moves = false;   // the placement may move it once: its plan leaves time for that
-  Duration lateness{};  // and for changes that come later than planned
+  bool moves = false;   // the placement may move it once; the plan leaves time for that
+  Duration lateness{};  // ... and for changes that come later than planned
 };
 
 class SharePlanner {
  public:
-  // Changes happen at multiples of `interval` only; 0 = at any time.
+  // Changes happen only at multiples of `interval`; 0 = at any time.
   SharePlanner(const FutureGpus& free, Duration interval) : free_(free), interval_(interval) {}
 
-  // The minimum satisfactory share: the smallest cap on the job's GPUs under which it is in time,
-  // with the next smaller one for as long as that is enough. nullopt if none is.
+  // The minimum satisfactory share: the smallest cap on the job's GPUs with which it meets the
+  // deadline; the next smaller count is used as long as that is enough. nullopt if there is none.
   [[nodiscard]] std::optional<Plan> least_share(const Traveller& job, Time now) const;
 
-  // So many GPUs from now on, for as long as they are free, then the least share.
+  // This many GPUs from now on, as long as they are free; then the minimum satisfactory share.
   [[nodiscard]] std::optional<Plan> begun_with(const Traveller& job, const Level& level,
                                                Time now) const;
 
-  // The plan that ends soonest, whatever the deadline; nullopt if it would never end.
+  // The plan that ends first, ignoring the deadline; nullopt if it would never end.
   [[nodiscard]] std::optional<Plan> soonest(const Traveller& job, Time now) const;
 
-  // Where the course leads if the steps are followed from now on.
+  // The course after following the steps from now on.
   [[nodiscard]] static Time finish_of(const Traveller& job, std::span<const PlanStep> steps);
 
  private:
-  // Follows the job under a cap from `at` until `until`, or to its end; false if it will not be in
-  // time.
+  // Simulates the job under a cap from `at` until `until`, or to its end. False if it will be late.
   struct Walk {
     Time at = kStart;
     Course course;
@@ -99,15 +99,15 @@ class SharePlanner {
   };
   [[nodiscard]] bool advance(const Traveller& job, Walk& walk, std::size_t cap, Time until) const;
   void turn(const Traveller& job, Walk& walk, const Level* level) const;
-  // The level to use under the cap at this moment; nullptr = none.
+  // The GPU count to use now, under the cap; nullptr = none.
   [[nodiscard]] const Level* choose(const Traveller& job, const Walk& walk, std::size_t cap) const;
   [[nodiscard]] std::optional<Plan> least_share_after(const Traveller& job,
                                                       const Walk& begun) const;
   [[nodiscard]] std::optional<Plan> relaxed(const Traveller& job, const Walk& begun,
                                             std::size_t cap, const Plan& strict) const;
   [[nodiscard]] Time allowed_from(Time t) const;
-  // How much later a job that was moved once may end: what it lost at its fastest, made up for at
-  // the speed of its last stretch.
+  // How much later a job may end if it is moved once: the work lost at its highest speed, done
+  // again at the speed of its last step.
   [[nodiscard]] static Duration margin_of(const Traveller& job, const Walk& walk);
   [[nodiscard]] static Plan plan_of(const Traveller& job, Walk walk);
 

@@ -12,25 +12,25 @@ namespace {
 constexpr double kNone = LinearProgram::kUnbounded;
 constexpr char kColumnAtZero = LinearProgram::kColumnAtZero;
 
-// Prices below this are rounding.
+// Prices below this are rounding errors.
 constexpr double kNoPrice = 1e-9;
 
-// A held value may give way by so little that rounding makes no program infeasible.
+// A held value may fall by this much, so that rounding does not make a program infeasible.
 constexpr double kHeld = 1 - 1e-9;
 
-// Of its ceiling: who needs no more to be at the level needs nothing.
+// As a fraction of its ceiling: a group that needs less than this to reach the level is there.
 constexpr double kNoPart = 1e-13;
 
 constexpr double kJustHeld = 1 - 1e-12;
 constexpr double kLoosely = 1 - 1e-7;
 
-// A level is reached if all but rounding is.
+// A level counts as reached if only rounding errors are missing.
 constexpr double kReached = 1 - 1e-11;
 
-// Ends what rounding might keep alive; a handful is usual.
+// A limit, in case rounding prevents convergence. A few steps are usual.
 constexpr int kMostPrograms = 100;
 
-// Further levels say nothing any more: the rest is worth less than rounding.
+// The rest is smaller than rounding errors, so further levels mean nothing.
 constexpr int kMostLevels = 200;
 
 }  // namespace
@@ -114,7 +114,7 @@ void ShareProgram::for_letters(BasisType& basis, const Visit& visit) const {
 
 ShareProgram::Basis ShareProgram::basis() const {
   const std::size_t types = problem_.capacity.size();
-  // Where there is no column, the letter is never read.
+  // If there is no column, the letter is never read.
   Basis basis{std::vector(problem_.groups.size(), std::string(types + 3, kColumnAtZero)),
               std::vector(problem_.pairs.size(), std::string(types, kColumnAtZero)),
               std::string(types + 1, kColumnAtZero)};
@@ -194,7 +194,7 @@ void ShareProgram::lower(Level& found, const Filling& filling, const std::vector
   found.level = level;
 }
 
-// No more value than all GPUs give, each used at its best. Of two that share a GPU each has half.
+// An upper bound: all GPUs, each used at its best. Two jobs that share a GPU each count half of it.
 ShareProgram::Level ShareProgram::most_that_gpus_give(const Filling& filling) const {
   const auto price = [&](std::size_t g) {
     const double time = problem_.groups[g].gpus * (problem_.pairs.empty() ? 1.0 : 0.5);
@@ -217,15 +217,15 @@ ShareProgram::Level ShareProgram::most_that_gpus_give(const Filling& filling) co
 std::optional<ShareProgram::Level> ShareProgram::highest_level(const Filling& filling,
                                                                std::optional<double> guess) {
   Level found = most_that_gpus_give(filling);
-  // A guess that turns out to be reachable is raised until one is not.
+  // Raises the guess until it is not reachable.
   const Level most = found;
   const double little = kNoPrice * filling.ceiling_of(0);  // for all of them
   bool guessed = guess && *guess > little && *guess < most.level;
   if (guessed) found.level = *guess;
   double step = 1 + 1e-3;
   for (int programs = 0; programs < kMostPrograms; ++programs) {
-    if (solves_ == 0) found.level = std::max(found.level, little);  // some solution there must be
-    if (found.level <= little && solves_ > 0) {  // there is nothing for those who are stuck
+    if (solves_ == 0) found.level = std::max(found.level, little);  // there must be some solution
+    if (found.level <= little && solves_ > 0) {  // there is nothing for the stuck groups
       found.level = 0;
       found.reached = 1;
       return found;
@@ -247,8 +247,8 @@ std::optional<ShareProgram::Level> ShareProgram::highest_level(const Filling& fi
       continue;
     }
     guessed = false;
-    // Whatever is feasible keeps: sum of price x value <= sum of price x what was reached. So does
-    // the highest level, where the values are the lesser of level and ceiling.
+    // For every feasible solution: sum of price x value <= sum of price x value reached. This holds
+    // for the highest level, too, where each value is min(level, ceiling).
     std::vector<double> price;
     price.reserve(filling.rising.size());
     double bound = 0;
@@ -258,7 +258,7 @@ std::optional<ShareProgram::Level> ShareProgram::highest_level(const Filling& fi
     }
     const double before = found.level;
     lower(found, filling, price, bound);
-    if (!(found.level < before)) return found;  // rounding is all that is left
+    if (!(found.level < before)) return found;  // only rounding errors are left
   }
   return found;
 }
@@ -273,7 +273,7 @@ bool ShareProgram::water_fill(const std::vector<double>& scale, bool fill) {
     };
     return water_fill(scale, all_alike, false);
   }
-  // Rows are in parts of the ceiling, so that their numbers lie between 0 and 1.
+  // Rows are scaled by the ceiling, so that their numbers are between 0 and 1.
   Filling filling{ceilings(scale), std::vector<double>(scale.size(), 0), {}};
   std::vector<double> part_of_ceiling;
   part_of_ceiling.reserve(scale.size());
@@ -287,19 +287,19 @@ bool ShareProgram::water_fill(const std::vector<double>& scale, bool fill) {
   std::stable_sort(filling.rising.begin(), filling.rising.end(), [&](std::size_t a, std::size_t b) {
     return filling.ceiling[a] < filling.ceiling[b];
   });
-  if (filling.rising.empty()) {  // there are no GPUs on which any could run
+  if (filling.rising.empty()) {  // no group can run on any GPU
     program_.set_column_upper(level_column_, 0);
     level_ = first_level_ = 0;
     return solve();
   }
-  bool nothing_for_some = false;  // those who run only on types without GPUs
+  bool nothing_for_some = false;  // groups that run only on types without GPUs
   for (const auto& column : columns_) {
     for (const auto& part : column.parts)
       nothing_for_some = nothing_for_some || filling.ceiling[part.group] <= 0;
   }
   for (bool first = true; !filling.rising.empty(); first = false) {
     auto found = highest_level(filling, first ? guess_ : std::nullopt);
-    if (!found && !first) {  // rounding stands in the way of what was reached before
+    if (!found && !first) {  // rounding makes the earlier level infeasible
       for (std::size_t g = 0; g < scale.size(); ++g) {
         if (filling.held[g] > 0) hold(g, filling.held[g] / filling.ceiling[g] * kLoosely);
       }
@@ -310,7 +310,8 @@ bool ShareProgram::water_fill(const std::vector<double>& scale, bool fill) {
       first_level_ = found->level;
       level_ = nothing_for_some ? 0 : std::min(found->level, filling.ceiling_of(0));
     }
-    // Nobody is held above what the solution at hand gives, so that it is one of the next program.
+    // No group is held above its value in the present solution, so this solution is feasible for
+    // the next program.
     const std::vector<double> reached = throughputs();
     std::vector<std::size_t> rest;
     for (std::size_t i = 0; i < filling.rising.size(); ++i) {
@@ -330,7 +331,7 @@ bool ShareProgram::water_fill(const std::vector<double>& scale, bool fill) {
 
 bool ShareProgram::water_fill(const std::vector<double>& scale, const Rise& rise, bool fill) {
   prepare_levels(scale);
-  std::vector<bool> held(problem_.groups.size(), true);  // who runs on no type cannot rise
+  std::vector<bool> held(problem_.groups.size(), true);  // a group that runs on no type cannot rise
   for (const auto& column : columns_) {
     for (const auto& part : column.parts) held[part.group] = false;
   }
@@ -366,7 +367,7 @@ bool ShareProgram::maximise_sum(const std::vector<double>& scale,
   set_scale(std::vector<double>(scale.size(), 1));
   program_.set_column_upper(level_column_, 0);
   program_.set_objective(level_column_, 0);
-  double best = 0;  // what one job can gain at most
+  double best = 0;  // the most that one job can gain
   for (std::size_t g = 0; g < scale.size(); ++g) {
     for (const double rate : problem_.groups[g].rate) best = std::max(best, scale[g] * rate);
   }

@@ -12,8 +12,8 @@
 namespace rubato::policy {
 namespace {
 
-// Water filling by its definition, with a fresh program for every question: raise all; then ask of
-// each job whether it could be higher while no other falls; hold those that could not.
+// Water filling by its definition, with a new program for every question: raise all jobs; then ask
+// for each job whether it could be higher while no other falls; hold those that could not.
 class PlainWaterFilling {
  public:
   PlainWaterFilling(const ShareProblem& problem, const std::vector<double>& scale)
@@ -38,7 +38,7 @@ class PlainWaterFilling {
   }
 
  private:
-  // The value that this group could have with all others at least where they are.
+  // The value that this group could reach with all others at least at their present value.
   double highest(std::size_t group) {
     return solve([&](std::size_t g) { return g == group ? 1.0 : 0.0; });
   }
@@ -107,7 +107,7 @@ Instance draw(std::uint64_t seed) {
   Random random(seed);
   Instance instance;
   const std::size_t types = 1 + random.below(3);
-  // From far too few GPUs to more than all can use.
+  // From far too few GPUs to more than all jobs can use.
   for (std::size_t t = 0; t < types; ++t)
     instance.problem.capacity.push_back(static_cast<double>(random.below(9)));
   const std::size_t groups = 1 + random.below(8);
@@ -147,7 +147,7 @@ std::vector<double> values(const ShareProgram& program, const std::vector<double
   return values;
 }
 
-// The values are unique: who could have more without taking from another was not held.
+// The values are unique: a job that could have more without taking from another was not held.
 TEST(ShareProgram, WaterFillingIsThatOfThePlainWay) {
   int levels = 0;
   for (std::uint64_t seed = 0; seed < 600 && !HasFailure(); ++seed) {
@@ -167,7 +167,7 @@ TEST(ShareProgram, WaterFillingIsThatOfThePlainWay) {
   EXPECT_GT(levels, 500);
 }
 
-// Any guess, too high or too low, and any basis lead to the same levels.
+// Any guess, too high or too low, and any basis give the same levels.
 TEST(ShareProgram, AGuessChangesTheWayOnly) {
   for (std::uint64_t seed = 0; seed < 200 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -187,7 +187,7 @@ TEST(ShareProgram, AGuessChangesTheWayOnly) {
   }
 }
 
-// Where one could gain a billion times as much as another, what is left for it is rounding.
+// If one job could gain a billion times as much as another, its remaining gain is rounding.
 TEST(ShareProgram, JobsOfAnySpeedComeToAnEnd) {
   for (const double fast : {1e6, 1e10, 1e14}) {
     ShareProblem problem;
@@ -203,7 +203,7 @@ TEST(ShareProgram, JobsOfAnySpeedComeToAnEnd) {
   }
 }
 
-// Some groups have gone, others are new or have changed since.
+// Some groups have gone, others are new or have changed.
 TEST(ShareProgram, StartsWhereAnotherEnded) {
   for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -249,7 +249,7 @@ TEST(ShareProgram, StartsWhereAnotherEnded) {
   }
 }
 
-// The same levels from the loop that looks at every level, as it does for other ways to rise.
+// The loop that looks at every level, which is used for other ways to rise, gives the same levels.
 TEST(ShareProgram, CeilingsArePassedAsIfEachWereALevel) {
   for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);

@@ -5,8 +5,8 @@
 namespace rubato::policy {
 
 double remaining_micros(const JobView& job, Time now) {
-  // Not at the speed of its present placement: a job that ranks lower the worse it is placed, and
-  // higher again once it waits, would change places with its successor at every event.
+  // Not at the speed of its present placement. Otherwise a badly placed job would rank lower, and
+  // higher again when it waits, so it would swap with its successor at every event.
   const WorkRate rate = job.speed->on(GpuType(), job.spec->requested);
   return std::round(job.progress.left(now) / rate * 1e6);
 }
@@ -30,8 +30,8 @@ Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
   if (!config.preempts) queue.return_thrown_off(snapshot);
   std::int64_t ahead = queue.front_stamp(queue.running().size());
   queue.rerank_running(snapshot, [&](Gang& gang, const JobView& job) {
-    // A key that stays, stays in its place. One that falls goes behind those that had it before,
-    // and one that rises (work lost to a fault, a new estimate) ahead of them.
+    // If the key is unchanged, the job keeps its place. If the key fell, the job goes after the
+    // jobs that had this key before. If it rose (lost work, a new estimate), it goes before them.
     const double now = key(job, snapshot.now);
     if (now < gang.rank.key) {
       gang.rank = {0, now, queue.next_stamp()};
@@ -39,7 +39,7 @@ Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
       gang.rank = {0, now, ahead};
     }
     ++ahead;
-    // Who may not be preempted comes before all that wait.
+    // Jobs that may not be preempted come before all waiting jobs.
     if (!config.preempts) gang.rank.level = -1;
   });
   const auto to_rank = [&](const JobView& job) {

@@ -1,16 +1,16 @@
 // The rigid baselines: jobs of fixed size, run in one order.
 //
-//   fifo           order of submission; the head of the line blocks; never preempts
-//   fifo-backfill  order of submission; whatever fits runs; never preempts
+//   fifo           order of submission; the first job that does not fit blocks; never preempts
+//   fifo-backfill  order of submission; every job that fits runs; never preempts
 //   sjf            fewest GPUs first
 //   srtf           least remaining time first
 //   srsf           least remaining time x GPUs first (Tiresias's "shortest-gpu")
 //
-// sjf, srtf and srsf preempt: they sort again at each event, where ties keep the previous order,
-// and run whatever fits in that order.
+// sjf, srtf and srsf preempt. They sort all jobs again at each event (ties keep the previous order)
+// and run every job that fits, in that order.
 //
 // Knows: GPUs asked for; srtf and srsf also the work left and the speed.
-// Pure: decide() is const; what it remembers between calls is State.
+// Pure: decide() is const; State is what it remembers between calls.
 #pragma once
 
 #include "rubato/policy/gangs.h"
@@ -43,7 +43,7 @@ struct Sorted {
   [[nodiscard]] double key(const JobView& job, Time now) const;
 };
 
-// Time left at the requested count, in whole microseconds so that equal times compare equal.
+// Time left at the requested count, rounded to microseconds so that equal times compare equal.
 [[nodiscard]] double remaining_micros(const JobView& job, Time now);
 
 }  // namespace rubato::policy

@@ -108,8 +108,8 @@ TEST(Sorted, SjfTakesFewestGpusFirstAndPreempts) {
   EXPECT_EQ(world.decide(*policy), "1x2 5x1");
 }
 
-// A running job comes down to the remaining time of one that waits: "ties keep the previous order"
-// means that who was behind stays behind, and who was ahead stays ahead.
+// The remaining time of a running job falls to that of a waiting job. "Ties keep the previous
+// order" means that neither of them overtakes the other.
 TEST(Sorted, TiesKeepThePreviousOrder) {
   {
     const auto policy = make_policy("srtf");
@@ -159,7 +159,7 @@ TEST(Sorted, TiesKeepThePreviousOrder) {
   }
 }
 
-// A fault can cost work: a job's time left grows to that of one behind it.
+// A failure can cost work: a job's time left grows to that of a job after it.
 TEST(Sorted, AJobThatLosesWorkToATieStaysAhead) {
   const auto policy = make_policy("srtf");
   World world("1x2");
@@ -173,7 +173,7 @@ TEST(Sorted, AJobThatLosesWorkToATieStaysAhead) {
   EXPECT_EQ(world.decide(*policy), "0x1 2x1");
 }
 
-// Else it would be preempted for its bad place, and preempt its successor as soon as it waits.
+// Otherwise a badly placed job would be preempted, and would preempt its successor when it waits.
 TEST(Sorted, ABadPlacementDoesNotChangeTheOrder) {
   const auto policy = make_policy("srtf");
   World world("1x1");
@@ -202,7 +202,7 @@ TEST(Sorted, RefusesABrokenState) {
   }
 }
 
-// From another policy, or from before it was out of reach.
+// A job with GPUs from another policy, or from before it was hidden.
 TEST(Sorted, AJobWithGpusThatItNeverSawIsAmongTheRunning) {
   for (const char* name : {"fifo", "fifo-backfill"}) {
     const auto policy = make_policy(name);

@@ -5,7 +5,7 @@
 namespace rubato::policy {
 namespace {
 
-// No decision was ever taken on it: who sees it must look at everything.
+// As if no decision was ever taken on it, so that the policy looks at everything.
 constexpr Sequence kUnknown{static_cast<Sequence::rep>(-2)};
 
 bool by_job(const Grant& a, const Grant& b) { return a.job < b.job; }
@@ -30,7 +30,7 @@ void Staying::collect(const Snapshot& snapshot, bool unpreemptible) {
   for (const JobView& job : snapshot.jobs) {
     if (!stays(job)) continue;
     const JobView* other = job.shares_with ? snapshot.jobs.find(*job.shares_with) : nullptr;
-    if (other != nullptr && stays(*other) && other->id < job.id) continue;  // came with the other
+    if (other != nullptr && stays(*other) && other->id < job.id) continue;  // added with the other
     grants_.push_back({job.id, Exact{job.target}, job.batch});
     if (other != nullptr) grants_.push_back({other->id, Beside{job.id}, other->batch});
   }
@@ -40,7 +40,8 @@ void Staying::collect(const Snapshot& snapshot, bool unpreemptible) {
 const Snapshot& Staying::rest_of(const Snapshot& snapshot, bool unpreemptible) {
   collect(snapshot, unpreemptible);
   const bool hides_some = !grants_.empty() || snapshot.away > 0;
-  // Who was hidden and is not any more is new to the policy, so it has to look at everything again.
+  // A job that is no longer hidden is new to the policy, so the policy must look at everything
+  // again.
   if (!hides_some && !hid_some_) return snapshot;
   hid_some_ = hides_some;
   rest_.now = snapshot.now;

@@ -1,10 +1,11 @@
-// Jobs that are not a policy's to decide about: it is asked about the rest only, the other jobs on
-// the other GPUs.
+// Jobs about which a policy must not decide. The policy is asked only about the other jobs on the
+// other GPUs.
 //
-// Some stay where they are. One that may not be preempted keeps its GPUs once it has begun; a
-// policy that takes these into account itself says so with keeps_unpreemptible(). One with GPUs on
-// a node of which nothing is known keeps them all, because nobody can say that it does not use
-// them. Some stay away: their owners hold or have cancelled them.
+// - Some jobs stay where they are. A job that may not be preempted keeps its GPUs once it has
+//   started. (A policy that handles such jobs itself says so with keeps_unpreemptible().) A job
+//   with GPUs on an unknown node keeps all its GPUs, because nobody can say that it does not use
+//   them.
+// - Some jobs are hidden: they are on hold or cancelled.
 #pragma once
 
 #include <vector>
@@ -14,15 +15,15 @@
 
 namespace rubato::policy {
 
-// The GPUs of these on nodes that are up. Those on a node that leaves nobody else could have.
+// How many of these GPUs are on nodes that are up. No other job could get GPUs of a leaving node.
 [[nodiscard]] int usable_part(const Allocation& gpus, const Cluster& cluster);
 
 class Staying {
  public:
-  // The snapshot without these jobs and their GPUs; itself if there are none. Valid until the next
-  // call. With `unpreemptible`, without those that may not be preempted, too.
+  // The snapshot without these jobs and their GPUs; the snapshot itself if there are none. Valid
+  // until the next call. With `unpreemptible`, also without jobs that may not be preempted.
   [[nodiscard]] const Snapshot& rest_of(const Snapshot& snapshot, bool unpreemptible);
-  // Adds the jobs that stay, where they are.
+  // Adds the jobs that stay, with their present GPUs.
   void add_to(Decision& decision) const;
 
  private:

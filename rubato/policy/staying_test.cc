@@ -60,7 +60,7 @@ TEST(Staying, LooksAtEverythingOnceMoreWhenNobodyStaysAnyMore) {
   Staying staying;
   EXPECT_NE(&staying.rest_of(snapshot, true), &snapshot);
   JobView& job = *snapshot.jobs.find(job_id(1));
-  job.target = job.held = Allocation();  // a fault
+  job.target = job.held = Allocation();  // a failure
   const Snapshot& after = staying.rest_of(snapshot, true);
   EXPECT_EQ(after.jobs.size(), 3U);
   EXPECT_EQ(after.cluster.usable(), 8);

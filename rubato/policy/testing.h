@@ -1,6 +1,6 @@
-// What the tests of the policies stand on, written apart from the loop, the simulator and the
-// policies themselves: a World that lives through time by hand or to the end, and the plainest
-// possible policies ("keep the whole list, sort it, scan it") to compare the clever ones with.
+// Helpers for the tests of the policies, independent of the loop, the simulator and the policies: a
+// World that advances time by hand or to the end, and the simplest possible policies ("keep the
+// whole list, sort it, scan it") to compare the optimised ones with.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace rubato::policy::testing {
 
 inline Cluster cluster_of(std::string_view text) { return parse_cluster(text).value(); }
 
-// A policy as a user would name it; its samples, if any, are given here.
+// A policy by its name, as a user would write it, with its samples, if it has any.
 inline std::unique_ptr<Policy> make_policy(std::string_view text,
                                            std::vector<double> samples = {}) {
   const auto chosen = parse_policies(text);
@@ -47,7 +47,7 @@ struct Job {
   Work work = 0;
 };
 
-// A job in few words. Without a curve it is rigid and its work is in seconds.
+// A short description of a job. Without a curve it is rigid, and its work is in seconds.
 struct Draft {
   int gpus = 1;
   Work work = 1;
@@ -101,8 +101,8 @@ inline std::string text_of(const Decision& decision) {
   return text;
 }
 
-// One GPU type, no topology, GPUs change hands at once: enough of a cluster to show snapshots to a
-// policy and carry out what it says.
+// A minimal cluster: one GPU type, no topology, GPUs are released at once. It shows snapshots to a
+// policy and carries out its decisions.
 class World {
  public:
   explicit World(std::string_view cluster) {
@@ -139,13 +139,13 @@ class World {
     snapshot_.jobs.erase(id);
     happened(id);
   }
-  // By a fault of its node, which is back at once.
+  // By a failure of its node, which comes back at once.
   void throw_off(JobId id) {
     hold(job(id), 0);
     happened(id);
   }
 
-  // Asks, checks, carries out.
+  // Asks the policy, validates the decision and carries it out.
   std::string decide(Policy& policy) {
     auto decision = policy.decide(snapshot_);
     EXPECT_TRUE(decision.ok());
@@ -187,7 +187,7 @@ class World {
     return run_jobs(policy, jobs);
   }
 
-  // Lives through all the jobs (by submission) to the last end. Who never fits has no fate.
+  // Runs all jobs (in order of submission) to the last end. A job that never fits has no result.
   std::vector<Fate> run_jobs(Policy& policy, const std::vector<Job>& jobs) {
     std::vector<Fate> fates(jobs.size());
     std::size_t come = 0;
@@ -268,7 +268,7 @@ class Pool {
       free_.push_back(cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
     }
   }
-  // On the type it has now if that has room, else on the first that has.
+  // On its present type if there is room, else on the first type with room.
   bool grant(const JobView& job, int gpus, Decision& decision) {
     std::vector<std::size_t> types;
     if (!job.target.empty()) types.push_back(job.target.type().index());
@@ -286,7 +286,7 @@ class Pool {
   std::vector<int> free_;
 };
 
-// A policy that looks at all jobs each time and cannot be saved.
+// A policy that looks at all jobs each time. It cannot be saved.
 class NaivePolicy : public Policy {
  public:
   Result<Decision> decide(const Snapshot& snapshot) final {
@@ -305,7 +305,7 @@ class NaivePolicy : public Policy {
   virtual void judge(const Snapshot& snapshot, Decision& decision) = 0;
 };
 
-// fifo and fifo-backfill: who runs goes on; the others in order of submission.
+// fifo and fifo-backfill: running jobs continue; the others come in order of submission.
 class NaiveFifo final : public NaivePolicy {
  public:
   explicit NaiveFifo(bool head_blocks) : head_blocks_(head_blocks) {}
@@ -361,7 +361,7 @@ class NaiveSorted final : public NaivePolicy {
   std::vector<JobId> order_;
 };
 
-// The Gittins rank straight from its definition, by walking over all samples.
+// The Gittins rank directly from its definition, by a loop over all samples.
 inline double gittins_rank(std::vector<double> samples, double quantum, double age) {
   std::sort(samples.begin(), samples.end());
   for (const double first : samples) {
@@ -379,7 +379,7 @@ inline double gittins_rank(std::vector<double> samples, double quantum, double a
   return 0;
 }
 
-// Tiresias as it is told: a list for each queue.
+// Tiresias as in the paper: a list for each queue.
 class NaiveTiresias final : public NaivePolicy {
  public:
   NaiveTiresias(std::vector<double> limits, double promote, std::vector<double> samples = {},
@@ -415,7 +415,8 @@ class NaiveTiresias final : public NaivePolicy {
     for (auto& queue : queues_)
       queue.remove_if([&](JobId id) { return snapshot.jobs.find(id) == nullptr; });
 
-    // Each job in turn; one that passed several limits since the last event falls past them all.
+    // Each job in turn. A job that has passed several limits since the last event is demoted past
+    // all.
     std::vector<std::pair<std::size_t, JobId>> in_order;
     for (std::size_t q = 0; q < queues_.size(); ++q) {
       for (const JobId id : queues_[q]) in_order.emplace_back(q, id);
@@ -495,7 +496,7 @@ class NaiveTiresias final : public NaivePolicy {
   std::map<JobId, Before> before_;
 };
 
-// AFS from the text: all shares 0, then each GPU to the winner of a knock-out played from scratch.
+// AFS as in the paper: all shares are 0, then each GPU goes to the winner of a new tournament.
 class NaiveAfs final : public NaivePolicy {
  public:
   struct Player {
@@ -509,14 +510,14 @@ class NaiveAfs final : public NaivePolicy {
     }
     [[nodiscard]] double length() const { return left / p(share == 0 ? *next : share); }
     [[nodiscard]] double gain() const { return (p(*next) - p(share)) / (*next - share); }
-    // It has left if the next step is none, too large or no faster.
+    // The job has left if there is no next step, or it is too large or not faster.
     void look_ahead(int gpus_left) {
       next = job->spec->limits.above(share);
       if (next && (*next - share > gpus_left || !(p(*next) > p(share)))) next = std::nullopt;
     }
   };
 
-  // Whether `a`, of the smaller id, gets the GPU rather than `b`.
+  // Whether `a` gets the GPU and not `b`. `a` has the smaller id.
   static bool beats(const Player& a, const Player& b) {
     if (a.share == 0 && b.share == 0) return a.length() <= b.length();
     const bool a_first = b.share == 0 || (a.share > 0 && a.length() <= b.length());
@@ -526,7 +527,7 @@ class NaiveAfs final : public NaivePolicy {
     return last_wins != a_first;
   }
 
-  // Shares by playing; `watch` sees the players before each GPU.
+  // Computes the shares; `watch` sees the players before each GPU.
   template <class Watch>
   static std::vector<int> shares(std::vector<Player> players, int gpus, const Watch& watch) {
     for (auto& player : players) player.look_ahead(gpus);
@@ -579,7 +580,7 @@ class NaiveAfs final : public NaivePolicy {
   }
 };
 
-// The naive twin of a rigid policy; nullptr if there is none.
+// The naive version of a rigid policy; nullptr if there is none.
 inline std::unique_ptr<Policy> naive_twin(std::string_view name) {
   if (name == "fifo") return std::make_unique<NaiveFifo>(true);
   if (name == "fifo-backfill") return std::make_unique<NaiveFifo>(false);

@@ -12,7 +12,7 @@ using Bid = Themis::Bid;
 using Offer = Themis::Offer;
 using Allotment = Themis::Allotment;
 
-// Bids of jobs that are over at once stay finite.
+// Keeps the bids of jobs that end at once finite.
 constexpr double kShortestSeconds = 1e-3;
 
 // Gain of an option over getting nothing.
@@ -20,7 +20,7 @@ double gain(const Bid& bid, const Themis::Option& option) {
   return option.log_value - bid.log_nothing;
 }
 
-// All ways to use up to so many GPUs of each type, numbered in mixed radix.
+// All ways to use up to the offered GPUs of each type, numbered in mixed radix.
 std::size_t subsets(const Offer& offer) {
   std::size_t product = 1;
   for (const int gpus : offer) {
@@ -41,7 +41,7 @@ Allotment exact_auction(const std::vector<Bid>& bids, const Offer& offer) {
     return static_cast<int>(state / weight[type] % (static_cast<std::size_t>(offer[type]) + 1));
   };
   constexpr std::int16_t kNothing = -1;
-  std::vector<double> best(states, 0);  // by what is free, over the bids so far
+  std::vector<double> best(states, 0);  // by free GPUs, over the bids so far
   std::vector<std::vector<std::int16_t>> choice(bids.size(),
                                                 std::vector<std::int16_t>(states, kNothing));
   for (std::size_t b = 0; b < bids.size(); ++b) {
@@ -74,7 +74,7 @@ Allotment exact_auction(const std::vector<Bid>& bids, const Offer& offer) {
   return allotment;
 }
 
-// By gain per GPU, each app at the best type that is left.
+// Greedy by gain per GPU; each app gets the best type that is left.
 Allotment greedy_auction(const std::vector<Bid>& bids, Offer offer) {
   struct Candidate {
     double density;
@@ -126,7 +126,7 @@ double Themis::kept_fraction(const std::vector<Bid>& bids, const Offer& offer,
   others -= own == bids[i].options.end() ? bids[i].log_nothing : own->log_value;
   std::vector<Bid> without = bids;
   without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
-  // Not above 1, whatever the last bits, and where the greedy rule does better with more bids.
+  // At most 1, in spite of rounding, and also if the greedy rule does better with more bids.
   return std::min(1.0, std::exp(others - auction(without, offer).log_product));
 }
 
@@ -158,8 +158,8 @@ Offer Themis::keep_leases(const Snapshot& snapshot, State& state, Decision& deci
   return offer;
 }
 
-// Alone on 1/N of the cluster; on less than its gang an app shares time. A slice has its part of
-// every type.
+// The time alone on 1/N of the cluster. If the slice is smaller than the gang, the app shares time
+// on it. A slice has its part of every type.
 double Themis::ideal_seconds(const JobView& app, const Snapshot& snapshot,
                              const State& state) const {
   const double elapsed = seconds(snapshot.now - app.submitted);

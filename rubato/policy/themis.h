@@ -1,32 +1,34 @@
 // Themis (Mahajan et al., NSDI'20, "Themis: Fair and Efficient GPU Cluster Scheduling"): GPUs are
-// leased; when leases end, the GPUs are auctioned among the apps that are treated worst.
+// leased. When leases end, the GPUs are auctioned among the apps that are treated worst.
 //
-// The metric is finish-time fairness, rho = T_shared / T_ideal: the time an app takes among the
-// others over the time on its own 1/N of the cluster, N being the mean number of apps over its life
-// so far. At each auction the 1-f share of all apps with the worst rho (at least one) bid
-// V(G) = 1/rho(G); the winning allocation G* maximises the product of all V; each winner keeps only
-// the fraction c = (product of the others' V in G*) / (the same had it not come), its hidden
-// payment, so that a lie does not pay. What is left goes to the apps outside the auction.
+// The metric is finish-time fairness, rho = T_shared / T_ideal: the time that an app takes in the
+// shared cluster / the time on its own 1/N of the cluster. N is the mean number of apps during its
+// life so far. In each auction, the share 1-f of all apps with the worst rho (at least one) bid
+// V(G) = 1/rho(G). The winning allocation G* maximises the product of all V. Each winner keeps only
+// the fraction c = (product of the others' V in G*) / (the same product without this bidder). This
+// is its hidden payment; with it, lying does not pay. GPUs that are left go to the apps outside the
+// auction.
 //
-// [reading] An app is a job and asks for one gang, so its subsets G are "these GPUs of a type" or
-// nothing. Nothing is worth the rho of waiting for a lease and then getting what it asks for; with
+// [reading] An app is a job and asks for one gang. So its subsets G are "these GPUs of a type" or
+// nothing. The value of nothing is the rho of waiting for one lease and then getting the gang. With
 // 1/infinity every product would be 0.
 //
-// [reading] A gang cannot give up a fraction of its GPUs: it pays in time, with a lease that is
-// c times as long.
+// [reading] A gang cannot give up a fraction of its GPUs. It pays in time: its lease is c times as
+// long.
 //
 // [reading] Leases end together, at the end of a round. If they ended one by one, a large gang
-// would never meet enough free GPUs.
+// would never find enough free GPUs.
 //
-// [reading] Leftovers go by worst rho (the paper: at random), to the type where the app would end
-// first; last to those who lost the auction, so that no GPU idles that somebody can use.
+// [reading] GPUs that are left go to the apps with the worst rho (in the paper: at random), on the
+// type where the app would end first. The losers of the auction come last. So no GPU is idle that
+// an app can use.
 //
-// A lease is longer by the restart cost, as a job that only restarts in its lease gets nowhere. The
-// product is maximised exactly (dynamic program over the offer) while the offer has at most
-// kExactOffers subsets by type and count; beyond that by gain per GPU.
+// A lease is extended by the restart cost, because a job that only restarts makes no progress. The
+// product is maximised exactly (a dynamic program over the offer) while the offer has at most
+// kExactOffers subsets by type and count. Beyond that, a greedy rule uses the gain per GPU.
 //
-// Knows: GPUs asked for, work left, speed on each type. Pure: decide() is const; what it remembers
-// between calls is State.
+// Knows: GPUs asked for, work left, speed on each type. Pure: decide() is const; State is what it
+// remembers between calls.
 #pragma once
 
 #include <map>
@@ -39,7 +41,7 @@ namespace rubato::policy {
 
 struct Themis {
   struct Config {
-    double fairness = 0.8;  // f: the auction is for the 1-f share of apps with the worst rho
+    double fairness = 0.8;  // f: the share 1-f of apps with the worst rho may bid
     Duration lease = std::chrono::minutes(20);
   };
   struct State {
@@ -79,7 +81,7 @@ struct Themis {
     return spec.requested;
   }
 
-  // G*: the allotment of the offer with the largest product of values.
+  // G*: the allocation of the offer with the largest product of values.
   [[nodiscard]] static Allotment auction(const std::vector<Bid>& bids, const Offer& offer);
   // The fraction c that the winner of bids[i] keeps.
   [[nodiscard]] static double kept_fraction(const std::vector<Bid>& bids, const Offer& offer,
@@ -87,7 +89,7 @@ struct Themis {
 
  private:
   void count_apps(const Snapshot& snapshot, State& state) const;
-  // Apps whose lease goes on, and what is left of each type.
+  // Keeps the apps whose lease continues. What is left of each type is the offer.
   [[nodiscard]] Offer keep_leases(const Snapshot& snapshot, State& state, Decision& decision) const;
   [[nodiscard]] Bid bid(const JobView& app, const Snapshot& snapshot, const State& state) const;
   [[nodiscard]] double ideal_seconds(const JobView& app, const Snapshot& snapshot,

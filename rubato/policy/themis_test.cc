@@ -26,7 +26,7 @@ Bid bid_of(int gpus, double nothing, const std::vector<double>& value_by_type) {
   return bid;
 }
 
-// The largest log product over all ways to give the offer away.
+// The largest log product over all ways to allocate the offer.
 double best_by_trying(const std::vector<Bid>& bids, const Themis::Offer& offer, std::size_t from) {
   if (from == bids.size()) return 0;
   double best = bids[from].log_nothing + best_by_trying(bids, offer, from + 1);
@@ -83,7 +83,7 @@ RC_GTEST_PROP(ThemisAuction, AWinnerKeepsAFractionAndAllOfItWhereNobodyElseWants
 }
 
 RC_GTEST_PROP(ThemisAuction, LargeOffersAreGivenOutFeasiblyToo, ()) {
-  const Themis::Offer offer = {40, 30};  // more subsets than are tried
+  const Themis::Offer offer = {40, 30};  // more subsets than the exact search tries
   RC_ASSERT(std::size_t{41} * 31 > Themis::kExactOffers);
   auto bids = draw_bids(offer.size());
   for (auto& bid : bids) bid.gpus *= 8;

@@ -7,8 +7,8 @@
 namespace rubato::policy {
 namespace {
 
-// Inside a LAS queue running jobs stand before pending ones, so a queue has two levels of ranks.
-// The Gittins index orders a queue by itself, so there both levels are one.
+// Inside a LAS queue, running jobs come before waiting ones, so a queue has two levels of ranks.
+// The Gittins index alone orders a queue, so there both levels are the same.
 int level_of(std::size_t queue, bool pending) {
   return static_cast<int>(2 * queue + (pending ? 1 : 0));
 }
@@ -57,7 +57,7 @@ void Tiresias::demote(Gang& gang, const JobView& job, Time now, State& state) co
                  job.id.value()};
   } else if (queue != before) {
     gang.rank = {level_of(queue, true), 0,
-                 state.queue.next_stamp()};  // to the tail, behind the pending
+                 state.queue.next_stamp()};  // to the tail, after the waiting jobs
   }
 }
 
@@ -66,7 +66,7 @@ void Tiresias::expect_promotion(const JobView& job, Time now, State& state) cons
   const Duration executed =
       job.ran(now) - (forgiven == state.forgiven_time.end() ? Duration(0) : forgiven->second);
   if (executed == Duration(0)) return;
-  const Time stopped = job.held.empty() ? job.last_ran : now;  // a fault may have come first
+  const Time stopped = job.held.empty() ? job.last_ran : now;  // a failure may have come first
   const Time at =
       std::max(stopped + from_seconds(config.promote * seconds(executed)), now + Duration(1));
   state.promotions.emplace(at, job.id);
@@ -107,7 +107,7 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
   queue.rerank_running(
       snapshot, [&](Gang& gang, const JobView& job) { demote(gang, job, snapshot.now, state); });
   const auto to_rank = [&](const JobView& job) {
-    // One that has run elsewhere comes with its service.
+    // A job that has run under another policy keeps its service.
     const GpuTime attained = job.attained(snapshot.now);
     std::size_t to = 0;
     while (to < config.limits.size() && attained >= config.limits[to]) ++to;
@@ -130,8 +130,8 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
 
   auto outcome = queue.fill(snapshot, GangQueue::Blocking::skip);
   if (!config.gittins && config.running_first) {
-    // Pending jobs stably move behind running ones: who was preempted leads the pending, who was
-    // picked closes the running.
+    // Waiting jobs move after running ones, in stable order: preempted jobs come first among the
+    // waiting, picked jobs come last among the running.
     for (std::size_t i = outcome.preempted.size(); i-- > 0;) {
       Gang& gang = outcome.preempted[i];
       if (gang.rank.level % 2 == 0) gang.rank = {gang.rank.level + 1, 0, queue.front_stamp()};

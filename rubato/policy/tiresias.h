@@ -2,12 +2,11 @@
 // queues (tiresias-las); with the Gittins index inside each queue (tiresias-gittins).
 //
 // Knows: attained GPU-seconds and requested GPUs; the Gittins variant also samples of the total
-// service of past jobs. Never the length of a job.
-// Deviates: a job is demoted at the very instant it reaches a limit, because our simulator has no
-// ticks to wait for; with an interval it may pass several queues at one decision. Service counts
-// while a job restarts, since it holds its GPUs. Skew-aware placement is the placement's business,
-// not the policy's. Pure: decide() is const; what it remembers between calls is State, which the
-// journal saves.
+// service of past jobs. Never the length of a job. Deviates: a job is demoted exactly when it
+// reaches a limit, because our simulator has no ticks. With an interval, it may pass several queues
+// in one decision. Service also counts while a job restarts, because it holds its GPUs. Skew-aware
+// placement is part of the placement, not of the policy. Pure: decide() is const; State is what it
+// remembers between calls, and the journal saves it.
 #pragma once
 
 #include <map>
@@ -20,8 +19,9 @@
 
 namespace rubato::policy {
 
-// The Gittins index from samples of total service: for each sample d the rank at age d - 1 over the
-// samples above that age, with quantum D: share that ends within D over the mean service they get.
+// The Gittins index from samples of total service. For each sample d, it is the rank at age d - 1
+// over the samples above that age, with quantum D: the share that ends within D / the mean service
+// that they get in D.
 class GittinsTable {
  public:
   GittinsTable() = default;
@@ -38,9 +38,9 @@ struct Tiresias {
     std::vector<GpuTime> limits;  // of each queue but the last
     double promote = 0;           // PromoteKnob; 0 = off
     bool gittins = false;
-    // LAS: pending jobs stand behind running ones of their queue. Else a queue stays in the order
-    // in which jobs entered it, and one that waits takes the GPUs of those behind it as soon as
-    // they suffice: so does the Tiresias that Pollux (OSDI'21) was compared with.
+    // LAS: waiting jobs come after running jobs of their queue. Otherwise a queue keeps the order
+    // in which jobs entered it, and a waiting job takes the GPUs of jobs after it as soon as these
+    // are enough. The Tiresias in the evaluation of Pollux (OSDI'21) does this.
     bool running_first = true;
     GittinsTable table;
   };
@@ -48,10 +48,10 @@ struct Tiresias {
     GangQueue queue;
     std::map<JobId, GpuTime> forgiven;  // service before a job's last promotion
     std::map<JobId, Duration> forgiven_time;
-    std::set<std::pair<Time, JobId>> promotions;  // when waiting jobs will have starved
+    std::set<std::pair<Time, JobId>> promotions;  // when a waiting job will be promoted
     std::map<JobId, Time> promotion_of;
     [[nodiscard]] Json save() const;
-    [[nodiscard]] Json save_service() const;  // all but the queue
+    [[nodiscard]] Json save_service() const;  // everything except the queue
     [[nodiscard]] Result<std::string> save_text() const;
     [[nodiscard]] static Result<State> load(const Json& json);
   };
@@ -73,8 +73,7 @@ struct Tiresias {
                                                   const State& state) const;
 };
 
-// Samples where none are given: 1,000 quantiles of a log-uniform service from a minute to 10^8
-// GPU-seconds.
+// The default samples: 1,000 quantiles of a log-uniform service from a minute to 10^8 GPU-seconds.
 [[nodiscard]] std::vector<double> default_service_samples();
 
 }  // namespace rubato::policy

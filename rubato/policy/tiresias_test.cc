@@ -115,7 +115,7 @@ TEST(TiresiasLas, PromoteKnobForgivesAStarvedJob) {
   world.submit({.gpus = 1, .work = 1e6});
   world.submit({.gpus = 1, .work = 1e6});
   EXPECT_EQ(world.decide(*policy), "0x1");
-  world.pass(100);  // job 0 has executed 100 s and will have starved after 200 s of waiting
+  world.pass(100);  // job 0 has executed 100 s and starves after 200 s of waiting
   EXPECT_EQ(world.decide(*policy), "1x1");
   EXPECT_EQ(world.last().again_at, time_at(200));
   world.pass(50).submit({.gpus = 1, .work = 1e6});
@@ -153,7 +153,8 @@ TEST(TiresiasLas, AJobThatNeverRanIsNotPromoted) {
   EXPECT_EQ(world.decide(*policy), "1x1") << "still in order of submission";
 }
 
-// A fault throws a job off between two decisions (as with --interval): it waits since the fault.
+// A failure takes a job's GPUs between two decisions (as with --interval): it waits since the
+// failure.
 TEST(TiresiasLas, AJobThrownOffStarvesSinceTheFault) {
   const auto policy = make_policy("tiresias-las:queues=2,limits=10,promote=2");
   World world("1x1");
@@ -231,8 +232,8 @@ TEST(GittinsTable, PublishedSamples) {
 }
 
 TEST(TiresiasGittins, HigherIndexFirstInsideAQueue) {
-  // Most jobs end by 10 GPU-seconds, the others last 1,000: an old job is not worth a GPU until the
-  // end of the others is near.
+  // Most jobs end by 10 GPU-seconds, the others last 1,000. So an older job gets no GPU until it is
+  // near the end of the long ones.
   const std::vector<double> samples = {8, 9, 10, 1000, 1001};
   const auto policy = make_policy("tiresias-gittins:queues=1,quantum=20,samples=given", samples);
   World world("1x1");

@@ -14,9 +14,10 @@
 namespace rubato::sim {
 namespace {
 
-// name, steps/s, serial, exchange, latency, largest, network, GPU-hours. What tells them apart:
-// large models for their compute (gpt2, vit) scale far; large parameters for little compute (vgg16,
-// lstm-lm) drown in the exchange; the recommender hardly scales at all.
+// name, steps/s, serial, exchange, latency, largest, network, GPU-hours. How they
+// differ: models with much computation per parameter (gpt2, vit) scale far. Models with many
+// parameters and little computation (vgg16, lstm-lm) are limited by the exchange. The recommender
+// hardly scales at all.
 constexpr auto kProfiles = std::to_array<Profile>({
     {"resnet50", 3.6, 0.004, 0.030, 0.00040, 64, 0.35, 40},
     {"small-convnet", 12.0, 0.050, 0.120, 0.00400, 32, 0.50, 1.2},
@@ -33,11 +34,11 @@ constexpr auto kProfiles = std::to_array<Profile>({
     {"rl-agent", 25.0, 0.200, 0.050, 0.00600, 16, 0.30, 3},
 });
 
-// What a model's name contains, in lower case without punctuation; the first that fits decides.
+// Text in a model's name, in lower case without punctuation. The first match decides.
 struct Alias {
   std::string_view text;
   std::string_view profile;
-  bool word = false;  // too short to look for inside other words
+  bool word = false;  // too short to search for inside other words
 };
 constexpr auto kAliases = std::to_array<Alias>({
     {"cifar", "small-convnet"},

@@ -1,10 +1,12 @@
-// A built-in catalogue of model scaling profiles, so that elastic policies can run traces that
-// carry no measured curve. The numbers are of our own making: plausible shapes, not measurements
-// of any machine. A step at a fixed global batch on k GPUs takes, as a share of the step on one,
+// A built-in catalogue of scaling profiles, so that elastic policies can run traces without
+// measured curves. We chose the numbers ourselves: they are plausible shapes, not measurements of
+// any machine. With a fixed global batch, a step on k GPUs takes this long, relative to a step on
+// one GPU:
 //
 //   t(k) = serial + (1 - serial)/k + exchange (k-1)/k + latency (k-1)
 //
-// that is: what does not shrink, what does, the volume of a ring all-reduce, and its hops.
+// The terms are: work that does not scale, work that scales, the volume of a ring all-reduce, and
+// its hops.
 #pragma once
 
 #include <map>
@@ -28,7 +30,7 @@ struct Profile {
   double latency = 0;
   int largest = 64;      // the last GPU count of its curve
   double network = 0;    // see CurveSpeed
-  double gpu_hours = 1;  // a typical whole training, for traces that do not say
+  double gpu_hours = 1;  // of a typical training, for traces without durations
 
   [[nodiscard]] double speedup(int gpus) const;
   [[nodiscard]] WorkRate rate(int gpus) const { return steps_per_s * speedup(gpus); }
@@ -36,11 +38,12 @@ struct Profile {
 
 [[nodiscard]] std::span<const Profile> catalogue();
 
-// By a model's name as traces spell it ("ResNet-50", "yolov3", "LM"); nullptr if it is unknown.
+// Finds a profile by a model's name as traces write it ("ResNet-50", "yolov3", "LM"); nullptr if
+// the name is unknown.
 [[nodiscard]] const Profile* find_profile(std::string_view model);
 
-// Beside the profiles, the jobs of theory: the model "power:0.5" has speed k^0.5 on k GPUs, for any
-// exponent above 0 and up to 1. nullopt for other names.
+// The idealised jobs of scheduling theory: the model "power:0.5" has speed k^0.5 on k GPUs. The
+// exponent is above 0 and at most 1. nullopt for other names.
 [[nodiscard]] std::optional<double> power_exponent(std::string_view model);
 
 [[nodiscard]] const Profile& draw_profile(Random random);
@@ -48,10 +51,11 @@ struct Profile {
 // The profiles as curves over 1, 2, 4, ... GPUs. Jobs of one profile share one curve.
 class CatalogueCurves {
  public:
-  // The largest count a curve can be extended to.
+  // The largest count to which a curve can be extended.
   static constexpr int kMostGpus = 4096;
 
-  // Reaches the profile's largest count, or the next power of two at or above `gpus` if more.
+  // Ends at the profile's largest count, or at the next power of two at or above `gpus` if that is
+  // larger.
   [[nodiscard]] std::shared_ptr<const CurveSpeed> curve(const Profile& profile, int gpus);
 
  private:

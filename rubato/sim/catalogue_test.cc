@@ -18,7 +18,7 @@ TEST(Catalogue, ProfilesMakeSense) {
     EXPECT_DOUBLE_EQ(profile.speedup(1), 1);
     for (int k = 2; k <= CatalogueCurves::kMostGpus; k *= 2) {
       EXPECT_GT(profile.speedup(k), 0);
-      EXPECT_LT(profile.speedup(k), k);  // nothing scales better than perfectly
+      EXPECT_LT(profile.speedup(k), k);  // no job scales better than perfectly
     }
     EXPECT_GT(profile.speedup(2), 1.05);
     EXPECT_GT(profile.gpu_hours, 0);

@@ -16,7 +16,7 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 void split_into(std::string_view line, char separator, std::vector<std::string_view>& fields) {
   for (;;) {
     const auto at = line.find(separator);
-    // A tab may be a field's neighbour, never part of it, so trim() is right for both separators.
+    // A tab may separate fields but is never part of one, so trim() is right for both separators.
     fields.push_back(trim(line.substr(0, at)));
     if (at == std::string_view::npos) return;
     line.remove_prefix(at + 1);
@@ -60,7 +60,7 @@ Result<bool> CsvReader::next(CsvRow& row) {
   return false;
 }
 
-// A row with quotes somewhere: it may go on over several lines.
+// A row with quotes. It may continue over several lines.
 Result<bool> CsvReader::next_quoted(CsvRow& row) {
   for (;;) {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
@@ -84,7 +84,7 @@ Result<bool> CsvReader::next_quoted(CsvRow& row) {
   }
 }
 
-// From an opening quote to the separator or line end behind the closing one.
+// Reads from an opening quote to the separator or line end after the closing quote.
 std::optional<Error> CsvReader::quoted_field(CsvRow& row) {
   const auto start = ++at_;
   bool doubled = false;
@@ -125,7 +125,7 @@ Result<CsvHeader> CsvHeader::of(const CsvRow& row, const CsvReader& reader) {
   CsvHeader header;
   for (const auto field : row.fields) header.names_.push_back(lower(field));
   auto sorted = header.names_;
-  std::erase(sorted, "");  // spreadsheets like to append columns without a name
+  std::erase(sorted, "");  // spreadsheets often append columns without a name
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) {

@@ -1,6 +1,6 @@
-// A strict reader of comma- or tab-separated text. Quotes as in RFC 4180 (commas only: a tab-
-// separated file has no quotes); CRLF, blank lines and a byte-order mark are accepted. Fields are
-// views into the text, which must outlive them.
+// A strict reader of comma- or tab-separated text. Quotes are as in RFC 4180 (only with commas: a
+// tab-separated file has no quotes). CRLF, blank lines and a byte-order mark are accepted. Fields
+// are views into the text, so the text must outlive them.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ namespace rubato::sim {
 struct CsvRow {
   std::size_t line = 0;  // where the row begins, from 1
   std::vector<std::string_view> fields;
-  std::deque<std::string> unescaped;  // what a view cannot show: fields with doubled quotes
+  std::deque<std::string> unescaped;  // storage for fields with doubled quotes
 };
 
 class CsvReader {
  public:
   CsvReader(std::string_view text, std::string source, char separator = ',');
 
-  // The next row that is not blank; false at the end. Blanks around unquoted fields are cut.
+  // Reads the next row that is not blank; false at the end. Removes blanks around unquoted fields.
   [[nodiscard]] Result<bool> next(CsvRow& row);
 
   // "jobs.csv:7: <problem>"
@@ -57,7 +57,7 @@ class CsvHeader {
   std::vector<std::string> names_;
 };
 
-// The field as CSV: quoted if it must be.
+// The field as CSV text, quoted if necessary.
 [[nodiscard]] std::string csv_field(std::string_view text);
 
 }  // namespace rubato::sim

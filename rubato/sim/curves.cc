@@ -16,7 +16,7 @@
 namespace rubato::sim {
 namespace {
 
-constexpr int kMostGpus = 4096;  // what CurveSpeed holds
+constexpr int kMostGpus = 4096;  // the limit of CurveSpeed
 constexpr int kLargestBatch = 1'000'000'000;
 constexpr double kFastest = 1e12;
 constexpr double kSlowest = 1e-12;
@@ -27,7 +27,7 @@ std::optional<int> whole(std::string_view text, int most) {
   return static_cast<int>(*value);
 }
 
-// The GPU counts in the header behind the batch column.
+// The GPU counts in the header, after the batch column.
 Result<std::vector<int>> read_counts(const CsvRow& row, const CsvReader& reader) {
   auto header = CsvHeader::of(row, reader);
   if (!header) return header.error();

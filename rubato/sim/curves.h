@@ -1,6 +1,6 @@
-// Measured scaling curves, from a directory with one CSV per model: rows are global batch sizes,
-// columns GPU counts, cells steps per second. An empty cell, nan or 0 means that it cannot run.
-// docs/traces.md describes the files.
+// Measured scaling curves, from a directory with one CSV file per model. Rows are global batch
+// sizes, columns are GPU counts, cells are steps per second. An empty cell, nan or 0 means that the
+// job cannot run there. docs/traces.md describes the files.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ struct CurveBook {
 
 [[nodiscard]] Result<CurveBook> read_curves(const std::string& directory);
 
-// The text of one such file (what the fuzzers call).
+// Parses the text of one such file (called by the fuzzers).
 [[nodiscard]] Result<ModelCurves> parse_curves(std::string_view text, const std::string& source);
 
 }  // namespace rubato::sim

@@ -1,6 +1,5 @@
-// An admitted deadline is kept, judged by real completion in the simulator: over thousands of
-// random workloads with any curves, deadlines, restart costs, cluster sizes and moments of
-// decision.
+// Every admitted deadline is kept, judged by real completion in the simulator, over thousands of
+// random workloads with any curves, deadlines, restart costs, cluster sizes and decision times.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <map>
@@ -70,7 +69,7 @@ Scene draw_scene(std::uint64_t seed) {
         {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
     submit_s += draw(random, 3) == 0 ? 0 : random.exponential(gap);
   }
-  // Where the placement moves jobs about, that must not break a promise either.
+  // If the placement moves jobs, that must not break a promise either.
   if (draw(random, 4) == 0)
     scene.options.placement = draw(random, 2) == 0 ? Placement::buddy : Placement::netpack;
   if (draw(random, 3) == 0)
@@ -78,7 +77,7 @@ Scene draw_scene(std::uint64_t seed) {
   return scene;
 }
 
-// Passes decisions on and remembers the last promise to each job.
+// Passes decisions on and stores the last promise to each job.
 class Notary final : public Policy {
  public:
   Notary() : policy_(testing::make_policy("elasticflow")) {}
@@ -143,7 +142,7 @@ TEST(ElasticFlowProperty, EveryPromiseIsKeptToTheMicrosecond) {
   EXPECT_GT(migrations, 500U);
 }
 
-// Had it asked for the deadline that the refusal names, it would have been admitted.
+// With the deadline that the refusal names, the job would have been admitted.
 TEST(ElasticFlowProperty, ARefusalNamesADeadlineThatIsAdmitted) {
   int asked_again = 0;
   for (std::uint64_t seed = 0; seed < 600 && !HasFailure(); ++seed) {

@@ -37,7 +37,7 @@ class SimHarness {
     return facts;
   }
 
-  // The first ends first, so that finish() of it ends no other.
+  // The first job ends first, so that finish() of it ends no other job.
   Workload workload_ =
       workload_of({elastic_job(0, 1e4, {{1, 1}, {4, 2}}), elastic_job(0, 1e6, {{1, 1}, {4, 2}}),
                    elastic_job(0, 1e6, {{1, 1}, {4, 2}})});

@@ -1,4 +1,4 @@
-// When nodes break and come back in a simulation: from a file, or drawn from rates.
+// When nodes fail and come back in a simulation: read from a file, or drawn at random from rates.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,9 @@ struct NodeEvent {
                                                             const std::string& source,
                                                             const Cluster& cluster);
 
-// Exponential times between failures and exponential repairs, each node with numbers of its own so
-// that adding nodes changes none. Failures begin before `horizon`; each has its repair, even later.
+// Times between failures and repair times are exponential. Each node has its own random stream, so
+// adding nodes does not change the others. Failures begin before `horizon`; their repairs may be
+// later.
 [[nodiscard]] Result<std::vector<NodeEvent>> random_failures(const Cluster& cluster,
                                                              double failures_per_node_day,
                                                              double mean_repair_s, Duration horizon,

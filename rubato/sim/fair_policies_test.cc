@@ -1,5 +1,5 @@
-// What Gandiva, Gandiva_fair, Themis and shares between users promise, seen from outside: GPU-time
-// by tickets, pairs that are worth it, and the worst finish-time fairness on the public traces.
+// The guarantees of Gandiva, Gandiva_fair, Themis and shares between users, seen from outside: GPU
+// time by tickets, pairs that pay off, and the worst finish-time fairness on the public traces.
 #include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ SimulationResult run(const Workload& workload, const std::string& cluster,
 
 // ---- tickets ----
 
-// Generated jobs, all there from the start, dealt out to users who hold 1, 2, 3, ... tickets.
+// Generated jobs, all present from the start, divided among users with 1, 2, 3, ... tickets.
 Workload dealt_out(int users, int jobs, std::uint64_t seed, int gpus) {
   GeneratorOptions options;
   options.jobs = jobs;
@@ -50,7 +50,7 @@ Workload dealt_out(int users, int jobs, std::uint64_t seed, int gpus) {
   return make_workload(trace, {}).value();
 }
 
-// Until when each user's unfinished jobs ask for at least his share of the GPUs.
+// Until when each user's unfinished jobs ask for at least the user's share of the GPUs.
 Time all_have_enough(const Workload& workload, const Recorder& recorder, int gpus) {
   std::map<std::string, std::pair<double, double>> users;  // tickets, GPUs asked for
   std::vector<std::pair<Time, std::size_t>> ends;
@@ -155,8 +155,8 @@ TEST(Packing, PairsPartWhenGpusIdle) {
   EXPECT_EQ(result.recorder.jobs()[2].end, time_at(12.5 + (3200 - 37.5) / 4));
 }
 
-// Random speeds alone and in pairs on two types, gangs, faults and restarts: whatever pairs form
-// and part, the loop accepts every decision, every job ends, and the bytes are the same twice.
+// Random speeds alone and in pairs on two types, gangs, failures and restarts. Whatever pairs form
+// and separate, the loop accepts every decision, every job ends, and two runs give the same bytes.
 TEST(Packing, RandomPairsNeverBreakTheLoop) {
   for (std::uint64_t seed = 0; seed < 150 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -22,13 +22,13 @@ constexpr int kMostUsers = 1'000'000;
 constexpr double kDefaultLoad = 0.8;
 constexpr double kDefaultJobsPerHour = 30;
 constexpr double kDay = 86400;
-constexpr double kSwing = 0.6;  // a diurnal rate goes from 0.4 to 1.6 times its mean
+constexpr double kSwing = 0.6;  // a diurnal rate is 0.4 to 1.6 times its mean
 
-// Streams of the seed: arrivals, and then one per job.
+// Random streams derived from the seed: one for arrivals, then one per job.
 constexpr std::uint64_t kArrivals = 0;
 constexpr std::uint64_t kFirstJob = 1;
 
-// Files should show times as people write them.
+// Rounds times so that files are easy to read.
 double to_milliseconds(double s) { return std::round(s * 1e3) / 1e3; }
 
 // Draws an index with given weights.
@@ -129,7 +129,7 @@ double jobs_per_second(const GeneratorOptions& options, const std::vector<GpuSha
   return options.load.value_or(kDefaultLoad) * *options.cluster_gpus / gpu_seconds_per_job;
 }
 
-// A Poisson process; with a daily wave, by thinning a faster one.
+// A Poisson process. The daily wave is made by thinning a faster process.
 class Arrivals {
  public:
   Arrivals(double rate, bool diurnal, Random random)

@@ -1,4 +1,4 @@
-// Makes traces from a seed, with the distributions of the public ones: Poisson arrivals,
+// Generates traces from a seed, with distributions like those of public traces: Poisson arrivals,
 // log-uniform durations, mostly one GPU, a few busy users. The same options give the same bytes.
 #pragma once
 
@@ -24,27 +24,30 @@ struct GeneratorOptions {
   int jobs = 1000;
   std::uint64_t seed = 1;
 
-  // The arrival rate: either the load, which is GPU-time asked for / GPU-time there is and needs
-  // the cluster's size, or the rate itself. Neither: load 0.8 of the cluster, or 30 jobs an hour.
+  // The arrival rate: give either the rate or the load. The load is GPU time asked for / GPU time
+  // available, so it needs the cluster's size. Default: load 0.8, or 30 jobs an hour without a
+  // cluster.
   std::optional<int> cluster_gpus = std::nullopt;  // no job asks for more than this
   std::optional<double> load = std::nullopt;
   std::optional<double> jobs_per_hour = std::nullopt;
-  bool diurnal = false;  // busy afternoons and quiet nights at the same mean rate
+  bool diurnal = false;  // busy afternoons and quiet nights, with the same mean rate
 
   double shortest_s = 60;  // durations are log-uniform in shortest..longest
   double longest_s = 86400;
   std::vector<GpuShare> gpu_mix = public_gpu_mix();
 
-  // Deadline = submission + tightness x duration, tightness uniform; the defaults are the range of
-  // the public deadline traces (ElasticFlow), where only an elastic job can meet a tight one.
+  // Deadline = submission + tightness x duration, with uniform tightness. The defaults are the
+  // range of the public deadline traces (ElasticFlow). Only an elastic job can meet a tightness
+  // below 1.
   double deadline_share = 0;
   double tightness_low = 0.5;
   double tightness_high = 1.5;
 
   int users = 20;      // the i-th user submits in proportion to 1/i
-  bool models = true;  // name a model of the catalogue for each job
+  bool models = true;  // give each job a model of the catalogue
 
-  // The world of heSRPT: speed k^power on k GPUs (the model "power:Q"), all jobs there at time 0.
+  // The setting of heSRPT: speed k^power on k GPUs (the model "power:Q"), all jobs present at time
+  // 0.
   std::optional<double> power = std::nullopt;
   bool at_once = false;
 };

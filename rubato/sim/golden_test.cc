@@ -1,6 +1,6 @@
-// Whole simulations against an independent reference: testing::World with naive policies shares no
-// code with the loop, the simulator, the placement or the policies. Times must agree to the
-// microsecond.
+// Compares whole simulations with an independent reference. testing::World with naive policies
+// shares no code with the loop, the simulator, the placement or the policies. Times must agree to
+// the microsecond.
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <map>

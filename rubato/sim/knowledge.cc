@@ -71,7 +71,7 @@ void Knowledge::collect(Time now, std::vector<Event>& facts) {
     if (rigid(job)) {
       seen.estimate = truth.speed;
     } else if (seen.rates.try_emplace(seen.gpus, seen.progress.rate).second) {
-      auto known = seen.rates;  // the owner's word counts until it is measured
+      auto known = seen.rates;  // the owner's value counts until it is measured
       known.try_emplace(truth.spec->requested, truth.speed->on(GpuType(), truth.spec->requested));
       std::erase_if(known, [](const auto& entry) { return !(entry.second > 0); });
       seen.estimate = estimate(job, known);

@@ -1,25 +1,26 @@
-// What policies are told of the simulated jobs, and when.
+// What policies know about the simulated jobs, and when.
 //
-//   oracle    the truth about a job's speed at every count, from its submission on
-//   measured  CoDDL (Hwang et al., NSDI'21): overestimate first, re-adjust later. A submitted job
-//             carries its owner's word alone, the speed at the count asked for, and is taken to
-//             scale perfectly from there. When it has run on some count for a measuring time after
-//             its restart, the true speed there is known and Estimated goes to the loop. Known
-//             counts are interpolated; above the largest, perfect scaling is assumed again.
-//             Policies that should also try smaller counts are wrapped (policy/measuring.h).
+//   oracle    the true speed of a job at every count, from its submission on
+//   measured  CoDDL (Hwang et al., NSDI'21): overestimate first, correct later. When a job is
+//             submitted, only the speed at the count asked for is known, from its owner. Perfect
+//             scaling is assumed from there. When the job has run on some count for the measuring
+//             time after its restart, the true speed there is known, and the loop gets an
+//             Estimated. Between known counts the speed is interpolated; above the largest, perfect
+//             scaling is assumed. Policies that should also try smaller counts are wrapped
+//             (policy/measuring.h).
 //
-// Policies that learn (Policy::learns, for example Optimus) are told as in `measured`, and also the
-// losses a job has shown. The traces have none, so each job gets a curve of the form that Optimus
-// fits,
+// Policies that learn (Policy::learns, for example Optimus) get the same information as in
+// `measured`, and also the losses that a job has shown. Traces have no losses, so each job gets a
+// curve of the form that Optimus fits,
 //   l(x) = 1/(b0 x + b1) + b2  after the share x of its work, l(0) = 1,
 // with b2 in 0.05..0.4, b0/b1 in 5..50 (log-uniform) and 20 to 200 epochs, drawn by seed, and noise
-// of up to 1% on every point. The threshold of its owner is what the last epoch gains without the
-// noise, so the work of the trace is where the owner would stop. Losses are reported after the
-// measuring time and then whenever the time on the same GPUs has grown by half.
+// of up to 1% on every point. The owner's threshold is the gain of the last epoch without noise. So
+// the owner would stop exactly at the work of the trace. Losses are reported after the measuring
+// time, and then whenever the time on the same GPUs has grown by half.
 //
-// A job with a profile (sim/profiles.h) is not of its concern: its own agent measures.
+// Jobs with a profile (sim/profiles.h) are not handled here: their own agent measures.
 //
-// Deterministic; part of the simulator's truth, so policies cannot include it.
+// Deterministic. This is part of the simulator's truth, so policies cannot include it.
 #pragma once
 
 #include <cstdint>
@@ -43,21 +44,21 @@ enum class Knowing { oracle, measured };
 struct KnowledgeOptions {
   Knowing knowing = Knowing::oracle;
   Duration measuring_time = from_seconds(20);
-  std::uint64_t seed = 1;  // of the loss curves
+  std::uint64_t seed = 1;  // for the loss curves
 };
 
 class Knowledge {
  public:
   Knowledge(const Workload& workload, const KnowledgeOptions& options, bool losses);
 
-  // What is known of a job's speed when it is submitted.
+  // What is known about a job's speed at its submission.
   [[nodiscard]] std::shared_ptr<const SpeedModel> first_estimate(JobId job) const;
 
-  // The job runs, or will after its restart, on so many GPUs; or on none any more.
+  // The job runs on this many GPUs, or will after its restart; 0: it no longer runs.
   void runs(JobId job, int gpus, const Progress& progress);
   void rests(JobId job);
 
-  // When something new will be known if all goes on as it is, and what is known by now.
+  // When something new will be known if nothing changes, and what is known now.
   [[nodiscard]] std::optional<Time> next_fact() const;
   void collect(Time now, std::vector<Event>& facts);
 

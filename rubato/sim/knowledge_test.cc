@@ -52,7 +52,7 @@ TEST(Knowledge, FirstOverestimatesThenMeasures) {
   EXPECT_EQ(knowledge.next_fact(), std::nullopt) << "known already";
 }
 
-// Stale resizes are superseded: who leaves a count before it is measured has learnt nothing there.
+// A job that leaves a count before it is measured has learned nothing there.
 TEST(Knowledge, ANewerResizeCancelsTheMeasurementUnderWay) {
   const auto workload = workload_of({elastic_job(0, 1000, kCurve)});
   Knowledge knowledge(workload, kMeasured, false);
@@ -107,7 +107,7 @@ TEST(Knowledge, AJobIsMeasuredDownwardsFromWhereItStarts) {
   ASSERT_TRUE(result.ok()) << result.error().message;
   std::vector<int> counts;
   for (const auto& [at, gpus] : result->recorder.jobs()[0].gpus) counts.push_back(gpus);
-  // Its owner knows one GPU.
+  // Its owner knows the speed on one GPU.
   EXPECT_EQ(counts, (std::vector<int>{8, 4, 2, 8, 0}));
 }
 

@@ -1,5 +1,5 @@
-// What must hold for every policy of the table, on random small workloads in the simulator. A
-// policy that joins the table joins these tests.
+// Properties of every policy in the table, on small random workloads in the simulator. A policy
+// that is added to the table is tested automatically.
 #include <algorithm>
 #include <cctype>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Scene {
   bool failures = false;
 };
 
-// What a scene may have.
+// Options of a random scenario.
 struct Scope {
   bool several_types = true;
   bool curves = true;
@@ -49,8 +49,8 @@ bool promotes(std::string_view policy) { return policy.find("promote") != std::s
 
 Scope scope_of(std::string_view policy) {
   const auto entry = parse_policies(policy).value().front().entry;
-  // At these scales a stretch between two promotions is shorter than a restart: jobs would displace
-  // each other for ever, as the paper's rule has it, and none would end.
+  // At these scales the time between two promotions is shorter than a restart. By the paper's rule,
+  // jobs would displace each other for ever and never end.
   return {.several_types = !entry->one_type,
           .restart_costs = !promotes(policy),
           .pairs = policy.starts_with("gavel")};
@@ -130,7 +130,7 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
     scene.options.interval = from_seconds(std::vector<double>{1, 7, 2.5}[random.below(3)]);
   scene.failures = scope.failures && random.below(2) == 0;
   if (scene.failures) {
-    // Nodes fail on their own or all at once, at whole seconds, and come back for good.
+    // Nodes fail one by one or all at once, at whole seconds, and come back to stay.
     for (std::size_t node = 0; node < scene.cluster.nodes().size(); ++node) {
       double at = static_cast<double>(random.below(30));
       const NodeId id(static_cast<NodeId::rep>(node));
@@ -175,7 +175,7 @@ struct Words {
   }
 };
 
-// All that a decision says, in order.
+// The whole decision as text, in order.
 std::string words(const Decision& decision) {
   std::string text;
   for (const auto& grant : decision.run) {
@@ -192,7 +192,7 @@ std::string words(const Decision& decision) {
   return text;
 }
 
-// Passes on what another policy says and lets a test look at it.
+// Passes on the decisions of another policy and lets a test look at them.
 class Watched : public Policy {
  public:
   explicit Watched(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
@@ -241,7 +241,7 @@ class WorkConserving final : public Watched {
   }
 };
 
-// The same policy three times: as it is; saved as text and loaded into a fresh one before every
+// The same policy three times: unchanged; saved as text and loaded into a new one before every
 // decision; and never told what changed, so that it must look at everything.
 class Triplets final : public Watched {
  public:
@@ -271,7 +271,7 @@ class Triplets final : public Watched {
   std::unique_ptr<Policy> reloaded_, rebuilt_;
 };
 
-// Who may not be preempted has the same GPUs from its first decision to its end.
+// A job that may not be preempted has the same GPUs from its first decision to its end.
 class Undisturbed final : public Watched {
  public:
   using Watched::Watched;
@@ -295,9 +295,9 @@ class Undisturbed final : public Watched {
   int kept_ = 0;
 };
 
-// Beside the policy that decides, a second one sees a darker world: of a node nothing is known, and
-// some owners hold their jobs. It must decide validly there, leave alone what it cannot reach, and
-// give nothing to who is held.
+// Besides the policy that decides, a second one sees a worse world: one node is unknown, and some
+// jobs are on hold. Its decisions must be valid. It must not touch jobs on the unknown node, and
+// must give nothing to jobs on hold.
 class InTheDark final : public Watched {
  public:
   InTheDark(std::unique_ptr<Policy> policy, std::unique_ptr<Policy> dark)
@@ -317,7 +317,7 @@ class InTheDark final : public Watched {
     }
     auto decision = dark_->decide(darker);
     ASSERT_TRUE(decision.ok()) << decision.error().message;
-    decision->again_at.reset();  // nobody carries it out, so what it expects does not come
+    decision->again_at.reset();  // it is not carried out, so what it expects does not happen
     const auto valid = validate(*decision, darker);
     ASSERT_TRUE(valid.ok()) << valid.error().message;
     std::map<JobId, const Grant*> grants;
@@ -339,7 +339,7 @@ class InTheDark final : public Watched {
   int kept_ = 0;
 };
 
-// Each policy of the table as it is, and those with settings that matter at this scale.
+// Each policy of the table with its defaults, and some with settings that matter at this scale.
 std::vector<std::string> policies() {
   std::vector<std::string> names;
   for (const auto& entry : all_policies()) names.push_back(entry.name);
@@ -467,8 +467,8 @@ TEST_P(EveryPolicy, LeavesAloneWhatIsNotItsToDecide) {
   EXPECT_GT(kept, 100);
 }
 
-// The loop names those that a decision left out; a policy that had not left them room would be
-// refused then.
+// The loop adds the jobs that a decision left out. If the policy had left no room for them, the
+// decision would be refused.
 TEST_P(EveryPolicy, LeavesWhoMayNotBePreemptedWhereItIs) {
   int kept = 0;
   for (std::uint64_t seed = 0; seed < 120 && !HasFailure(); ++seed) {
@@ -496,7 +496,7 @@ TEST_P(EveryPolicy, LeavesWhoMayNotBePreemptedWhereItIs) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryPolicy, ::testing::ValuesIn(policies()), test_name);
 
-// Grant by grant against the plainest possible policy, over thousands of decisions.
+// Compares each grant with the simplest possible policy, over thousands of decisions.
 class AgainstNaive final : public Watched {
  public:
   AgainstNaive(std::unique_ptr<Policy> policy, std::unique_ptr<Policy> naive)
@@ -543,7 +543,7 @@ TEST_P(NaiveTwin, GrantsTheSameAtEveryDecision) {
   for (std::uint64_t seed = 1000; seed < 1250 && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     Scene scene = draw_scene(seed, scope_of(GetParam()));
-    // Between a fault and the next decision at an interval a promotion would be owed already.
+    // Between a failure and the next decision of an interval, a promotion would be overdue.
     if (promotes(GetParam()) && scene.failures) scene.options.interval = Duration(0);
     AgainstNaive policy(make_policy(GetParam(), kSamples), make_naive(GetParam()));
     must_simulate(scene, policy);
@@ -567,7 +567,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given"),
     test_name);
 
-// Without faults, and deciding at every event, an admission is a promise.
+// Without failures, and with a decision at every event, an admission is a promise.
 class Admission : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
@@ -595,7 +595,7 @@ TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
   EXPECT_GT(refused, 500U);
 }
 
-// A running job stays on its type, and what that leaves decides whether two others fit beside it.
+// A running job stays on its type. The GPUs that are left decide whether two others fit.
 TEST(AdmissionOnSeveralTypes, PlansWithTheTypesJobsAreOn) {
   Scene scene;
   scene.cluster = testing::cluster_of("1x6:a,1x4:b");

@@ -19,12 +19,12 @@
 namespace rubato::sim {
 namespace {
 
-constexpr int kMostNodes = 16;       // K beyond counts as this
+constexpr int kMostNodes = 16;       // a larger K counts as this
 constexpr int kMostGpusPerNode = 4;  // as measured
 constexpr int kMostGpus = 64;
 constexpr int kLargestBatch = 1'000'000'000;
 
-// What the published simulation says of its applications beyond their files.
+// Settings of the applications in the published simulation that are not in their files.
 struct Known {
   std::string_view name;
   int per_gpu_max = 0;  // 0 = the largest measured
@@ -39,7 +39,7 @@ class NumberTable {
   NumberTable(const ProfileText& file, std::vector<std::string_view> names)
       : reader_(file.text, file.source), names_(std::move(names)) {}
 
-  // Calls use(values, line) for each row, which may answer with an error.
+  // Calls use(values, line) for each row. It may return an error.
   [[nodiscard]] Result<void> read(
       const std::function<Result<void>(const std::vector<double>&, std::size_t)>& use) {
     CsvRow row;
@@ -91,8 +91,8 @@ StepSeconds lerp(const StepSeconds& a, const StepSeconds& b, double share) {
   return {a.step + share * (b.step - a.step), a.sync + share * (b.sync - a.sync)};
 }
 
-// The neighbours of `key` in a map, equal at its ends and where the key is there, and how far `key`
-// lies between them.
+// The neighbours of `key` in a map, and how far `key` is between them. At the ends of the map, and
+// if it has the key, both neighbours are the same.
 template <class Map>
 struct Neighbours {
   typename Map::const_iterator below, above;
@@ -130,7 +130,7 @@ StepSeconds StepTimesByBatch::at(double per_gpu) const {
     const auto before = std::prev(last);
     const auto beyond = lerp(before->second, last->second,
                              (per_gpu - before->first) / (last->first - before->first));
-    // More samples never take less time; noise in the last two points may say so.
+    // More samples never take less time, even if noise in the last two points says so.
     return {std::max(beyond.step, last->second.step), last->second.sync};
   }
   const auto near = neighbours(points_, per_gpu);
@@ -203,7 +203,8 @@ Result<Application::Statistics> Application::read_statistics(const ProfileText& 
   return statistics;
 }
 
-// An epoch ends where the first of the batch sizes has ended it; training ends with the shortest.
+// An epoch ends at the smallest progress of all batch sizes. Training ends with the shortest of
+// them.
 void Application::join_statistics() {
   std::size_t epochs = std::numeric_limits<std::size_t>::max();
   for (const auto& [batch, of] : statistics_) epochs = std::min(epochs, of.progress.size());
@@ -289,7 +290,7 @@ StepSeconds Application::step_seconds(int nodes, int gpus, int per_gpu) const {
 StepSeconds Application::packed_step_seconds(int gpus, int per_gpu) const {
   const int full = gpus / kMostGpusPerNode;
   const int rest = gpus % kMostGpusPerNode;
-  // The smallest rotation has the node that is not full first.
+  // In the smallest rotation, the node that is not full comes first.
   std::string digits = rest > 0 ? std::to_string(rest) : "";
   digits.append(static_cast<std::size_t>(full), '0' + kMostGpusPerNode);
   const auto measured = placements_.find(digits);
@@ -301,7 +302,7 @@ WorkRate Application::rate(const StepSeconds& seconds, int gpus, const Batch& ba
                            int epoch) const {
   const double size = batch.global(gpus);
   const double steps_a_second = 1 / (seconds.step + batch.accumulation * seconds.grad());
-  // Training below the initial batch is worth no more a sample than at it.
+  // Below the initial batch, a sample is worth as much as at the initial batch.
   return steps_a_second * noise(size, epoch).gain(size / limits_.initial);
 }
 

@@ -1,19 +1,19 @@
-// Measured training jobs, from a directory with one folder an application, as published with Pollux
-// (Qiao et al., OSDI'21): the truth of a simulation with --profiles. docs/traces.md describes the
-// files.
+// Measured training jobs, from a directory with one folder per application, as published with
+// Pollux (Qiao et al., OSDI'21): the truth of a simulation with --profiles. docs/traces.md
+// describes the files.
 //
 //   placements.csv      step and synchronisation time, by GPUs on each node and local batch
 //   scalability.csv     the same by numbers of nodes and GPUs, for more nodes
 //   validation-B.csv    by epoch at global batch B: progress in steps at the initial batch,
 //                       squared norm and variance of the gradient
 //
-// Between measurements all is interpolated linearly. A measured placement is used as it is (turned
-// around to its smallest rotation, as in the files); any other by its nodes K and GPUs N: first in
-// the local batch, then in N at the two neighbouring measured K at the same N/K, then in K.
-// Deviates: the published simulator triangulates (K, N, local batch) in three dimensions; the data
-// being a grid in K and the local batch, this is the same up to which corners of a cell count.
-// Beyond 16 nodes K counts as 16, as published, and more than 4 GPUs a node, which were not
-// measured, count as spread over nodes of 4.
+// Between measurements everything is interpolated linearly. A measured placement is used directly
+// (in its smallest rotation, as in the files). Any other placement is described by its nodes K and
+// GPUs N, and interpolated first in the local batch, then in N at the two neighbouring measured K
+// at the same N/K, then in K. Deviates: the published simulator triangulates (K, N, local batch) in
+// three dimensions. The data is a grid in K and the local batch, so the result is the same except
+// for which corners of a cell count. More than 16 nodes count as 16, as published. More than 4 GPUs
+// per node were not measured; they count as spread over nodes of 4.
 //
 // Immutable after reading.
 #pragma once
@@ -36,7 +36,7 @@ namespace rubato::sim {
 
 struct StepSeconds {
   double step = 0;  // one pass with synchronisation
-  double sync = 0;  // the part of it that an accumulating pass does not have
+  double sync = 0;  // the part of it that accumulating passes do not have
 
   [[nodiscard]] double grad() const { return step - sync; }
 };
@@ -46,7 +46,7 @@ class StepTimesByBatch {
  public:
   void add(int per_gpu, const StepSeconds& seconds);
   [[nodiscard]] bool empty() const { return points_.empty(); }
-  // Linear, the step also beyond the largest measured batch; constant below the smallest.
+  // Linear; the step time also beyond the largest measured batch. Constant below the smallest.
   [[nodiscard]] StepSeconds at(double per_gpu) const;
   [[nodiscard]] const std::map<int, StepSeconds>& points() const { return points_; }
 
@@ -54,7 +54,7 @@ class StepTimesByBatch {
   std::map<int, StepSeconds> points_;
 };
 
-// The texts of an application's files, and their names for errors.
+// The texts of an application's files, with their names for error messages.
 struct ProfileText {
   std::string source;
   std::string text;
@@ -88,10 +88,10 @@ class Application {
 
   [[nodiscard]] StepSeconds step_seconds(const Allocation& gpus, int per_gpu) const;
   [[nodiscard]] StepSeconds step_seconds(int nodes, int gpus, int per_gpu) const;
-  // On the fewest nodes, all but one of them full.
+  // The placement on the fewest nodes, all but one of them full.
   [[nodiscard]] StepSeconds packed_step_seconds(int gpus, int per_gpu) const;
 
-  // Progress a second during an epoch.
+  // Progress per second during an epoch.
   [[nodiscard]] WorkRate rate(const StepSeconds& seconds, int gpus, const Batch& batch,
                               int epoch) const;
 
@@ -120,9 +120,9 @@ class Application {
   std::map<int, ByGpus> by_nodes_;
 };
 
-// An application as a SpeedModel, for those who judge and for oracles: trained with the owner's
-// batch. Its rate is that of the middle epoch; what is left of the work takes as many steps as the
-// gradients of each epoch ahead ask for. Where the nodes are not given, GPUs are packed.
+// An application as a SpeedModel, for metrics and oracles, trained with the owner's batch. Its rate
+// is that of the middle epoch. The time for the work left uses the number of steps that the
+// gradients of each coming epoch require. If the nodes are not given, GPUs are packed.
 class ApplicationSpeed final : public SpeedModel {
  public:
   ApplicationSpeed(std::shared_ptr<const Application> application, int batch);
@@ -131,7 +131,7 @@ class ApplicationSpeed final : public SpeedModel {
   [[nodiscard]] std::span<const int> measured() const override { return counts_; }
 
  private:
-  // Work that a step of the owner's batch does.
+  // The work of one step with the owner's batch.
   [[nodiscard]] double step_worth(int epoch) const;
   [[nodiscard]] double steps_left(Work left) const;
   [[nodiscard]] StepSeconds step_seconds(const Shape& shape, const Batch& batch) const;

@@ -1,4 +1,4 @@
-// The readers on the public traces they were written for, where those are at hand.
+// The readers on the public traces that they were written for, if these are available.
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
@@ -98,7 +98,7 @@ TEST_F(PublicData, MeasuredCurvesCoverTheirTraces) {
   }
 }
 
-// The figures of docs/results.md, judged by real completion: what is admitted is kept.
+// The figures of docs/results.md, judged by real completion: every admitted deadline is kept.
 TEST_F(PublicData, ElasticFlowKeepsWhatItAdmits) {
   struct Case {
     std::string gpu, cluster;

@@ -24,7 +24,7 @@ void SimAgent::observe(const Footprint& place, const Batch& batch, const StepSec
   }
   measured_.push_back(StepMeasurement::of_sync(place, batch.per_gpu, seconds.step, seconds.sync));
   const auto fitted = fit_step_time(measured_);
-  if (!fitted) {  // a time that no model explains teaches nothing
+  if (!fitted) {  // if no model fits, nothing is learned
     measured_.pop_back();
     return;
   }

@@ -1,8 +1,8 @@
-// The agent of a simulated job (Pollux, Qiao et al., OSDI'21, section 4.1): it measures its steps
-// and gradients as they are in truth, without noise, and fits the model that policies see.
+// The agent of a simulated job (Pollux, Qiao et al., OSDI'21, section 4.1). It measures the true
+// steps and gradients, without noise, and fits the model that policies see.
 //
 // As in the published simulation, only the first measurement of each (nodes, GPUs, local batch) is
-// kept, though two placements of one key may differ, and each new key is a new fit.
+// kept, although two placements with the same key may differ. Each new key gives a new fit.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class SimAgent {
   SimAgent(const Application& application, std::optional<int> owners_batch)
       : limits_(application.limits()), owners_batch_(owners_batch) {}
 
-  // What is known now; the same object until something new is observed.
+  // What is known now. It is the same object until something new is observed.
   [[nodiscard]] const std::shared_ptr<const GoodputEstimate>& estimate();
 
   void observe(const Footprint& place, const Batch& batch, const StepSeconds& seconds,

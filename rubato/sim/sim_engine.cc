@@ -61,11 +61,11 @@ void SimEngine::finish(Time now, JobId id, std::vector<Event>& facts) {
   run.ended = true;
   facts.emplace_back(Finished{id, run.generation});
   set_gpus(now, id, Allocation());
-  for (auto& fact : facts_) facts.push_back(std::move(fact));  // of the job it shared with
+  for (auto& fact : facts_) facts.push_back(std::move(fact));  // of the job that shared its GPUs
   facts_.clear();
 }
 
-// A job with a profile has come to the end of a restart or of an epoch.
+// A job with a profile has reached the end of a restart or of an epoch.
 void SimEngine::advance(Time now, JobId id, std::vector<Event>& facts) {
   Run& run = runs_[id.index()];
   Training& training = *trainings_[id.index()];
@@ -174,7 +174,7 @@ bool SimEngine::meets_another(const Allocation& gpus) const {
                      [&](const Slice& slice) { return spanning_[slice.node.index()] > 1; });
 }
 
-// Who came or went may have changed the speed of others.
+// A job that came or went may have changed the speed of others.
 void SimEngine::update_interference(Time now) {
   if (!std::exchange(spans_changed_, false)) return;
   for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
@@ -186,7 +186,7 @@ void SimEngine::update_interference(Time now) {
   }
 }
 
-// Spreads the batch over the job's GPUs; one that cannot be spread trains nothing.
+// Spreads the batch over the job's GPUs. If that is impossible, the job makes no progress.
 void SimEngine::choose_batch(JobId id, const std::optional<Batch>& granted) {
   Training* training = trainings_[id.index()].get();
   if (training == nullptr) return;
@@ -211,7 +211,7 @@ void SimEngine::resize(Time now, const Resize& command) {
   Run& run = runs_[command.job.index()];
   if (!run.gpus.empty())
     return use(now, command.job, command.generation, command.gpus, command.batch);
-  // It was thrown off its GPUs while the command was on its way.
+  // The job lost its GPUs while the command was on its way.
   if (accept(command.job, command.generation) == nullptr) return;
   facts_.emplace_back(Failed{command.job, command.generation, run.progress});
 }

@@ -1,14 +1,13 @@
-// The simulated machines: an Engine like any other, whose workers are arithmetic. It alone knows
-// the truth about jobs. GPUs are released at once (grace 0), a start or a change of the GPU set
-// costs the job its restart time, and nothing but that is lost by a node failure. Two jobs on the
-// same GPUs run at the speeds of the pair; when one comes or goes, a Running tells the other's
-// speed.
+// The simulated machines: an Engine whose workers are computed. Only this class knows the truth
+// about jobs. GPUs are released at once (grace 0). A start or a change of the GPU set costs the job
+// its restart time, and a node failure costs no more than that. Two jobs on the same GPUs run at
+// the speeds of the pair. When one of them comes or goes, a Running reports the other's speed.
 //
-// A job with a profile (sim/profiles.h) advances from epoch to epoch: within one its rate is
-// constant, so its end is exact. Its agent measures when a restart is over, when the batch changes
-// and at each new epoch. The nodes it is on always matter.
+// A job with a profile (sim/profiles.h) advances from epoch to epoch. Within an epoch its rate is
+// constant, so its end is exact. Its agent measures when a restart is over, when the batch changes,
+// and at each new epoch. Its speed always depends on its nodes.
 //
-// With interference, two jobs that each span several nodes and meet on one are both slowed down.
+// With interference, two jobs that each span several nodes and share a node are both slowed down.
 #pragma once
 
 #include <memory>
@@ -28,25 +27,25 @@ namespace rubato::sim {
 
 class SimEngine final : public Engine {
  public:
-  // With `topology`, speed depends on the nodes that a job's GPUs are on.
-  // `interference` is the share of its speed that a job loses to another on the same network.
+  // With `topology`, speed depends on the nodes of a job's GPUs.
+  // `interference`: the share of its speed that a job loses to another one on the same network.
   SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
             double interference = 0);
 
   void carry_out(Time now, std::span<const Command> commands) override;
   void collect(Time now, std::vector<Event>& facts) override;
 
-  // When the next fact will be there if no command comes.
+  // When the next fact will happen if no command comes.
   [[nodiscard]] std::optional<Time> next_fact() const;
 
-  // A fault of the simulated world: the node goes down or comes back.
+  // A simulated failure or repair: the node goes down or comes back.
   void change_node(Time now, NodeId node, NodeState state);
 
   // How fast the job trains now, once it has restarted.
   [[nodiscard]] WorkRate rate(JobId job) const { return runs_[job.index()].progress.rate; }
   [[nodiscard]] int gpus(JobId job) const { return runs_[job.index()].gpus.gpus(); }
 
-  // What policies may know of a job's speed now.
+  // What policies may know about a job's speed now.
   [[nodiscard]] std::shared_ptr<const SpeedModel> estimate(JobId job);
 
  private:
@@ -58,7 +57,7 @@ class SimEngine final : public Engine {
     bool ended = false;
     bool interfered = false;
   };
-  // Of a job with a profile.
+  // The state of a job with a profile.
   struct Training {
     Training(const Application& what, std::optional<int> owners_batch)
         : application(what), agent(what, owners_batch) {}
@@ -77,7 +76,7 @@ class SimEngine final : public Engine {
     }
   };
 
-  // Notes the generation and gives the job, or nullptr if the command is old or the job has ended.
+  // Stores the generation and returns the job; nullptr if the command is old or the job has ended.
   [[nodiscard]] Run* accept(JobId id, Generation generation);
 
   void use(Time now, JobId id, Generation generation, const Allocation& gpus,
@@ -93,7 +92,7 @@ class SimEngine final : public Engine {
   [[nodiscard]] WorkRate true_rate(JobId id) const;
   [[nodiscard]] WorkRate undisturbed_rate(JobId id) const;
 
-  // Changes a job's GPUs and with them the speed of the job that shared or will share them.
+  // Changes a job's GPUs, and so the speed of the job that shared or will share them.
   void set_gpus(Time now, JobId id, Allocation gpus);
   void pair_up(Time now, JobId id);
   void pair_off(Time now, JobId id);
@@ -109,7 +108,7 @@ class SimEngine final : public Engine {
   bool spans_changed_ = false;
   OrderedBits on_gpus_;  // jobs that hold some
   GpuUse in_use_;
-  IndexedHeap<Time> ends_;  // when a job ends or, with a profile, advances
+  IndexedHeap<Time> ends_;  // when a job ends or (with a profile) advances
   std::vector<Event> facts_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 class SimEngineTest : public ::testing::Test {
  protected:
-  // Carries out one command and forgets the facts.
+  // Carries out one command and drops the facts.
   void tell(double s, const Command& command) {
     engine_.carry_out(time_at(s), std::vector<Command>{command});
     facts_.clear();

@@ -1,5 +1,5 @@
-// A step function of time kept as averages over at most `buckets` equal stretches. When time runs
-// past the last, pairs are merged, so memory is fixed and the end need not be known.
+// A step function of time, stored as averages over at most `buckets` equal intervals. When time
+// passes the last one, pairs are merged. So memory is fixed, and the end need not be known.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class StepSeries {
 
   explicit StepSeries(std::size_t buckets) : most_(buckets) {}
 
-  // The values held from `from` to `to`; calls come in order of time.
+  // The values from `from` to `to`. Calls must be in order of time.
   void add(Time from, Time to, const Row& values) {
     while (to > kStart + width_ * static_cast<Duration::rep>(most_)) merge_pairs();
     while (from < to) {

@@ -1,4 +1,4 @@
-// Short spellings for tests: workloads written down job by job, and policies as one function.
+// Helpers for tests: workloads written job by job, and policies as one function.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace rubato::sim {
 
-// A job that runs so many seconds on so many GPUs.
+// A job that runs for this many seconds on this many GPUs.
 inline SimJob rigid_job(double submit_s, int gpus, double duration_s, double restart_s = 0) {
   auto spec = rigid_spec(gpus);
   spec->restart_cost = from_seconds(restart_s);
@@ -88,7 +88,7 @@ class FunctionPolicy final : public Policy {
   Function function_;
 };
 
-// First come, first served: the first that does not fit stops the scan.
+// First come, first served: the first job that does not fit stops the scan.
 inline Decision in_order(const Snapshot& snapshot) {
   Decision decision;
   int room = snapshot.cluster.usable();
@@ -100,7 +100,7 @@ inline Decision in_order(const Snapshot& snapshot) {
   return decision;
 }
 
-// As many GPUs for each elastic job as for any other, as far as they go.
+// Divides the GPUs equally over the elastic jobs.
 inline Decision equal_shares(const Snapshot& snapshot) {
   Decision decision;
   int room = snapshot.cluster.usable();

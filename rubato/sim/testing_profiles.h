@@ -32,8 +32,8 @@ inline std::shared_ptr<const Application> small_application() {
   return Application::parse(small_application_texts()).value();
 }
 
-// Trains it: 200 steps at batch 10 in two epochs. Its batch may be tuned unless its owner chose
-// one.
+// A job that trains it: 200 steps at batch 10 in two epochs. Its batch may be tuned unless its
+// owner chose one.
 inline SimJob profiled_job(std::optional<int> owners_batch, double restart_s = 30) {
   SimJob job;
   job.application = small_application();

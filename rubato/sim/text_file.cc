@@ -33,7 +33,7 @@ std::string size_name(std::uint64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
-// Gathers the text and watches the limits as it grows, so that nothing is read in vain.
+// Collects the text and checks the limits as it grows, so that reading stops early.
 class Collector {
  public:
   Collector(const std::string& path, TextLimits limits) : path_(path), limits_(limits) {}
@@ -78,7 +78,7 @@ class Collector {
   const std::string& path_;
   TextLimits limits_;
   std::string text_;
-  std::optional<bool> json_;  // unknown while only blanks were seen
+  std::optional<bool> json_;  // unknown while all bytes so far are blank
   std::size_t line_start_ = 0;
   std::size_t searched_ = 0;
   std::size_t line_ = 1;
@@ -87,7 +87,7 @@ class Collector {
 class Inflater {
  public:
   explicit Inflater(const std::string& path) : path_(path) {
-    // 16 asks zlib for the gzip wrapper.
+    // 16 selects the gzip format in zlib.
     ready_ = inflateInit2(&stream_, 16 + MAX_WBITS) == Z_OK;
   }
   Inflater(const Inflater&) = delete;

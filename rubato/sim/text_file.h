@@ -1,5 +1,5 @@
-// Reads a whole text file, plain or gzip (told apart by its first bytes), within limits: a bomb, a
-// directory or a line of a gigabyte ends in one sentence that names the file.
+// Reads a whole text file, plain or gzip (distinguished by the first bytes), within limits. A
+// decompression bomb, a directory or a line of a gigabyte gives one sentence that names the file.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct TextLimits {
   std::size_t line = std::size_t{1} << 20U;
 };
 
-// A text that opens with "{" is JSON, which may be a single long line: there the size limit of
-// base/json.h holds instead of the limit on lines.
+// A text that begins with "{" is JSON and may be a single long line. For JSON, the size limit of
+// base/json.h applies instead of the limit on lines.
 [[nodiscard]] Result<std::string> read_text_file(const std::string& path, TextLimits limits = {});
 
 // "folder/jobs.csv.gz" -> "jobs.csv.gz".

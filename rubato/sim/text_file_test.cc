@@ -77,7 +77,7 @@ TEST_F(TextFile, RefusesDamagedGzip) {
 }
 
 TEST_F(TextFile, StopsAtALongLineWithoutReadingItWhole) {
-  // 3 GiB of one line, as a file with a hole: were it read, this test would need the memory.
+  // A sparse file with one line of 3 GiB: if it were read, this test would need that much memory.
   plain("job_id,submit_s\n");
   std::filesystem::resize_file(path_, std::uintmax_t{3} << 30U);
   EXPECT_EQ(problem(), path_ + ":2: line longer than 1 MiB");

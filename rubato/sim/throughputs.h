@@ -1,7 +1,8 @@
 // Measured throughputs per GPU type, alone and in pairs, from a JSON file as published with Gavel:
 //   {"v100": {"('ResNet-18 (batch size 16)', 1)": {"null": 21.4, "('LM (batch size 5)', 1)":
 //   [own, other], ...}, ...}, ...}
-// steps/s of a model at a batch size on so many GPUs; 0 = cannot run. docs/traces.md describes it.
+// The numbers are steps/s of a model at a batch size on a number of GPUs; 0 = cannot run.
+// docs/traces.md describes the file.
 #pragma once
 
 #include <map>
@@ -28,7 +29,7 @@ struct ThroughputBook {
 [[nodiscard]] Result<ThroughputBook> read_throughputs(const std::string& path,
                                                       const Cluster& cluster);
 
-// The same on bytes already in memory (what the fuzzers call).
+// The same for text in memory (called by the fuzzers).
 [[nodiscard]] Result<ThroughputBook> parse_throughputs(std::string_view text,
                                                        const std::string& source,
                                                        const Cluster& cluster);

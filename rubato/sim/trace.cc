@@ -37,7 +37,7 @@ struct Layout {
   std::string_view name;
   std::span<const Column> columns;
   char separator = ',';   // '\t' also means that there is no header
-  bool numbered = false;  // jobs have no ids: they are called by row, from 0
+  bool numbered = false;  // jobs have no ids: the row number, from 0, is the id
 };
 
 using enum TraceField;
@@ -125,7 +125,7 @@ constexpr auto kShockwave = std::to_array<Column>({
     {"arrival", submit},
 });
 
-// In the order of TraceFormat, which is also the order in which ties of the detection are broken.
+// In the order of TraceFormat. The detection breaks ties in this order, too.
 constexpr auto kLayouts = std::to_array<Layout>({
     {TraceFormat::rubato_csv, "rubato-csv", kRubato},
     {TraceFormat::rubato_json, "rubato-json", kRubato},
@@ -166,7 +166,7 @@ Error no_known_format(const CsvReader& reader, std::size_t line) {
       line, fmt::format("this is none of the trace formats, which begin with: {}", known));
 }
 
-// How much of what a format needs the header has, from 0 to 1.
+// The fraction of a format's required columns that the header has, from 0 to 1.
 double likeness(const Layout& layout, const CsvHeader& header) {
   int needed = 0;
   int found = 0;
@@ -178,9 +178,10 @@ double likeness(const Layout& layout, const CsvHeader& header) {
   return static_cast<double>(found) / needed;
 }
 
-// The header's format is the one whose needs it meets, and of several the one that needs most
-// (ElasticFlow's columns include Microsoft's). If it meets none's, the most alike is assumed when
-// at least half is there: its reader can then name the column that is missing.
+// The format of a header is the one whose required columns it has. Of several, it is the one that
+// requires most (ElasticFlow's columns include Microsoft's). If there is none, the most similar
+// format is assumed, if at least half of its columns are there: its reader can then name the
+// missing column.
 Result<TraceFormat> detect_by_header(const CsvRow& row, const CsvReader& reader) {
   auto header = CsvHeader::of(row, reader);
   if (!header) return header.error();
@@ -223,7 +224,7 @@ Result<TraceFormat> detect(std::string_view text, const std::string& source) {
 
 // ---- What all formats share ----
 
-// Gathers jobs, and the place of each for the sentences about duplicates.
+// Collects jobs, with their lines for error messages about duplicates.
 struct Gathered {
   Trace trace;
   std::vector<std::uint32_t> places;  // line, or index in a JSON array
@@ -240,7 +241,7 @@ struct Gathered {
   }
 };
 
-// The first job in the file whose id came before, with the earlier one.
+// The first job in the file with a repeated id, and the earlier job with that id.
 std::optional<std::pair<std::size_t, std::size_t>> find_duplicate(
     const std::vector<TraceJob>& jobs) {
   struct Key {
@@ -266,7 +267,7 @@ std::optional<std::pair<std::size_t, std::size_t>> find_duplicate(
   return first;
 }
 
-// The warning about columns or keys that nothing reads.
+// The warning about unknown columns or keys.
 void warn_ignored(std::vector<std::string> names, std::string_view what, Trace& trace) {
   if (names.empty()) return;
   constexpr std::size_t kShown = 10;
@@ -278,7 +279,7 @@ void warn_ignored(std::vector<std::string> names, std::string_view what, Trace& 
                   all > kShown ? fmt::format(" and {} more", all - kShown) : ""));
 }
 
-// Timestamps count from the earliest one.
+// Times are relative to the earliest timestamp.
 TraceProblem rebase(std::vector<TraceJob>& jobs) {
   const auto by_submit = [](const TraceJob& a, const TraceJob& b) {
     return a.submit_s < b.submit_s;
@@ -342,7 +343,7 @@ Gathered start(const Layout& layout, const std::string& source) {
 
 // ---- CSV and TSV ----
 
-// A column of the layout, found in the file at hand.
+// A column of the layout that was found in the file.
 struct Found {
   std::size_t index = 0;
   std::string_view name;
@@ -443,7 +444,7 @@ bool is_label(TraceField field) {
   return field == TraceField::name || field == TraceField::user || field == TraceField::model;
 }
 
-// The value as a CSV cell would spell it; nullopt if its type does not fit the field.
+// The value as the text of a CSV cell; nullopt if its type does not fit the field.
 std::optional<std::string> as_text(const Json& value, TraceField field) {
   if (value.is_string() && is_label(field)) return value.get<std::string>();
   if (value.is_number_integer() && field != TraceField::user && field != TraceField::model) {
@@ -472,7 +473,7 @@ TraceProblem read_json_job(const Json& object, TraceDraft& draft,
   for (const auto& [key, value] : object.items()) {
     const Column* column = rubato_column(key);
     if (column == nullptr) {
-      // Keys repeat from job to job; only the first few are ever shown.
+      // The same keys repeat in each job. Only the first few are shown.
       const bool seen = std::find(ignored.begin(), ignored.end(), key) != ignored.end();
       if (!seen && ignored.size() < 1000) ignored.push_back(key);
       continue;

@@ -1,4 +1,4 @@
-// A trace: jobs as a file or the generator describes them, before they are given to a cluster.
+// A trace: jobs as described by a file or the generator.
 // docs/traces.md describes the formats.
 #pragma once
 
@@ -18,7 +18,7 @@ struct TraceJob {
   double submit_s = 0;
   int gpus = 1;                      // what the job asks for, or ran on
   std::optional<double> duration_s;  // at `gpus`
-  std::optional<double> steps;       // iterations, where the trace counts them
+  std::optional<double> steps;       // iterations, if the trace has them
   int batch = 0;                     // global batch size; 0 = unknown
   std::optional<double> deadline_s;  // absolute, on the clock of submit_s
   double weight = 1;
@@ -50,15 +50,15 @@ struct Trace {
 [[nodiscard]] Result<TraceFormat> parse_trace_format(std::string_view name);
 [[nodiscard]] std::vector<std::string> trace_format_names();
 
-// Reads a plain or gzip file, detecting the format unless one is given. Every error is one
+// Reads a plain or gzip file and detects the format, unless it is given. Every error is one
 // sentence with file and line.
 [[nodiscard]] Result<Trace> read_trace(const std::string& path, std::optional<TraceFormat> format);
 
-// The same on bytes already in memory (what the fuzzers call).
+// The same for text in memory (called by the fuzzers).
 [[nodiscard]] Result<Trace> parse_trace(std::string_view text, const std::string& source,
                                         std::optional<TraceFormat> format);
 
-// Rubato's own CSV; what it writes, parse_trace reads back to the same jobs.
+// Writes Rubato's own CSV. parse_trace reads it back to the same jobs.
 [[nodiscard]] std::string to_csv(const Trace& trace);
 [[nodiscard]] std::string to_json_text(const Trace& trace);
 

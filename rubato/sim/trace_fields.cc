@@ -18,7 +18,7 @@ constexpr double kMostSteps = 1e15;
 constexpr double kLargestWeight = 1e9;
 constexpr std::size_t kLongestLabel = 256;
 
-// The length of the UTF-8 sequence that `text` opens with; 0 if it opens with none.
+// The length of the UTF-8 sequence at the start of `text`; 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return 1;
@@ -27,7 +27,7 @@ std::size_t utf8_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0U) != 0x80U) return 0;
   }
-  // Overlong forms, surrogates and code points that do not exist.
+  // Rejects overlong forms, surrogates and code points that do not exist.
   if (byte(0) == 0xE0 && byte(1) < 0xA0) return 0;
   if (byte(0) == 0xED && byte(1) > 0x9F) return 0;
   if (byte(0) == 0xF0 && byte(1) < 0x90) return 0;
@@ -35,7 +35,7 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
-// Labels end up in tables, JSON and HTML, so they must be text that can be shown.
+// Labels are shown in tables, JSON and HTML, so they must be printable text.
 TraceProblem set_label(std::string_view column, std::string_view text, std::string& out) {
   if (text.size() > kLongestLabel) {
     return fmt::format("{} is longer than {} bytes", column, kLongestLabel);
@@ -115,7 +115,7 @@ int days_in(int year, int month) {
   return month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
 }
 
-// nullopt if the text is no time of the form "2017-10-09 07:01:55".
+// nullopt if the text is not a time such as "2017-10-09 07:01:55".
 std::optional<double> parse_timestamp(std::string_view text) {
   constexpr std::string_view kForm = "0000-00-00 00:00:00";
   if (text.size() != kForm.size()) return std::nullopt;

@@ -1,5 +1,5 @@
-// One field of one job: its text checked and stored. CSV cells and JSON values take the same way,
-// so a value that is refused in one is refused in the other, in the same words.
+// Checks and stores one field of one job. CSV cells and JSON values use the same code, so a value
+// that is refused in one format is refused in the other, with the same sentence.
 #pragma once
 
 #include <cstdint>
@@ -28,27 +28,27 @@ enum class TraceField : std::uint8_t {
   allowed_gpus,  // "1/2/4"
   restart,
   job_type,  // "ResNet-18 (batch size 128)": Gavel's model and batch size in one
-  slo,       // Gavel: deadline as a multiple of the duration; not above 0 = none
+  slo,       // Gavel: deadline as a multiple of the duration; <= 0 means none
   mode,      // Shockwave: how the batch size adapts
   unused,
 };
 
-// A job while its fields arrive; some make sense only together.
+// A job while its fields are read. Some fields can be checked only together.
 struct TraceDraft {
   TraceJob job;
   std::optional<double> slo;
   bool adapts_batch = false;
 };
 
-// What is wrong, without the place: the caller knows file and line. nullopt = nothing.
+// An error without its place, because the caller knows file and line; nullopt = no error.
 using TraceProblem = std::optional<std::string>;
 
-// `column` is the field's name in the file at hand.
+// `column` is the field's name in this file.
 [[nodiscard]] TraceProblem set_trace_field(TraceField field, std::string_view column,
                                            std::string_view text, TraceDraft& draft);
 
-// What only the whole job shows: a deadline before the submission, limits that exclude its own
-// GPU count.
+// Checks that need the whole job: a deadline before the submission, limits that exclude its own GPU
+// count.
 [[nodiscard]] TraceProblem finish_trace_job(TraceDraft& draft);
 
 }  // namespace rubato::sim

@@ -1,4 +1,4 @@
-// Writing traces in Rubato's own formats; trace.cc reads them.
+// Writes traces in Rubato's own formats. trace.cc reads them.
 #include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
@@ -14,7 +14,7 @@
 namespace rubato::sim {
 namespace {
 
-// A column that is written only if some job has something to say in it.
+// An optional column: it is written only if some job has a value for it.
 struct Optional {
   std::string_view name;
   bool (*used)(const TraceJob&);

@@ -18,12 +18,12 @@
 namespace rubato::sim {
 namespace {
 
-// A power law goes on for ever; numbers do not.
+// A power law has no largest count, but numbers do.
 constexpr int kMostPowerGpus = 1 << 20;
-// The stream of the seed that deadlines are drawn from; curves take it as it is.
+// The random stream for deadlines. Curves use the seed directly.
 constexpr std::uint64_t kDeadlines = 0xDEAD11;
 
-// What one job really is.
+// The truth about one job.
 struct Truth {
   std::shared_ptr<const SpeedModel> speed;
   Work work = 0;
@@ -31,17 +31,17 @@ struct Truth {
   std::shared_ptr<const Application> application = nullptr;
 };
 
-// Lost at a restart by jobs of the published profiles, unless the trace or the user says otherwise.
+// The restart cost of jobs with published profiles, unless the trace or the user gives one.
 constexpr double kProfiledRestartSeconds = 30;
 
-// Counts the jobs that each kind of warning is about, so that each is said once.
+// Counts the jobs for each kind of warning, so that each warning is given once.
 class Tally {
  public:
   using Key = std::pair<std::string, int>;  // model and batch size
 
   void add(std::string_view model, int batch) { ++count_[{std::string(model), batch}]; }
 
-  // One warning per model and batch size; a trace can have very many, the rest is summed up.
+  // One warning per model and batch size. There can be very many, so the rest is only counted.
   void report(std::string_view trace, std::string_view what, std::vector<std::string>& out) const {
     constexpr std::size_t kShown = 20;
     std::size_t shown = 0;
@@ -165,7 +165,7 @@ class WorkloadMaker {
     return nullptr;
   }
 
-  // Rigid as the owner asked, unless some policy of the comparison chooses counts.
+  // The job is rigid, as its owner asked, unless some policy of the comparison chooses counts.
   Truth typed(std::size_t index, std::shared_ptr<const TypedSpeed> speed) {
     const TraceJob& job = trace_.jobs[index];
     const Work work = job.steps ? *job.steps : duration(index) * best_rate(*speed, job.gpus);
@@ -192,12 +192,12 @@ class WorkloadMaker {
     const TraceJob& job = trace_.jobs[index];
     const Work work = job.steps ? *job.steps : duration(index) * curve->on(GpuType(), job.gpus);
     const auto counts = curve->measured();
-    // Below its first measurement a curve is only a guess, taken if the owner asks for it.
+    // Below its first measurement, a curve is only a guess. It is used if the owner asks for it.
     return {std::move(curve), work, limits(job, std::min(counts.front(), job.gpus), counts.back())};
   }
 
-  // Rates are steps per second, so that jobs of a profile share its curve: the work absorbs how
-  // long each one takes at the count it asks for.
+  // Rates are steps per second, so all jobs of a profile share one curve. The work of a job is
+  // chosen so that it takes its duration at the count it asks for.
   Truth assigned(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
     if (const auto q = power_exponent(job.model)) return power_law(index, *q);
@@ -224,7 +224,7 @@ class WorkloadMaker {
     return {second_per_second_, duration(index), GpuLimits{gpus, gpus, {}}};
   }
 
-  // The curve's range, narrowed by what the trace itself says.
+  // The range of the curve, narrowed by the limits in the trace.
   static GpuLimits limits(const TraceJob& job, int least, int most) {
     GpuLimits limits{std::max(least, job.min_gpus.value_or(least)),
                      std::min(most, job.max_gpus.value_or(most)),
@@ -235,7 +235,7 @@ class WorkloadMaker {
     return limits;
   }
 
-  // In seconds at the requested count: as the trace says, or else as the catalogue suggests.
+  // In seconds at the requested count: from the trace, else from the catalogue.
   double duration(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
     if (job.duration_s) return *job.duration_s;
@@ -304,7 +304,7 @@ class WorkloadMaker {
   CatalogueCurves curves_;
   std::map<double, std::shared_ptr<const SpeedModel>> power_speeds_;  // by exponent
   std::shared_ptr<const SpeedModel> second_per_second_ = std::make_shared<ConstantSpeed>(1);
-  std::map<std::string, const Profile*> known_;  // nullptr: not a name the catalogue knows
+  std::map<std::string, const Profile*> known_;  // nullptr: the catalogue does not know the name
 
   Tally unprofiled_, unsplittable_, unmeasured_, unmeasured_count_, beyond_;
   std::size_t too_large_ = 0;

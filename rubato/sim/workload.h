@@ -1,4 +1,4 @@
-// A workload: the jobs of a trace made ready to run, with the truth about each.
+// A workload: the jobs of a trace, ready to run, with the truth about each.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct SimJob {
   Time submit = kStart;
   Work work = 0;
   std::shared_ptr<const SpeedModel> speed;  // the truth
-  // With --profiles: what it trains. Its truth is then this, and `speed` only a summary; policies
-  // see what the simulated agent measures.
+  // With --profiles: what the job trains. This is then the truth, and `speed` is only a summary.
+  // Policies see what the simulated agent measures.
   std::shared_ptr<const Application> application = nullptr;
 };
 
 struct Workload {
   std::string name;
-  double origin_s = 0;       // the trace's clock at kStart, which is the first submission
+  double origin_s = 0;       // the trace's time at kStart, the first submission
   std::vector<SimJob> jobs;  // in order of submission: JobId is the index
   std::vector<std::string> warnings;
 };
@@ -40,10 +40,10 @@ struct WorkloadOptions {
   std::optional<ProfileBook> profiles = std::nullopt;        // --profiles: by model
   std::optional<ThroughputBook> throughputs = std::nullopt;  // --throughputs: by GPU type as well
   std::optional<double> restart_cost_s = std::nullopt;       // overrides the trace's own
-  // Jobs without a deadline get one by seed: submission + this, drawn uniformly, x duration at the
-  // requested count.
+  // Jobs without a deadline get one by seed: submission + factor x duration at the requested count.
+  // The factor is uniform in this range.
   std::optional<std::pair<double, double>> tightness = std::nullopt;
-  bool assign_curves = false;  // give jobs without a curve one of the catalogue, by seed
+  bool assign_curves = false;  // give jobs without a curve one from the catalogue, by seed
   std::uint64_t seed = 1;
 };
 

@@ -50,7 +50,7 @@ TEST(Workload, RigidJobsRunTheirDurationAtTheirCount) {
   first.weight = 2;
   first.deadline_s = 160;
   first.restart_s = 3;
-  first.min_gpus = 1;  // a rigid job has no speed but the one at its count
+  first.min_gpus = 1;  // a rigid job has a speed only at its own count
   const auto workload = make(trace_of({first, job_of("b", 107.5, 1, 0)}));
   EXPECT_EQ(workload.name, "t.csv");
   EXPECT_EQ(workload.origin_s, 100);

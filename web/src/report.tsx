@@ -38,7 +38,7 @@ function ReportPage({ report }: { report: Report }) {
     <>
       <Header report={report} />
       <main>
-        {!run && <p class="card empty">This report holds no runs.</p>}
+        {!run && <p class="card empty">This report has no runs.</p>}
         {run && (
           <>
             <section class="card" aria-labelledby="summary-title">
@@ -159,7 +159,7 @@ function OverTime({ report, runs, selected, viewport }: ChartProps & { viewport:
   return (
     <section class="card" aria-labelledby="over-time-title">
       <h2 id="over-time-title">Over time</h2>
-      <p class="quiet screen-only">Drag to zoom these charts and the timeline below together; double-click for everything.</p>
+      <p class="quiet screen-only">Drag to zoom these charts and the timeline below together. Double-click to show everything.</p>
       <h3>Jobs waiting</h3>
       <TimeChart label="Jobs waiting over time, one line per policy" lines={queue} selected={selected} viewport={viewport} format={formatNumber} height={height} />
       <div class="card-head">

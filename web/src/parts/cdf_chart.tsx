@@ -73,7 +73,7 @@ export function CdfChart(props: Props) {
   return (
     <div class="with-side">
       {range ? <Plot draw={draw} height={height} label={label} /> : <p class="empty">No job finished, so there is nothing to draw.</p>}
-      <Readout caption={cursor === null ? "Finished in the end" : `Finished within ${formatDuration(cursor)}`} rows={rows} selected={selected} />
+      <Readout caption={cursor === null ? "Finished at the end" : `Finished within ${formatDuration(cursor)}`} rows={rows} selected={selected} />
     </div>
   );
 }

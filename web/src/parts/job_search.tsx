@@ -71,7 +71,7 @@ export function JobSearch({ names, onPick }: Props) {
       />
       {listed && (
         <ul id="job-matches" role="listbox" aria-label="Matching jobs">
-          {matches.length === 0 && <li class="quiet">No job has this in its name.</li>}
+          {matches.length === 0 && <li class="quiet">No job has this text in its name.</li>}
           {matches.map((job, i) => (
             <li
               key={job}

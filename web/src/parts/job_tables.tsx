@@ -47,7 +47,7 @@ export function SlowestJobs({ report, run, pinned, onPin }: Props) {
               <th scope="col" class="number">GPUs</th>
               <th scope="col" class="number">Wait</th>
               <th scope="col" class="number">Completion time</th>
-              <th scope="col" class="number" title="Completion time against running alone on the requested GPUs">Slowdown</th>
+              <th scope="col" class="number" title="Completion time divided by the time alone on the requested GPUs">Slowdown</th>
               <th scope="col">Why</th>
             </tr>
           </thead>

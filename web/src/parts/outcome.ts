@@ -1,4 +1,4 @@
-// What became of a job under a policy, in numbers and in words.
+// The result of a job under a policy, in numbers and in words.
 import type { Jobs, MaybeNumber, Report, Run } from "./data";
 import { formatDuration, formatMoment, formatNumber, formatPercent, plural } from "./format";
 
@@ -17,7 +17,7 @@ export function slack(jobs: Jobs, run: Run, job: number): MaybeNumber {
   return difference(jobs.deadline[job], run.jobs.end[job]);
 }
 
-/** Completion time against running alone on the requested GPUs from the moment of submission. */
+/** Completion time divided by the time alone on the requested GPUs, from the submission on. */
 export function slowdown(jobs: Jobs, run: Run, job: number): MaybeNumber {
   const took = completionTime(jobs, run, job);
   const alone = jobs.workGpuSeconds[job]! / jobs.gpus[job]!;

@@ -12,7 +12,7 @@ export interface Column {
   text(value: number, summary: Summary): string;
   /** The precise figure behind the text. */
   exact(value: number, summary: Summary): string;
-  /** Zero in every run says as much as an absent value. */
+  /** If the value is zero in every run, the column is hidden. */
   emptyWhenZero?: boolean;
 }
 
@@ -42,14 +42,14 @@ const deadlines: Column = {
   text: formatPercent,
   exact: (_, { deadlines_met: met, deadlines_total: total, deadlines_feasible: feasible }) =>
     `${formatCount(met)} of ${formatCount(total)} deadlines met` +
-    (feasible === null ? "" : `; ${formatCount(feasible)} could be met by a job alone on the cluster`),
+    (feasible === null ? "" : `; ${formatCount(feasible)} could be met if each job were alone on the cluster`),
 };
 
 const unfinished: Column = {
   key: "unfinished",
   group: "Service",
   label: "Unfinished",
-  help: "Jobs neither finished nor rejected",
+  help: "Jobs that neither finished nor were rejected",
   ...count,
   emptyWhenZero: true,
   value: ({ jobs, completed, rejected }) =>
@@ -62,23 +62,23 @@ export const summaryColumns: Column[] = [
   column("p90_jct_s", "Completion time", "p90", "90% of the jobs finished within this time", duration),
   column("p99_jct_s", "Completion time", "p99", "99% of the jobs finished within this time", duration),
   column("makespan_s", "Completion time", "Makespan", "From the first submission to the last completion", duration),
-  column("avg_queue_s", "Queueing", "Average", "Average time a job spent waiting", duration),
-  column("p99_queue_s", "Queueing", "p99", "99% of the jobs waited no longer than this", duration),
-  column("avg_queue_length", "Queueing", "Length", "Average number of jobs waiting", plain),
+  column("avg_queue_s", "Queueing", "Average", "Average time from submission to first start", duration),
+  column("p99_queue_s", "Queueing", "p99", "99% of the jobs waited at most this long", duration),
+  column("avg_queue_length", "Queueing", "Length", "Average number of waiting jobs", plain),
   column("gpu_busy", "Cluster", "GPU use", "Share of GPU time held by jobs", share),
-  column("cluster_efficiency", "Cluster", "Efficiency", "Progress made against what the held GPUs could have made", share),
-  column("utility", "Cluster", "Utility", "Speedups over one GPU, as the policy estimates them, against all GPUs", share),
-  column("advised_nodes", "Cluster", "Nodes advised", "Average number of nodes the policy would have", plain),
+  column("cluster_efficiency", "Cluster", "Efficiency", "Sum of the jobs' speedups over one GPU, divided by all GPUs", share),
+  column("utility", "Cluster", "Utility", "Sum of the speedups over one GPU that the policy estimates, divided by all GPUs", share),
+  column("advised_nodes", "Cluster", "Nodes advised", "Average number of nodes that the policy advises", plain),
   deadlines,
-  { ...column("rejected", "Service", "Rejected", "Jobs the policy refused to run", count), emptyWhenZero: true },
+  { ...column("rejected", "Service", "Rejected", "Jobs that were refused", count), emptyWhenZero: true },
   unfinished,
-  column("ftf_mean", "Fairness", "Mean", "Finish-time fairness: shared against exclusive completion time; lower is fairer", plain),
+  column("ftf_mean", "Fairness", "Mean", "Finish-time fairness: completion time divided by the time alone on a 1/N slice of the cluster; lower is fairer", plain),
   column("ftf_max", "Fairness", "Worst", "Finish-time fairness of the worst-treated job", plain),
-  disruption("preemptions", "Preempted", "Times a running job was stopped"),
-  disruption("resizes", "Resized", "Times a running job got more or fewer GPUs"),
-  disruption("migrations", "Migrated", "Times a running job was moved"),
-  column("decide_ms_p50", "Deciding", "p50", "Time the policy took per decision, median", milliseconds),
-  column("decide_ms_p99", "Deciding", "p99", "Time the policy took per decision, 99th percentile", milliseconds),
+  disruption("preemptions", "Preempted", "How often a running job lost all its GPUs"),
+  disruption("resizes", "Resized", "How often a running job got more or fewer GPUs"),
+  disruption("migrations", "Migrated", "How often a running job was moved to other GPUs"),
+  column("decide_ms_p50", "Deciding", "p50", "Median time of one decision", milliseconds),
+  column("decide_ms_p99", "Deciding", "p99", "99th percentile of the time of one decision", milliseconds),
 ];
 
 export function isEmptyColumn({ value, emptyWhenZero }: Column, summaries: Summary[]): boolean {
@@ -93,7 +93,7 @@ export function cellText(column: Column, summary: Summary): string {
   return value === null ? missing : column.text(value, summary);
 }
 
-/** The best value of a column, or null where there is nothing to win. */
+/** The best value of a column, or null if all values are equal. */
 export function bestValue({ value, better }: Column, summaries: Summary[]): MaybeNumber {
   const values = summaries.map(value).filter((found): found is number => found !== null);
   const best = better === "low" ? Math.min(...values) : Math.max(...values);

@@ -152,7 +152,7 @@ function Footnote({ runs, marked }: { runs: Run[]; marked: boolean }) {
     <p class="quiet footnote">
       {marked && <>★ best of its column. </>}
       {zero.length > 0 && <>None under any policy: {zero.join(", ")}. </>}
-      <span class="screen-only">Click a row to see that policy below, a heading to sort; hover for exact figures.</span>
+      <span class="screen-only">Click a row to see that policy below. Click a heading to sort. Hover for exact figures.</span>
     </p>
   );
 }
