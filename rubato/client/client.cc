@@ -75,16 +75,21 @@ Said Client::post(const std::string& target, const Json& body) const {
 }
 
 Said Client::submit(const Json& job, const std::string& key, bool dry_run) const {
-  if (const auto there = http_.send({"GET", "/healthz", {}, {}}); !there) return said(there);
+  auto first = http_.connect();
+  if (!first) return said(first.error());
   const HttpCall call{"POST",
                       dry_run ? "/v1/jobs?dry_run=1" : "/v1/jobs",
                       {{"Idempotency-Key", key}},
                       job.dump(-1, ' ', false, Json::error_handler_t::replace)};
-  for (int attempt = 1;; ++attempt) {
-    Said answer = ask(call);
-    if (answer.exit != Exit::no_daemon || attempt == kAttempts) return answer;
+  const auto reply = first->send(call);
+  Said answer = said(reply);
+  // What listens there is no daemon, or does not answer at all.
+  if (!reply && !first->lost()) return answer;
+  for (int attempt = 1; answer.exit == Exit::no_daemon && attempt < kAttempts; ++attempt) {
     pause_(pause_before(attempt));
+    answer = ask(call);
   }
+  return answer;
 }
 
 Said Client::list(const Filter& filter) const {

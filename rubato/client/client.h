@@ -48,8 +48,9 @@ class Client {
   [[nodiscard]] Said get(const std::string& target) const;
   [[nodiscard]] Said post(const std::string& target, const Json& body) const;
 
-  // With a key the daemon takes a job once, however often it is sent: once a daemon has been seen,
-  // a connection that is lost and a daemon that cannot answer now are tried again.
+  // With a key the daemon accepts a job once, however often it is sent. So once a connection has
+  // been made, the submission is tried again after a lost connection and when the daemon cannot
+  // answer now.
   [[nodiscard]] Said submit(const Json& job, const std::string& key, bool dry_run) const;
 
   // All pages of them, `most` at most (0: no limit).

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -197,7 +198,7 @@ TEST_F(ClientTest, TriesAgainWhileTheDaemonCannotAnswer) {
 }
 
 TEST_F(ClientTest, AConnectionThatIsLostIsTriedAgainWithTheSameKey) {
-  // The stub answers the first question (is anybody there?) and hangs up on the second.
+  // The stub reads the submission and hangs up.
   const std::string path = directory_ / "api.sock";
   const wire::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -206,13 +207,9 @@ TEST_F(ClientTest, AConnectionThatIsLostIsTriedAgainWithTheSameKey) {
   ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(::listen(listener.get(), 4), 0);
   std::thread stub([&] {
-    for (const std::string answer : {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n", ""}) {
-      const wire::Fd peer(::accept(listener.get(), nullptr, nullptr));
-      std::array<char, 4096> bytes{};
-      EXPECT_GT(::recv(peer.get(), bytes.data(), bytes.size(), 0), 0);
-      EXPECT_EQ(::send(peer.get(), answer.data(), answer.size(), MSG_NOSIGNAL),
-                static_cast<ssize_t>(answer.size()));
-    }
+    const wire::Fd peer(::accept(listener.get(), nullptr, nullptr));
+    std::array<char, 4096> bytes{};
+    EXPECT_GT(::recv(peer.get(), bytes.data(), bytes.size(), 0), 0);
     ::unlink(path.c_str());
   });
   const Said said = client([&] {
@@ -225,6 +222,25 @@ TEST_F(ClientTest, AConnectionThatIsLostIsTriedAgainWithTheSameKey) {
   EXPECT_TRUE(said.ok()) << said.error;
   EXPECT_EQ(loop_.jobs(), 1U);
   EXPECT_EQ(client().submit(job(), "key", false).body["id"], 1);
+}
+
+TEST_F(ClientTest, WhatIsNoDaemonIsNotTriedAgain) {
+  const std::string path = directory_ / "api.sock";
+  auto listener = wire::listen_on("unix:" + path);
+  ASSERT_TRUE(listener.ok());
+  ASSERT_EQ(::fcntl(listener->get(), F_SETFL, 0), 0);
+  std::thread stub([&] {
+    const wire::Fd peer(::accept(listener->get(), nullptr, nullptr));
+    std::array<char, 4096> bytes{};
+    EXPECT_GT(::recv(peer.get(), bytes.data(), bytes.size(), 0), 0);
+    EXPECT_EQ(::send(peer.get(), "SSH-2.0-x\r\n", 11, MSG_NOSIGNAL), 11);
+  });
+  const Said said = client().submit(job(), "key", false);
+  stub.join();
+  EXPECT_EQ(said.exit, Exit::no_daemon);
+  EXPECT_NE(said.error.find("is not what a daemon of Rubato sends"), std::string::npos)
+      << said.error;
+  EXPECT_EQ(pauses_, 0);
 }
 
 TEST_F(ClientTest, ARefusalIsAnAnswerWithItsVerdict) {

@@ -12,9 +12,11 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <mutex>
 #include <poll.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -427,6 +429,29 @@ TEST_F(HttpServerTest, RefusesBrokenChunks) {
     EXPECT_TRUE(raw.read_to_end());
     EXPECT_TRUE(raw.text().empty() || status_of(raw.text()) >= 400) << body;
   }
+  expect_alive();
+}
+
+TEST_F(HttpServerTest, TheEndOfAChunkedBodyMayComeInPieces) {
+  start();
+  auto connected = wire::connect_to("unix:" + (directory_ / "api.sock").string());
+  ASSERT_TRUE(connected.ok()) << connected.error().message;
+  const int fd = connected->get();
+  // Bytes that the server has not read yet.
+  const auto unread = [fd] {
+    int bytes = 0;
+    EXPECT_EQ(::ioctl(fd, SIOCOUTQ, &bytes), 0);
+    return bytes;
+  };
+  Raw raw(std::move(*connected));
+  raw.send(
+      request("POST /v1/jobs", "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"));
+  for (const char* piece : {"0", "\r", "\n", "\r", "\n"}) {
+    ASSERT_TRUE(eventually([&] { return unread() == 0; }));
+    raw.send(piece);
+  }
+  ASSERT_TRUE(raw.read_text("\r\n\r\n"));
+  EXPECT_EQ(status_of(raw.text()), 422) << "an empty body is no job";
   expect_alive();
 }
 

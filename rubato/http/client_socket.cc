@@ -1,0 +1,138 @@
+#include "rubato/http/client_socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <memory>
+#include <netdb.h>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "rubato/base/text.h"
+
+namespace rubato::http {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using wire::Fd;
+
+// False when the deadline passes first.
+bool wait_for(int fd, short events, const Deadline& deadline) {
+  while (true) {
+    int timeout = -1;
+    if (deadline) {
+      const auto left = std::chrono::ceil<milliseconds>(*deadline - Clock::now()).count();
+      if (left <= 0) return false;
+      timeout = static_cast<int>(std::min<long long>(left, 1'000'000));
+    }
+    pollfd wait{fd, events, 0};
+    if (::poll(&wait, 1, timeout) > 0) return true;
+  }
+}
+
+Error unreachable(const HttpEndpoint& endpoint, int problem) {
+  if (problem == ENOENT || problem == ECONNREFUSED) {
+    return {fmt::format("no daemon listens at {}; start one with `rubato up`", endpoint.text())};
+  }
+  return {fmt::format("cannot connect to the daemon at {}: {}", endpoint.text(),
+                      std::strerror(problem))};
+}
+
+// 0 or an errno.
+int connect_socket(const Fd& fd, const sockaddr* address, socklen_t size, milliseconds limit) {
+  if (::connect(fd.get(), address, size) == 0) return 0;
+  // A unix socket whose queue is full says EAGAIN and is not being connected: ask again.
+  const auto deadline = after(limit);
+  while (errno == EAGAIN) {
+    if (Clock::now() >= *deadline) return ETIMEDOUT;
+    ::poll(nullptr, 0, 10);
+    if (::connect(fd.get(), address, size) == 0) return 0;
+  }
+  if (errno != EINPROGRESS && errno != EINTR) return errno;
+  if (!wait_for(fd.get(), POLLOUT, deadline)) return ETIMEDOUT;
+  int problem = 0;
+  socklen_t length = sizeof problem;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &problem, &length) != 0) return errno;
+  return problem;
+}
+
+constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+Result<Fd> connect_unix(const HttpEndpoint& endpoint, milliseconds limit) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (endpoint.unix_path.size() >= sizeof address.sun_path) {
+    return Error{fmt::format("the socket path {} is longer than {} bytes", endpoint.unix_path,
+                             sizeof address.sun_path - 1)};
+  }
+  std::memcpy(address.sun_path, endpoint.unix_path.data(), endpoint.unix_path.size());
+  Fd fd(::socket(AF_UNIX, kStream, 0));
+  if (!fd.valid()) return unreachable(endpoint, errno);
+  const int problem =
+      connect_socket(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address, limit);
+  if (problem != 0) return unreachable(endpoint, problem);
+  return fd;
+}
+
+Result<Fd> connect_tcp(const HttpEndpoint& endpoint, milliseconds limit) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int failed =
+      ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+  if (failed != 0) {
+    return Error{fmt::format("{} is no host that can be found: {}", base::quoted(endpoint.host),
+                             ::gai_strerror(failed))};
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  int problem = EHOSTUNREACH;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    Fd fd(::socket(one->ai_family, kStream, 0));
+    if (!fd.valid()) {
+      problem = errno;
+      continue;
+    }
+    problem = connect_socket(fd, one->ai_addr, one->ai_addrlen, limit);
+    if (problem == 0) return fd;
+  }
+  return unreachable(endpoint, problem);
+}
+
+}  // namespace
+
+Deadline after(milliseconds span) { return Clock::now() + span; }
+
+Result<Fd> connect_within(const HttpEndpoint& endpoint, milliseconds limit) {
+  return endpoint.unix_path.empty() ? connect_tcp(endpoint, limit) : connect_unix(endpoint, limit);
+}
+
+bool send_all(const Fd& fd, std::string_view text, const Deadline& deadline) {
+  while (!text.empty()) {
+    const auto sent = ::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      text.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno != EAGAIN && errno != EINTR) {
+      return true;
+    } else if (!wait_for(fd.get(), POLLOUT, deadline)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<std::size_t> receive_some(const Fd& fd, char* bytes, std::size_t size,
+                                        const Deadline& deadline) {
+  for (;;) {
+    const auto got = ::recv(fd.get(), bytes, size, 0);
+    if (got >= 0) return static_cast<std::size_t>(got);
+    if (errno != EAGAIN && errno != EINTR) return 0;
+    if (!wait_for(fd.get(), POLLIN, deadline)) return std::nullopt;
+  }
+}
+
+}  // namespace rubato::http

@@ -1,0 +1,74 @@
+#include "rubato/http/endpoint.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fmt/format.h>
+
+#include "rubato/base/text.h"
+
+namespace rubato::http {
+namespace {
+
+bool needs_no_escape(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' ||
+         c == '~';
+}
+
+}  // namespace
+
+std::string HttpEndpoint::text() const {
+  if (!unix_path.empty()) return unix_path;
+  const bool colons = host.find(':') != std::string::npos;
+  return colons ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+Result<HttpEndpoint> parse_endpoint(std::string_view text) {
+  HttpEndpoint endpoint;
+  const std::string_view whole = text;
+  if (text.starts_with("https://")) {
+    return Error{fmt::format(
+        "{}: TLS is not spoken here; forward the port by ssh and write HOST:PORT of this end",
+        base::quoted(whole))};
+  }
+  if (text.substr(0, 5) == "unix:") {
+    endpoint.unix_path = text.substr(5);
+  } else if (text.substr(0, 7) == "http://") {
+    text.remove_prefix(7);
+    if (!text.empty() && text.back() == '/') text.remove_suffix(1);
+  } else if (text.find('/') != std::string_view::npos) {
+    endpoint.unix_path = text;
+  }
+  if (!endpoint.unix_path.empty()) return endpoint;
+  const auto colon = text.rfind(':');
+  const auto port =
+      colon == std::string_view::npos ? std::nullopt : parse_integer(text.substr(colon + 1));
+  endpoint.host = text.substr(0, std::min(colon, text.size()));
+  // Brackets are for the text alone; an address in them has colons of its own.
+  if (endpoint.host.size() > 2 && endpoint.host.front() == '[' && endpoint.host.back() == ']') {
+    endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
+  } else if (endpoint.host.find(':') != std::string::npos) {
+    endpoint.host.clear();
+  }
+  if (endpoint.host.empty() || !port || *port < 1 || *port > 65535) {
+    return Error{
+        fmt::format("{} is no address of a daemon; write HOST:PORT, or the path of a "
+                    "unix socket",
+                    base::quoted(whole))};
+  }
+  endpoint.port = static_cast<int>(*port);
+  return endpoint;
+}
+
+std::string escape(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (needs_no_escape(c)) {
+      result += c;
+    } else {
+      result += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return result;
+}
+
+}  // namespace rubato::http

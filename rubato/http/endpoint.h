@@ -1,0 +1,26 @@
+// Where a daemon listens, as people write it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rubato/base/result.h"
+
+namespace rubato::http {
+
+struct HttpEndpoint {
+  std::string unix_path;  // of a unix socket; if empty, host and port count
+  std::string host = "127.0.0.1";
+  int port = 0;
+  std::string token;  // sent as a bearer token unless empty; a unix socket tells who connects
+
+  [[nodiscard]] std::string text() const;  // for messages: the path, or host:port
+};
+
+// "127.0.0.1:8080", "[::1]:8080", "http://host:port", "unix:PATH", or a path with a slash.
+[[nodiscard]] Result<HttpEndpoint> parse_endpoint(std::string_view text);
+
+// Percent-encoded, for a part of a path or a value of a query.
+[[nodiscard]] std::string escape(std::string_view text);
+
+}  // namespace rubato::http
