@@ -546,6 +546,12 @@ void Session::look_complete() {
   }
   arriving_.clear();
 
+  // The last step has no gradient, so completing it applies nothing and changes no record. If a
+  // member dies now, those that are left repeat it: nobody is a step behind.
+  if (plan.finish) {
+    push(std::move(event));
+    return;
+  }
   count_samples(plan);
   membership_.completed(words_);
   if (membership_.record()) {
@@ -557,7 +563,7 @@ void Session::look_complete() {
   }
   push(std::move(event));
   perform_actions();
-  if (membership_.record() && !membership_.recovering() && !active_ && !plan.finish) begin_step();
+  if (membership_.record() && !membership_.recovering() && !active_) begin_step();
 }
 
 // --- state for joining workers ---
