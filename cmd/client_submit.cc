@@ -4,12 +4,12 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "cmd/client.h"
 #include "rubato/base/unicode.h"
 #include "rubato/jobfile/job_flags.h"
+#include "rubato/wire/random_hex.h"
 
 namespace rubato::cmd {
 namespace {
@@ -38,17 +38,6 @@ Result<std::string> read_all(const std::string& path) {
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) return Error{fmt::format("cannot read the job file {}", path)};
   return text;
-}
-
-// 128 random bits: two submissions never meet by chance.
-Result<std::string> random_key() {
-  std::array<unsigned char, 16> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return Error{"the system gives no random numbers; give --key"};
-  }
-  std::string key;
-  for (const unsigned char byte : bytes) key += fmt::format("{:02x}", byte);
-  return key;
 }
 
 // "NAME" alone stands for this process's own variable.
@@ -161,10 +150,10 @@ int wait_for_end(const SubmitFlags& flags, const Client& client, const std::stri
 int submit(SubmitFlags& flags) {
   const auto job = job_of(flags);
   if (!job) return bad_input(job.error());
-  auto key = flags.key.empty() ? random_key() : Result<std::string>(flags.key);
-  if (!key) return bad_input(key.error());
+  // 128 random bits: two submissions never meet by chance.
+  const std::string key = flags.key.empty() ? wire::random_hex(16) : flags.key;
   return with_client(flags.client, [&](const Client& client) {
-    const Said said = client.submit(*job, *key, flags.dry_run);
+    const Said said = client.submit(*job, key, flags.dry_run);
     const bool judged = said.body.is_object() && said.body.contains("verdict");
     if (!said.ok() && !judged) return fail(said);
     // A job that was refused is an answer, too; a wait prints one JSON value, the last.

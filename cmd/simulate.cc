@@ -97,11 +97,7 @@ Result<std::vector<ChosenPolicy>> chosen_policies(const SimulateFlags& flags,
     chosen.insert(chosen.end(), some->begin(), some->end());
   }
   for (const auto& policy : chosen) {
-    if (policy.entry->one_type && cluster.types() > 1) {
-      return Error{
-          fmt::format("policy {} needs a cluster with one GPU type, but --cluster names {}",
-                      policy.entry->name, cluster.types())};
-    }
+    if (auto fits = policy.check(cluster); !fits) return fits.error();
   }
   return chosen;
 }

@@ -1,5 +1,5 @@
-// Any bytes as what a master, an agent or one of their files says: one line of error, or a value
-// that is written and read back as the same text.
+// Any bytes as a message of a worker, a launcher, a master or an agent, or as one of their files:
+// one line of error, or a value that is written and read back as the same text.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,22 +10,47 @@
 #include "rubato/engine/state_identity.h"
 #include "rubato/launch/master_messages.h"
 #include "rubato/node/agent_messages.h"
+#include "rubato/wire/launch.h"
+#include "rubato/wire/worker_messages.h"
 
 namespace {
 
 using rubato::base::Json;
 using rubato::base::Result;
 
+void check_sentence(const std::string& message) {
+  CHECK(!message.empty() && message.size() < 2000);
+  CHECK(std::all_of(message.begin(), message.end(),
+                    [](unsigned char c) { return c >= 0x20 && c < 0x7F; }));
+}
+
+// Of messages that cannot be compared, and that may have fields which are not read.
+template <class T>
+void check_text(const Json& json, Result<T> (*parse)(const Json&)) {
+  const Result<T> value = parse(json);
+  if (!value) return check_sentence(value.error().message);
+  const Json written = to_json(*value);
+  const Result<T> again = parse(written);
+  CHECK(again.ok() && to_json(*again) == written);
+}
+
+// What a worker says inside of its messages is taken field by field.
+void check_content(const Json& json) {
+  using namespace rubato::wire;
+  if (const auto report = read_step_report(json)) {
+    CHECK(read_step_report(to_json(*report)) == report);
+  }
+  if (const auto straggler = read_straggler(json)) {
+    CHECK(read_straggler(to_json(*straggler)) == straggler);
+  }
+  const MembersNotice members = read_members(json);
+  CHECK(to_json(read_members(to_json(members))) == to_json(members));
+}
+
 template <class T>
 void check(const Json& json, Result<T> (*parse)(const Json&)) {
   const Result<T> value = parse(json);
-  if (!value) {
-    const std::string& message = value.error().message;
-    CHECK(!message.empty() && message.size() < 2000);
-    CHECK(std::all_of(message.begin(), message.end(),
-                      [](unsigned char c) { return c >= 0x20 && c < 0x7F; }));
-    return;
-  }
+  if (!value) return check_sentence(value.error().message);
   const Json written = to_json(*value);
   const Result<T> again = parse(written);
   CHECK(again.ok() && *again == *value);
@@ -50,5 +75,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(*json, parse_from_agent);
   check(*json, parse_to_agent);
   check(*json, parse_state_identity);
+  check_text(*json, rubato::wire::parse_from_worker);
+  check_text(*json, rubato::wire::parse_from_launcher);
+  check_content(*json);
   return 0;
 }

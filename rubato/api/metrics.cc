@@ -6,6 +6,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/core/node_states.h"
 
 namespace rubato::api {
 namespace {
@@ -29,13 +30,6 @@ std::string number(double value) {
 }
 
 double as_double(std::uint64_t count) { return static_cast<double>(count); }
-
-constexpr std::array<std::pair<NodeState, std::string_view>, 4> kNodeStates{{
-    {NodeState::up, "up"},
-    {NodeState::draining, "draining"},
-    {NodeState::down, "down"},
-    {NodeState::unknown, "unknown"},
-}};
 
 void write_queue(MetricsWriter& out, const Metrics& metrics) {
   out.family("rubato_jobs", "gauge", "Jobs by state; PENDING is the length of the queue.");

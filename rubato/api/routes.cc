@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
 
+#include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
 
 namespace rubato::api {
@@ -105,64 +107,71 @@ Checked<std::int64_t> integer(const Parts& parts, std::string_view name, std::in
   return *number;
 }
 
-// --- bodies
-// ---------------------------------------------------------------------------------------
+// --- bodies --------------------------------------------------------------------------------------
 
-// An object with none but the fields of `known`.
-Checked<Json> body_object(const Parts& parts, const std::vector<std::string>& known) {
-  auto json = parse_json(parts.body, "the body", {kLargestHttpBody, kDeepestHttpBody});
+constexpr int kMostGpus = 1'000'000;
+
+// The words for what the reader found in a body.
+std::string sentence(const JsonProblem& problem) {
+  const auto& [kind, path, why, field, known] = problem;
+  switch (kind) {
+    case JsonProblem::Kind::wrong:
+      return path.empty() ? fmt::format("the body {}", why)
+                          : fmt::format("the field \"{}\" {}", path, why);
+    case JsonProblem::Kind::missing:
+      return fmt::format("the body needs a field \"{}\"", field);
+    case JsonProblem::Kind::unknown:
+      break;
+  }
+  const auto near = closest(field, known);
+  return fmt::format("the body has an unknown field {}{}", base::quoted(field),
+                     near ? fmt::format("; did you mean {}?", *near) : "");
+}
+
+// A body that is a JSON object, as `read` makes it a value.
+template <class T>
+Checked<T> read_body(const Parts& parts, void (*read)(JsonFields&, T&)) {
+  const auto json = parse_json(parts.body, "the body", {kLargestHttpBody, kDeepestHttpBody});
   if (!json) return bad(json.error().message);
   if (!json->is_object()) return bad("the body must be a JSON object");
-  for (const auto& [name, value] : json->items()) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const auto near = closest(name, known);
-    return bad(fmt::format("the body has an unknown field {}{}", base::quoted(name),
-                           near ? fmt::format("; did you mean {}?", *near) : ""));
+  JsonTrouble trouble;
+  T value;
+  {
+    JsonFields fields(JsonValue(*json, trouble));
+    read(fields, value);
   }
-  return std::move(*json);
+  if (!trouble.ok()) return bad(sentence(*trouble.problem()));
+  return value;
 }
 
-Checked<std::string> text_field(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  if (found == object.end()) return bad(fmt::format("the body needs a field \"{}\"", name));
-  if (!found->is_string()) return bad(fmt::format("the field \"{}\" must be text", name));
-  return found->get<std::string>();
-}
-
-std::optional<int> gpu_count(const Json& value) {
-  if (!value.is_number_integer()) return std::nullopt;
-  if (value.is_number_unsigned() && value.get<std::uint64_t>() > 1'000'000) return std::nullopt;
-  const auto count = value.get<std::int64_t>();
-  if (count < 1 || count > 1'000'000) return std::nullopt;
-  return static_cast<int>(count);
-}
-
-Checked<GpuLimits> limits_of(const Json& object) {
-  const HttpRefusal wrong = bad(
-      "the body must be {\"gpus\": n} or {\"min\": a, \"max\": b} with 1 <= a <= b, and may have "
-      "\"allowed\": a rising list of counts within them");
-  GpuLimits limits;
-  if (object.contains("gpus")) {
-    const auto count = gpu_count(object["gpus"]);
-    if (!count || object.size() != 1) return wrong;
-    return GpuLimits{*count, *count, {}};
+void read_limits(JsonFields& fields, GpuLimits& limits) {
+  const auto gpus = fields.find("gpus");
+  const auto min = fields.find("min");
+  const auto max = fields.find("max");
+  const auto allowed = fields.find("allowed");
+  fields.finish();
+  if (!fields.ok()) return;
+  // A body with a field too many or too few is as wrong as one with a bad number: one sentence
+  // shows how it should be.
+  JsonTrouble inner;
+  const auto count = [&](const std::optional<JsonValue>& json) {
+    return json ? JsonValue(json->json(), inner).whole(1, kMostGpus) : 0;
+  };
+  if (gpus) {
+    limits.min = limits.max = count(gpus);
+  } else {
+    limits.min = count(min);
+    limits.max = count(max);
+    if (allowed)
+      limits.allowed = JsonValue(allowed->json(), inner).integers(limits.min, limits.max);
   }
-  if (!object.contains("min") || !object.contains("max")) return wrong;
-  const auto min = gpu_count(object["min"]);
-  const auto max = gpu_count(object["max"]);
-  if (!min || !max || *min > *max) return wrong;
-  limits.min = *min;
-  limits.max = *max;
-  if (!object.contains("allowed")) return limits;
-  if (!object["allowed"].is_array()) return wrong;
-  limits.allowed.reserve(object["allowed"].size());
-  for (const Json& value : object["allowed"]) {
-    const auto count = gpu_count(value);
-    if (!count || *count < *min || *count > *max) return wrong;
-    if (!limits.allowed.empty() && *count <= limits.allowed.back()) return wrong;
-    limits.allowed.push_back(*count);
-  }
-  return limits;
+  const bool one_kind = gpus ? !min && !max && !allowed : min && max;
+  const bool rises = std::adjacent_find(limits.allowed.begin(), limits.allowed.end(),
+                                        std::greater_equal<>()) == limits.allowed.end();
+  fields.object().must_be(
+      inner.ok() && one_kind && limits.min <= limits.max && rises,
+      "{\"gpus\": n} or {\"min\": a, \"max\": b} with 1 <= a <= b, and may have \"allowed\": a "
+      "rising list of counts within them");
 }
 
 Result<JobFile> read_job_file(const Parts& parts) {
@@ -174,8 +183,7 @@ Result<JobFile> read_job_file(const Parts& parts) {
   return parse_job_file(parts.body, source);
 }
 
-// --- routes
-// ---------------------------------------------------------------------------------------
+// --- routes --------------------------------------------------------------------------------------
 
 Task submit_job(const Parts& parts) {
   auto dry_run = flag(parts, "dry_run");
@@ -236,79 +244,74 @@ Task history(const Parts& parts) {
   return task(std::move(ask));
 }
 
-// A number or a name, as in the path of a job.
-Checked<std::vector<JobRef>> refs_of(const Json& list) {
-  const HttpRefusal wrong = bad("the field \"jobs\" must be a list of numbers and names of jobs");
-  if (!list.is_array() || list.empty()) return wrong;
-  std::vector<JobRef> refs;
-  refs.reserve(list.size());
-  for (const Json& one : list) {
-    if (!one.is_string() && !one.is_number_unsigned()) return wrong;
-    auto ref = job_ref(one.is_string() ? one.get<std::string>() : one.dump());
+// Numbers and names, as in the path of a job.
+void read_refs(const JsonValue& json, std::vector<JobRef>& refs) {
+  constexpr std::string_view kList = "a list of numbers and names of jobs";
+  if (!json.must_be(json.json().is_array() && json.size() > 0, kList)) return;
+  refs.reserve(json.size());
+  for (const Json& one : json.json()) {
+    if (!json.must_be(one.is_string() || one.is_number_unsigned(), kList)) return;
+    const auto* name = one.get_ptr<const std::string*>();
+    const std::string text = name != nullptr ? *name : one.dump();
+    auto ref = job_ref(text);
     // A number that no job can have is looked for by its digits, which are nobody's name.
-    const bool too_large = std::holds_alternative<HttpRefusal>(ref);
-    refs.push_back(too_large ? JobRef(one.is_string() ? one.get<std::string>() : one.dump())
-                             : std::get<JobRef>(std::move(ref)));
+    refs.push_back(std::holds_alternative<HttpRefusal>(ref) ? JobRef(text)
+                                                            : std::get<JobRef>(std::move(ref)));
   }
-  return refs;
 }
 
-Checked<std::vector<JobState>> state_list(const Json& list) {
-  const HttpRefusal wrong =
-      bad("the field \"states\" must be a list of states, such as [\"PENDING\"]");
-  if (!list.is_array() || list.empty()) return wrong;
-  std::vector<std::string_view> names;
-  for (const Json& one : list) {
-    if (!one.is_string()) return wrong;
-    names.push_back(one.get_ref<const std::string&>());
+void read_state_names(const JsonValue& json, std::vector<std::string>& names) {
+  constexpr std::string_view kList = "a list of states, such as [\"PENDING\"]";
+  if (!json.must_be(json.json().is_array() && json.size() > 0, kList)) return;
+  for (const Json& one : json.json()) {
+    const auto* name = one.get_ptr<const std::string*>();
+    if (!json.must_be(name != nullptr, kList)) return;
+    names.push_back(*name);
   }
-  return states_of(names);
+}
+
+// A pattern of names of jobs, or a user.
+const std::string& read_pattern(const JsonValue& json) {
+  const std::string& text = json.text();
+  if (text.empty() || text.size() > kLongestPattern)
+    json.refuse(fmt::format("must have 1 to {} bytes", kLongestPattern));
+  return text;
+}
+
+struct CancelBody {
+  CancelJobs ask;
+  std::vector<std::string> states;
+  bool empty = true;
+};
+
+void read_cancel(JsonFields& fields, CancelBody& body) {
+  body.empty = fields.object().size() == 0;
+  if (const auto all = fields.find("all")) {
+    if (all->json() != true) all->refuse("can only be true");
+    body.ask.all = true;
+  }
+  if (const auto jobs = fields.find("jobs")) read_refs(*jobs, body.ask.jobs);
+  if (const auto name = fields.find("name")) body.ask.name = read_pattern(*name);
+  if (const auto states = fields.find("states")) read_state_names(*states, body.states);
+  if (const auto user = fields.find("user")) body.ask.user = read_pattern(*user);
 }
 
 Task cancel_jobs(const Parts& parts) {
-  auto object = body_object(parts, {"all", "jobs", "name", "states", "user"});
-  if (auto* refused = std::get_if<HttpRefusal>(&object)) return std::move(*refused);
-  const Json& json = std::get<Json>(object);
-  CancelJobs ask;
-  if (json.contains("all")) {
-    if (json["all"] != true) return bad("the field \"all\" can only be true");
-    ask.all = true;
-  }
-  if (json.contains("jobs")) {
-    auto refs = refs_of(json["jobs"]);
-    if (auto* refused = std::get_if<HttpRefusal>(&refs)) return std::move(*refused);
-    ask.jobs = std::move(std::get<std::vector<JobRef>>(refs));
-  }
-  if (json.contains("states")) {
-    auto states = state_list(json["states"]);
-    if (auto* refused = std::get_if<HttpRefusal>(&states)) return std::move(*refused);
-    ask.states = std::move(std::get<std::vector<JobState>>(states));
-  }
-  for (const char* field : {"name", "user"}) {
-    if (!json.contains(field)) continue;
-    auto text = text_field(json, field);
-    if (auto* refused = std::get_if<HttpRefusal>(&text)) return std::move(*refused);
-    auto& value = std::get<std::string>(text);
-    if (value.empty() || value.size() > kLongestPattern)
-      return bad(fmt::format("the field \"{}\" must have 1 to {} bytes", field, kLongestPattern));
-    if (field == std::string_view("name")) {
-      ask.name = std::move(value);
-    } else {
-      ask.user = std::move(value);
-    }
-  }
-  if (json.empty())
+  auto read = read_body<CancelBody>(parts, read_cancel);
+  if (auto* refused = std::get_if<HttpRefusal>(&read)) return std::move(*refused);
+  auto& [ask, names, empty] = std::get<CancelBody>(read);
+  auto states = states_of({names.begin(), names.end()});
+  if (auto* refused = std::get_if<HttpRefusal>(&states)) return std::move(*refused);
+  ask.states = std::move(std::get<std::vector<JobState>>(states));
+  if (empty)
     return bad(
         "say which jobs: \"jobs\", \"user\", \"states\", \"name\", or \"all\": true for all that "
-        "you "
-        "may cancel");
+        "you may cancel");
   return task(std::move(ask));
 }
 
 Task resize_job(const Parts& parts) {
-  auto object = body_object(parts, {"gpus", "min", "max", "allowed"});
-  if (auto* refused = std::get_if<HttpRefusal>(&object)) return std::move(*refused);
-  auto limits = limits_of(std::get<Json>(object));
+  auto limits = read_body<GpuLimits>(parts, read_limits);
   if (auto* refused = std::get_if<HttpRefusal>(&limits)) return std::move(*refused);
   return with_job(parts, [&](JobRef job) {
     return task(ResizeJob{std::move(job), std::move(std::get<GpuLimits>(limits))});
@@ -327,9 +330,8 @@ Task read_log(const Parts& parts) {
 }
 
 Task set_node(const Parts& parts) {
-  auto object = body_object(parts, {"state"});
-  if (auto* refused = std::get_if<HttpRefusal>(&object)) return std::move(*refused);
-  auto state = text_field(std::get<Json>(object), "state");
+  auto state = read_body<std::string>(
+      parts, [](JsonFields& fields, std::string& text) { text = fields["state"].text(); });
   if (auto* refused = std::get_if<HttpRefusal>(&state)) return std::move(*refused);
   const std::string& wanted = std::get<std::string>(state);
   const std::string& name = parts.parts.front();
@@ -350,43 +352,38 @@ Task set_node(const Parts& parts) {
 }
 
 Task switch_policy(const Parts& parts) {
-  auto object = body_object(parts, {"policy"});
-  if (auto* refused = std::get_if<HttpRefusal>(&object)) return std::move(*refused);
-  auto policy = text_field(std::get<Json>(object), "policy");
+  auto policy = read_body<std::string>(
+      parts, [](JsonFields& fields, std::string& text) { text = fields["policy"].text(); });
   if (auto* refused = std::get_if<HttpRefusal>(&policy)) return std::move(*refused);
   return task(SwitchPolicy{std::move(std::get<std::string>(policy))});
 }
 
+constexpr double kMostWeight = 1e6;
+
+void read_user(JsonFields& fields, AddUser& ask) {
+  ask.name = fields["name"].text();
+  if (const auto role = fields.find("role")) {
+    const std::string& text = look_for_text(fields.object().json(), "role");
+    role->must_be(text == "user" || text == "admin", "\"user\" or \"admin\"");
+    ask.admin = text == "admin";
+  }
+  if (const auto weight = fields.find("weight")) {
+    ask.most_weight = weight->number();
+    weight->must_be(ask.most_weight > 0 && ask.most_weight <= kMostWeight,
+                    "the largest weight that a job of the user may have: a number above 0 and at "
+                    "most 1000000");
+  }
+}
+
 Task add_user(const Parts& parts) {
-  auto object = body_object(parts, {"name", "role", "weight"});
-  if (auto* refused = std::get_if<HttpRefusal>(&object)) return std::move(*refused);
-  const Json& json = std::get<Json>(object);
-  auto name = text_field(json, "name");
-  if (auto* refused = std::get_if<HttpRefusal>(&name)) return std::move(*refused);
-  AddUser ask;
-  ask.name = std::move(std::get<std::string>(name));
+  auto read = read_body<AddUser>(parts, read_user);
+  if (auto* refused = std::get_if<HttpRefusal>(&read)) return std::move(*refused);
+  auto& ask = std::get<AddUser>(read);
   if (!valid_user_name(ask.name)) {
     return bad(
         fmt::format("{} is no name for a user: at most 32 letters, digits, '-', '_' and '.', "
                     "beginning with a letter or '_'",
                     base::quoted(ask.name)));
-  }
-  if (json.contains("role")) {
-    const Json& role = json["role"];
-    if (role != "user" && role != "admin") {
-      return bad("the role of a user is \"user\" or \"admin\"");
-    }
-    ask.admin = role == "admin";
-  }
-  if (json.contains("weight")) {
-    const Json& weight = json["weight"];
-    const double value = weight.is_number() ? weight.get<double>() : 0;
-    if (!(value > 0 && value <= 1e6)) {
-      return bad(
-          "the weight is the largest that a job of the user may have: a number above 0 and "
-          "at most 1000000");
-    }
-    ask.most_weight = value;
   }
   return task(std::move(ask));
 }
@@ -447,8 +444,7 @@ constexpr std::array<Route, 24> kRoutes{{
      [](const Parts& /*parts*/) -> Task { return HttpTask(ReadHealth{}); }},
 }};
 
-// --- heads
-// ----------------------------------------------------------------------------------------
+// --- heads ---------------------------------------------------------------------------------------
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';

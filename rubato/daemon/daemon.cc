@@ -1,7 +1,6 @@
 #include "rubato/daemon/daemon.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -9,16 +8,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <utility>
 
 #include "rubato/base/check.h"
+#include "rubato/engine/local_engine.h"
 #include "rubato/engine/state_identity.h"
 #include "rubato/http/listen.h"
 #include "rubato/node/state_directory.h"
+#include "rubato/wire/random_hex.h"
 #include "rubato/wire/signals.h"
 
 namespace rubato::daemon {
@@ -35,6 +35,7 @@ constexpr std::uint64_t kOwnRequest = 0;
 constexpr std::size_t kMemoryReserve = std::size_t{64} << 20U;
 // A disk with less than this part of it left is almost full.
 constexpr double kLittleDisk = 0.02;
+constexpr std::size_t kNonceBytes = 16;
 
 WallTime wall_clock() {
   return std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
@@ -71,12 +72,6 @@ Result<std::string> read_or_make_secret(const std::string& path) {
   secret = new_token();
   if (auto written = write_private(path, secret + "\n"); !written) return written.error();
   return secret;
-}
-
-std::string new_nonce() {
-  std::array<char, 16> bytes{};
-  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == std::ssize(bytes));
-  return hex({bytes.data(), bytes.size()});
 }
 
 }  // namespace
@@ -303,7 +298,7 @@ Result<void> Daemon::run() {
   if (core_->lost()) return Error{core_->trouble()};
   const auto& jobs = core_->ledger().now().jobs;
   if (std::all_of(jobs.begin(), jobs.end(), [](const JobView& job) { return job.held.empty(); }))
-    engine_->dismiss_agents();
+    engine_->retire();
   return core_->close();
 }
 
@@ -312,14 +307,15 @@ Result<void> Daemon::look_after_files() {
   if (now() < look_at_) return {};
   look_at_ = now() + kLookEvery;
   if (auto found = core_->check_place(); !found) return found;
-  engine_->keep_listening();
+  engine_->keep_reachable();
   return {};
 }
 
 // --- the loop ------------------------------------------------------------------------------------
 
 void Daemon::ask(Request request, std::function<void(Answer)> callback) {
-  if (auto* submit = std::get_if<SubmitJob>(&request.ask)) submit->nonce = new_nonce();
+  if (auto* submit = std::get_if<SubmitJob>(&request.ask))
+    submit->nonce = wire::random_hex(kNonceBytes);
   poller_.post([this, request = std::move(request), callback = std::move(callback)]() mutable {
     const std::uint64_t id = next_request_++;
     waiting_.emplace(id, std::move(callback));

@@ -1,5 +1,5 @@
 // The daemon as a process: the loop's thread with its clock, sockets and signals around Core,
-// LocalEngine and HttpServer. It decides nothing.
+// LiveEngine and HttpServer. It decides nothing.
 //
 // The thread that calls run() is the loop's: agents' sockets and the requests that the HTTP thread
 // passes on wake it up, it gives all that has come to one turn of the core, and passes on what came
@@ -22,7 +22,7 @@
 #include "rubato/daemon/core.h"
 #include "rubato/daemon/memory_reserve.h"
 #include "rubato/daemon/publisher.h"
-#include "rubato/engine/local_engine.h"
+#include "rubato/engine/live_engine.h"
 #include "rubato/http/callers.h"
 #include "rubato/http/change_feed.h"
 #include "rubato/http/job_users.h"
@@ -42,8 +42,8 @@ struct DaemonOptions {
 // The core is made before its engine, which must know what the core believes of the nodes.
 class EngineSeat final : public Engine {
  public:
-  void seat(std::unique_ptr<LocalEngine> engine) { engine_ = std::move(engine); }
-  LocalEngine* operator->() const { return engine_.get(); }
+  void seat(std::unique_ptr<LiveEngine> engine) { engine_ = std::move(engine); }
+  LiveEngine* operator->() const { return engine_.get(); }
 
   void carry_out(Time now, std::span<const Command> commands) override {
     engine_->carry_out(now, commands);
@@ -51,7 +51,7 @@ class EngineSeat final : public Engine {
   void collect(Time now, std::vector<Event>& facts) override { engine_->collect(now, facts); }
 
  private:
-  std::unique_ptr<LocalEngine> engine_;
+  std::unique_ptr<LiveEngine> engine_;
 };
 
 class Daemon : public Loop {

@@ -2,11 +2,10 @@
 
 #include <array>
 #include <fmt/format.h>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
-#include "rubato/base/text.h"
+#include "rubato/base/json_reader.h"
 #include "rubato/journal/codec.h"
 #include "rubato/model/fit.h"
 
@@ -16,7 +15,7 @@ namespace {
 template <class T, class Plain>
 concept Is = std::is_same_v<std::remove_const_t<T>, Plain>;
 
-constexpr std::array<std::pair<Ending, std::string_view>, 4> kEndings = {{
+constexpr std::array<NameOf<Ending>, 4> kEndings = {{
     {Ending::completed, "completed"},
     {Ending::failed, "failed"},
     {Ending::cancelled, "cancelled"},
@@ -152,7 +151,7 @@ class Writer {
   template <class T>
   Json write(const T& value) {
     if constexpr (std::is_same_v<T, bool> || std::is_arithmetic_v<T> ||
-                  std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<int>>) {
+                  std::is_same_v<T, std::string>) {
       return value;
     } else if constexpr (IsId<T>::value) {
       return value.value();
@@ -168,7 +167,8 @@ class Writer {
       Json list = Json::array();
       for (const auto& [gpus, rate] : value) list.push_back(Json::array({gpus, rate}));
       return list;
-    } else if constexpr (std::is_same_v<T, std::set<std::string>>) {
+    } else if constexpr (std::is_same_v<T, std::set<std::string>> ||
+                         std::is_same_v<T, std::vector<int>>) {
       Json list = Json::array();
       for (const auto& one : value) list.push_back(one);
       return list;
@@ -199,196 +199,131 @@ class Writer {
 
  private:
   Json command(const Command& value) {
-    const auto coded = encode(value);
+    auto coded = encode_json(value);
     if (!coded) {
       wrong_ = coded.error().message;
       return nullptr;
     }
-    return {{"type", coded->type},
-            {"version", coded->version},
-            {"command", parse_json(coded->body, "a command").value()}};
+    return {
+        {"type", coded->type}, {"version", coded->version}, {"command", std::move(coded->body)}};
   }
 
   std::string wrong_;
 };
 
-class Reader {
- public:
-  template <class T>
-  void record(const Json& json, T& value) {
-    if (!json.is_object()) return refuse("must be an object");
-    std::size_t known = 0;
-    const auto field = [&](const char* name, auto& member) {
-      using Member = std::remove_cvref_t<decltype(member)>;
-      const auto found = json.find(name);
-      if (found == json.end()) {
-        if constexpr (!IsOptional<Member>::value) refuse(fmt::format("has no \"{}\"", name));
-        return;
-      }
-      ++known;
-      at_ = name;
-      if constexpr (IsOptional<Member>::value) {
-        read(*found, member.emplace());
-      } else {
-        read(*found, member);
-      }
-    };
-    describe(field, value);
-    if (known != json.size()) refuse("has a field that is not known");
-  }
+// --- reading ---
 
-  template <class T>
-  void read(const Json& json, T& value) {
-    if (!wrong_.empty()) return;
-    if constexpr (std::is_same_v<T, bool>) {
-      if (!json.is_boolean()) return refuse("must be true or false");
-      value = json.get<bool>();
-    } else if constexpr (std::is_integral_v<T>) {
-      const bool fits =
-          (json.is_number_unsigned() &&
-           json.get<std::uint64_t>() <=
-               static_cast<std::uint64_t>(std::numeric_limits<T>::max())) ||
-          (json.is_number_integer() && !json.is_number_unsigned() &&
-           json.get<std::int64_t>() >= static_cast<std::int64_t>(std::numeric_limits<T>::min()));
-      if (!fits) return refuse("must be a whole number in its range");
-      value = json.get<T>();
-    } else if constexpr (std::is_floating_point_v<T>) {
-      if (!json.is_number()) return refuse("must be a number");
-      value = json.get<T>();
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      if (!json.is_string()) return refuse("must be text");
-      value = json.get<std::string>();
-    } else if constexpr (IsId<T>::value) {
-      typename T::rep number = 0;
-      read(json, number);
-      value = T(number);
-    } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
-      std::int64_t micros = 0;
-      read(json, micros);
-      value = T(Duration(micros));
-    } else if constexpr (std::is_same_v<T, GpuTime>) {
-      std::int64_t micros = 0;
-      read(json, micros);
-      value = GpuTime::micros(micros);
-    } else if constexpr (std::is_same_v<T, Ending>) {
-      read_ending(json, value);
-    } else if constexpr (std::is_same_v<T, Digest>) {
-      std::string digits;
-      read(json, digits);
-      const auto digest = parse_digest(digits);
-      if (!digest) return refuse("must be 64 hexadecimal digits");
-      value = *digest;
-    } else if constexpr (std::is_same_v<T, std::map<int, WorkRate>>) {
-      pairs(json, [&](const Json& gpus, const Json& rate) {
-        int count = 0;
-        WorkRate speed = 0;
-        read(gpus, count);
-        read(rate, speed);
-        if (count < 1 || !(speed > 0)) return refuse("must have counts and speeds above 0");
-        value[count] = speed;
-      });
-    } else if constexpr (std::is_same_v<T, std::vector<int>>) {
-      if (!json.is_array()) return refuse("must be a list");
-      for (const Json& one : json) read(one, value.emplace_back());
-    } else if constexpr (std::is_same_v<T, std::set<std::string>>) {
-      if (!json.is_array()) return refuse("must be a list");
-      for (const Json& one : json) {
-        std::string text;
-        read(one, text);
-        value.insert(std::move(text));
-      }
-    } else if constexpr (std::is_same_v<T, std::vector<PlanStep>>) {
-      pairs(json, [&](const Json& from, const Json& gpus) {
-        PlanStep step;
-        read(from, step.from);
-        read(gpus, step.gpus);
-        value.push_back(step);
-      });
-    } else if constexpr (std::is_same_v<T, Tuning>) {
-      record(json, value);
-      if (value.initial < 1 || value.largest < value.initial || value.largest_per_gpu < 1)
-        refuse("must have limits from 1 on, in order");
-      if (value.noise && !(*value.noise >= 0)) refuse("must have a noise of 0 or more");
-    } else if constexpr (std::is_same_v<T, std::vector<StepMeasurement>>) {
-      read_steps(json, value);
-    } else if constexpr (std::is_same_v<T, JobFile>) {
-      take(read_job(json, "the job's file"), value);
-    } else if constexpr (std::is_same_v<T, JobProgress>) {
-      take(parse_job_progress(json), value);
-    } else if constexpr (std::is_same_v<T, Command>) {
-      read_command(json, value);
+template <class T>
+void read(const JsonValue& json, T& value);
+
+template <class T>
+void read_record_of(const JsonValue& json, T& value) {
+  JsonFields fields(json);
+  const auto field = [&](const char* name, auto& member) {
+    if constexpr (IsOptional<std::remove_cvref_t<decltype(member)>>::value) {
+      if (const auto found = fields.find(name)) read(*found, member.emplace());
     } else {
-      record(json, value);
+      read(fields[name], member);
     }
-  }
+  };
+  describe(field, value);
+}
 
-  [[nodiscard]] Result<void> finish() const {
-    if (!wrong_.empty()) return Error{wrong_};
-    return {};
-  }
+template <class T>
+void take(const JsonValue& json, Result<T> parsed, T& value) {
+  if (!parsed) return json.refuse(parsed.error().message);
+  value = std::move(*parsed);
+}
 
- private:
-  void refuse(std::string_view what) {
-    if (wrong_.empty()) wrong_ = fmt::format("{}: {}", at_.empty() ? "a record" : at_, what);
-  }
-  template <class T>
-  void take(Result<T> read, T& value) {
-    if (!read) return refuse(read.error().message);
-    value = std::move(*read);
-  }
-  template <class Each>
-  void pairs(const Json& json, const Each& each) {
-    if (!json.is_array()) return refuse("must be a list");
-    for (const Json& one : json) {
-      if (!one.is_array() || one.size() != 2) return refuse("must be a list of pairs");
-      each(one[0], one[1]);
-    }
-  }
-  void read_steps(const Json& json, std::vector<StepMeasurement>& value) {
-    if (!json.is_array() || json.size() > kStepsKept) return refuse("must be a short list");
-    for (const Json& one : json) {
-      if (!one.is_array() || one.size() != 6) return refuse("must be a list of lists of six");
-      StepMeasurement step;
-      read(one[0], step.place.nodes);
-      read(one[1], step.place.gpus);
-      read(one[2], step.batch.per_gpu);
-      read(one[3], step.batch.accumulation);
-      read(one[4], step.step_seconds);
-      read(one[5], step.grad_seconds);
-      if (!wrong_.empty()) return;
-      if (auto ok = check_measurement(step); !ok) return refuse(ok.error().message);
-      value.push_back(step);
-    }
-  }
-  void read_ending(const Json& json, Ending& value) {
-    std::string name;
-    read(json, name);
-    for (const auto& [known, its_name] : kEndings) {
-      if (name == its_name) {
-        value = known;
-        return;
-      }
-    }
-    refuse(fmt::format("{} is no way to end", base::quoted(name)));
-  }
-  void read_command(const Json& json, Command& value) {
-    if (!json.is_object() || json.size() != 3 || !json.contains("type") ||
-        !json.contains("version") || !json.contains("command")) {
-      return refuse("must be an object of type, version and command");
-    }
-    Coded coded;
-    read(json["type"], coded.type);
-    read(json["version"], coded.version);
-    if (!wrong_.empty()) return;
-    auto body = canonical_json(json["command"]);
-    if (!body) return refuse(body.error().message);
-    coded.body = std::move(*body);
-    take(decode_command(coded), value);
-  }
+void read_rates(const JsonValue& json, std::map<int, WorkRate>& rates) {
+  json.each([&](const JsonValue& pair) {
+    if (!pair.is_row(2)) return;
+    const int gpus = pair.at(0).whole<int>();
+    const WorkRate rate = pair.at(1).number();
+    if (pair.must_be(gpus >= 1 && rate > 0, "a count and a speed above 0")) rates[gpus] = rate;
+  });
+}
 
-  std::string at_;
-  std::string wrong_;
-};
+void read_steps(const JsonValue& json, std::vector<StepMeasurement>& steps) {
+  if (!json.must_be(json.json().is_array() && json.size() <= kStepsKept,
+                    fmt::format("a list of at most {}", kStepsKept)))
+    return;
+  json.each([&](const JsonValue& row) {
+    if (!row.is_row(6)) return;
+    const StepMeasurement step{{row.at(0).whole<int>(), row.at(1).whole<int>()},
+                               {row.at(2).whole<int>(), row.at(3).whole<int>()},
+                               row.at(4).number(),
+                               row.at(5).number()};
+    if (!row.ok()) return;
+    if (auto ok = check_measurement(step); !ok) return row.refuse(ok.error().message);
+    steps.push_back(step);
+  });
+}
+
+void check(const JsonValue& json, const Tuning& tuning) {
+  json.must_be(
+      tuning.initial >= 1 && tuning.largest >= tuning.initial && tuning.largest_per_gpu >= 1,
+      "limits from 1 on, in order");
+  json.must_be(!tuning.noise || *tuning.noise >= 0, "with a noise of 0 or more");
+}
+
+void read_command(const JsonValue& json, Command& command) {
+  CodedJson coded;
+  JsonFields fields(json);
+  coded.type = fields["type"].text();
+  coded.version = fields["version"].whole<int>();
+  coded.body = fields["command"].json();
+  if (json.ok()) take(json, decode_command_json(coded), command);
+}
+
+template <class T>
+void read(const JsonValue& json, T& value) {
+  if (!json.ok()) return;
+  if constexpr (std::is_same_v<T, bool>) {
+    value = json.boolean();
+  } else if constexpr (std::is_integral_v<T>) {
+    value = json.whole<T>();
+  } else if constexpr (std::is_floating_point_v<T>) {
+    value = json.number();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    value = json.text(std::string::npos);
+  } else if constexpr (IsId<T>::value) {
+    value = json.id<T>();
+  } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
+    value = T(Duration(json.whole<std::int64_t>()));
+  } else if constexpr (std::is_same_v<T, GpuTime>) {
+    value = GpuTime::micros(json.whole<std::int64_t>());
+  } else if constexpr (std::is_same_v<T, Ending>) {
+    value = json.choice(kEndings);
+  } else if constexpr (std::is_same_v<T, Digest>) {
+    const auto digest = parse_digest(json.text());
+    if (json.must_be(digest.has_value(), "64 hexadecimal digits")) value = *digest;
+  } else if constexpr (std::is_same_v<T, std::map<int, WorkRate>>) {
+    read_rates(json, value);
+  } else if constexpr (std::is_same_v<T, std::vector<int>>) {
+    json.each([&](const JsonValue& one) { value.push_back(one.whole<int>()); });
+  } else if constexpr (std::is_same_v<T, std::set<std::string>>) {
+    json.each([&](const JsonValue& one) { value.insert(one.text()); });
+  } else if constexpr (std::is_same_v<T, std::vector<PlanStep>>) {
+    json.each([&](const JsonValue& pair) {
+      if (!pair.is_row(2)) return;
+      value.push_back({Time(Duration(pair.at(0).whole<std::int64_t>())), pair.at(1).whole<int>()});
+    });
+  } else if constexpr (std::is_same_v<T, Tuning>) {
+    read_record_of(json, value);
+    check(json, value);
+  } else if constexpr (std::is_same_v<T, std::vector<StepMeasurement>>) {
+    read_steps(json, value);
+  } else if constexpr (std::is_same_v<T, JobFile>) {
+    take(json, read_job(json.json(), "the job's file"), value);
+  } else if constexpr (std::is_same_v<T, JobProgress>) {
+    read_job_progress(json, value);
+  } else if constexpr (std::is_same_v<T, Command>) {
+    read_command(json, value);
+  } else {
+    read_record_of(json, value);
+  }
+}
 
 template <class T>
 Result<Json> write_any(const T& value) {
@@ -398,20 +333,16 @@ Result<Json> write_any(const T& value) {
 }
 
 template <class T>
-Result<void> read_any(const Json& json, T& value) {
-  Reader reader;
-  reader.read(json, value);
-  return reader.finish();
+Result<void> read_any(const Json& json, T& value, std::string_view what) {
+  JsonTrouble trouble;
+  read(JsonValue(json, trouble), value);
+  if (!trouble.ok()) return trouble.error(what);
+  return {};
 }
 
 }  // namespace
 
-std::string_view to_text(Ending how) {
-  for (const auto& [known, name] : kEndings) {
-    if (known == how) return name;
-  }
-  return "";
-}
+std::string_view to_text(Ending how) { return name_in(kEndings, how); }
 
 void Rates::learn(const Rates& newer) {
   for (const auto& [gpus, rate] : newer.by_gpus) by_gpus[gpus] = rate;
@@ -449,11 +380,19 @@ Result<Json> write_record(const Rates& rates) { return write_any(rates); }
 Result<Json> write_record(const GpuLimits& limits) { return write_any(limits); }
 Result<Json> write_record(const Command& command) { return write_any(command); }
 
-Result<void> read_record(const Json& json, JobRecord& job) { return read_any(json, job); }
-Result<void> read_record(const Json& json, UserRecord& user) { return read_any(json, user); }
-Result<void> read_record(const Json& json, JobEnding& ending) { return read_any(json, ending); }
-Result<void> read_record(const Json& json, Rates& rates) { return read_any(json, rates); }
-Result<void> read_record(const Json& json, GpuLimits& limits) { return read_any(json, limits); }
-Result<void> read_record(const Json& json, Command& command) { return read_any(json, command); }
+Result<void> read_record(const Json& json, JobRecord& job) { return read_any(json, job, "job"); }
+Result<void> read_record(const Json& json, UserRecord& user) {
+  return read_any(json, user, "user");
+}
+Result<void> read_record(const Json& json, JobEnding& ending) {
+  return read_any(json, ending, "ending");
+}
+Result<void> read_record(const Json& json, Rates& rates) { return read_any(json, rates, "rates"); }
+Result<void> read_record(const Json& json, GpuLimits& limits) {
+  return read_any(json, limits, "limits");
+}
+Result<void> read_record(const Json& json, Command& command) {
+  return read_any(json, command, "command");
+}
 
 }  // namespace rubato::daemon

@@ -43,7 +43,7 @@ void EngineTable::set_state(NodeId id, NodeState state, std::string why) {
   if (node(id).state == state && node(id).why == why) return;
   node(id).state = state;
   node(id).why = why;
-  facts_.push_back({NodeChanged{id, state, std::move(why)}, {}});
+  facts_.emplace_back(NodeChanged{id, state, std::move(why)});
 }
 
 // Why a node cannot be used; empty if it can.
@@ -127,13 +127,13 @@ void EngineTable::told(JobId id, Job& job, const Start& start) {
 void EngineTable::told(JobId id, Job& job, const Resize& resize) {
   if (job.on_gpus) return place(id, job, resize.gpus);
   job.answered = true;
-  fact(job, failed(id, job));
+  facts_.emplace_back(failed(id, job));
 }
 
 void EngineTable::told(JobId id, Job& job, const Stop& stop) {
   if (job.on_gpus) return send(id, job);
   job.answered = true;
-  fact(job, Released{id, stop.generation, {}, {}, true});
+  facts_.emplace_back(Released{id, stop.generation, {}, {}, true});
 }
 
 void EngineTable::place(JobId id, Job& job, const Allocation& gpus) {
@@ -266,11 +266,11 @@ void EngineTable::obey_status(JobId id, Job& job) {
   const Allocation gone = minus(minus(job.held, *in_use), target_of(job.last));
   if (!gone.empty()) {
     job.held.remove(gone);
-    fact(job, Released{id, job.told, gone, {}, false});
+    facts_.emplace_back(Released{id, job.told, gone, {}, false});
   }
   if (!job.status.running || job.answered) return;
   job.answered = true;
-  fact(job, Running{id, job.told, {}});
+  facts_.emplace_back(Running{id, job.told, {}});
 }
 
 void EngineTable::finish(JobId id, Job& job) {
@@ -278,7 +278,8 @@ void EngineTable::finish(JobId id, Job& job) {
   job.on_gpus = false;
   job.doomed = false;
   job.held = Allocation();
-  fact(job, Finished{id, job.told, job.status.ended ? job.status.ended->at : std::nullopt});
+  facts_.emplace_back(
+      Finished{id, job.told, job.status.ended ? job.status.ended->at : std::nullopt});
 }
 
 // The answer to what it was told last.
@@ -297,9 +298,9 @@ void EngineTable::end(JobId id, Job& job) {
   job.why = swept ? "its node was lost" : end ? end->why : "";
   job.answered = true;
   if (std::holds_alternative<Stop>(job.last)) {
-    fact(job, Released{id, job.told, std::move(held), {}, true});
+    facts_.emplace_back(Released{id, job.told, std::move(held), {}, true});
   } else {
-    fact(job, failed(id, job));
+    facts_.emplace_back(failed(id, job));
   }
 }
 

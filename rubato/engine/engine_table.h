@@ -1,21 +1,22 @@
-// What a live engine decides: which message goes to which agent, which facts follow from what
-// agents say, when a node is unknown, and what has to be killed before a fact may be told.
+// The decisions of the live engine: which message goes to which agent, which facts follow from the
+// agents' messages, when a node is unknown, and which processes must be killed before a fact may be
+// reported.
 //
-// Pure: no clock, no process, no socket. Time is the daemon's steady clock and an input, as are the
-// words of agents; orders are the output, to be carried out in their order.
+// Pure: no clock, no process, no socket. The inputs are the time (the daemon's steady clock) and
+// the agents' messages. The output is a list of orders, to be carried out in this order.
 //
-// A job has one home, the node of the first slice of its Start, whose agent speaks for all of it. A
-// status counts if it comes from the home and is not of an earlier start. GPUs are let go when the
-// home says that the newest generation is obeyed and no process is left on them, never because
-// nothing was heard. Two things end a job whose home is silent: the operator's word that a node is
-// dead, and the job's own wish to stop when it is left alone for so long; in both cases whatever is
-// left of the job on this machine is killed first, and only then its GPUs are free.
+// A job has one home: the node of the first slice of its Start. The agent of the home speaks for
+// the whole job. A status counts if it comes from the home and does not belong to an earlier start.
+// GPUs are released when the home says that the newest generation is obeyed and that no process is
+// left on them. Silence never releases a GPU. If the home is silent, only two things end the job:
+// the operator marks a node down, or the job itself has asked to stop when it is left alone for so
+// long (stop_after). In both cases all processes of the job on this machine are killed first.
 //
 // A node is used while its agent is connected, has settled, and says that jobs can be started
-// there. While it is not used, a NodeChanged says so with the reason; what runs there goes on.
+// there. Otherwise a NodeChanged gives the reason; jobs that run there go on.
 //
-// A job that has finished has finished, whatever the generation and whoever says so: it is never
-// run again. All other facts carry the newest generation told, as the answer to it.
+// A job that has finished is never run again, whatever the generation and whoever reports it. All
+// other facts carry the newest generation told, as the answer to that command.
 #pragma once
 
 #include <map>
@@ -29,17 +30,10 @@
 #include "rubato/core/cluster.h"
 #include "rubato/core/command.h"
 #include "rubato/core/event.h"
+#include "rubato/engine/live_engine.h"
 #include "rubato/node/agent_messages.h"
 
 namespace rubato::engine {
-
-// What the journal knows an engine to have been told of a job that has, or may have, GPUs.
-struct KnownJob {
-  JobId job;
-  NodeId home;
-  Command last;
-  Allocation held;
-};
 
 class EngineTable {
  public:
@@ -66,18 +60,12 @@ class EngineTable {
   };
   using Order = std::variant<Launch, Tell, Sweep, Disconnect>;
 
-  // A fact, and what the job had done by then; the engine makes it the event's Progress.
-  struct Fact {
-    Event event;
-    JobProgress progress;
-  };
-
-  // The states of the cluster's nodes are those that the daemon believes now. One that is up is
-  // given `lease` to come.
+  // `cluster` has the node states that the daemon believes now. The agent of a node that is up has
+  // `lease` to connect.
   EngineTable(Cluster cluster, Duration lease, Time now);
 
   void know(const KnownJob& known);
-  // Without a word of its home for so long the job has surely ended by itself.
+  // If its home is silent for so long, the job has certainly stopped by itself.
   void ends_alone_after(JobId job, Duration silence);
   void told(const Command& command);
   // Its end is stored.
@@ -91,10 +79,10 @@ class EngineTable {
   void lost(NodeId id);
   // No agent can be started there.
   void has_no_agent(NodeId id, const std::string& why);
-  // Nothing of the job lives. `finished`: how it had come to its end before, if it had.
+  // No process of the job is left. `finished`: how the job ended, if it had finished before that.
   void swept(JobId id, const std::optional<JobEnd>& finished);
 
-  // The operator's word that the node is dead with all on it, and that it may be used again.
+  // The operator says that the node is dead with all on it, or that it may be used again.
   void mark_down(NodeId id);
   void mark_up(NodeId id);
 
@@ -102,7 +90,8 @@ class EngineTable {
   void pass(Time now);
 
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
-  [[nodiscard]] std::vector<Fact> take_facts() { return std::exchange(facts_, {}); }
+  // Without progress (live_engine.h).
+  [[nodiscard]] std::vector<Event> take_facts() { return std::exchange(facts_, {}); }
   // The newest status of each job that has said anything since the last call.
   [[nodiscard]] std::vector<JobStatus> take_reports();
 
@@ -160,9 +149,6 @@ class EngineTable {
   void end(JobId id, Job& job);
   [[nodiscard]] static Failed failed(JobId id, const Job& job);
   void doom(JobId id, Job& job);
-  void fact(const Job& job, Event event) {
-    facts_.push_back({std::move(event), job.status.progress});
-  }
 
   Cluster cluster_;
   Duration lease_;
@@ -170,7 +156,7 @@ class EngineTable {
   std::map<JobId, Job> jobs_;
   std::set<JobId> reported_;
   std::vector<Order> orders_;
-  std::vector<Fact> facts_;
+  std::vector<Event> facts_;
 };
 
 }  // namespace rubato::engine

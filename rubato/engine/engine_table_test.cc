@@ -10,13 +10,13 @@ namespace {
 
 class Table : public ::testing::Test {
  protected:
-  using Facts = std::vector<EngineTable::Fact>;
+  using Facts = std::vector<Event>;
 
   template <class Kind>
   std::vector<Kind> facts() {
     std::vector<Kind> found;
-    for (const EngineTable::Fact& fact : table.take_facts()) {
-      if (const auto* kind = std::get_if<Kind>(&fact.event)) found.push_back(*kind);
+    for (const Event& fact : table.take_facts()) {
+      if (const auto* kind = std::get_if<Kind>(&fact)) found.push_back(*kind);
     }
     return found;
   }
@@ -231,7 +231,7 @@ TEST_F(Table, SilenceMakesANodeUnknownAndFreesNothing) {
   EXPECT_EQ(orders<EngineTable::Disconnect>().size(), 1U);
   const auto all = table.take_facts();
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_EQ(std::get<NodeChanged>(all[0].event).state, NodeState::unknown);
+  EXPECT_EQ(std::get<NodeChanged>(all[0]).state, NodeState::unknown);
   later(1e6);
   EXPECT_EQ(table.held_by(job_id(0)), two);
   table.said_hello(now, node_id(0), {status(1, two, true)});

@@ -574,9 +574,9 @@ class World {
   }
 
   void fold_facts() {
-    for (const EngineTable::Fact& fact : engine_->take_facts()) {
+    for (const Event& fact : engine_->take_facts()) {
       if (!quiet_ && chance(0.005)) return crash_engine();  // before it is stored
-      std::visit([&](const auto& f) { fold(f); }, fact.event);
+      std::visit([&](const auto& f) { fold(f); }, fact);
     }
   }
   template <class Other>

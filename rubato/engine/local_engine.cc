@@ -1,12 +1,10 @@
 #include "rubato/engine/local_engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -15,6 +13,7 @@
 #include "rubato/launch/processes.h"
 #include "rubato/node/job_files.h"
 #include "rubato/node/state_directory.h"
+#include "rubato/wire/random_hex.h"
 
 namespace rubato::engine {
 namespace {
@@ -28,15 +27,13 @@ constexpr Duration kLongestPatience = 5s;
 // and its workers take to write a checkpoint.
 constexpr Duration kAloneMargin = 20s;
 constexpr std::string_view kUnix = "unix:";
+constexpr std::size_t kTokenBytes = 32;
 
 Result<std::string> agent_token(const std::string& path) {
   const auto there = read_json_file(path);
   if (!there) return there.error();
   if (*there && (*there)->is_string()) return (*there)->get<std::string>();
-  std::array<unsigned char, 32> bytes{};
-  CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  std::string token;
-  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
+  std::string token = wire::random_hex(kTokenBytes);
   if (auto written = write_json_file(path, Json(token)); !written) return written.error();
   return token;
 }
@@ -60,20 +57,6 @@ std::string socket_path(const std::string& address) {
 Result<void> keep_private(const std::string& path) {
   if (path.empty() || chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0) return {};
   return Error{fmt::format("cannot make {} private: {}", path, std::strerror(errno))};
-}
-
-Event with_progress(Event event, const Progress& progress) {
-  if (auto* running = std::get_if<Running>(&event)) running->progress = progress;
-  if (auto* released = std::get_if<Released>(&event)) released->progress = progress;
-  if (auto* failed = std::get_if<Failed>(&event)) failed->progress = progress;
-  return event;
-}
-
-std::optional<JobId> job_of(const Event& event) {
-  if (const auto* running = std::get_if<Running>(&event)) return running->job;
-  if (const auto* released = std::get_if<Released>(&event)) return released->job;
-  if (const auto* failed = std::get_if<Failed>(&event)) return failed->job;
-  return std::nullopt;
 }
 
 JobId job_of(const Command& command) {
@@ -102,17 +85,15 @@ LocalEngine::LocalEngine(wire::Poller& poller, LocalEngineOptions options)
     : poller_(poller),
       options_(with_defaults(std::move(options))),
       table_(options_.cluster, options_.lease, now()),
+      server_(poller_, {.message = [this](int key, const Json& json) { handle(key, json); },
+                        .dropped = [this](int key) { dropped(key); },
+                        .handled = [this] { carry_out_orders(); }}),
       agents_(options_.cluster.nodes().size()) {}
 
 LocalEngine::~LocalEngine() {
-  while (!links_.empty()) {
-    poller_.remove(links_.begin()->second.stream.fd());
-    links_.erase(links_.begin());
-  }
   for (const AgentProcess& agent : agents_) {
     if (agent.ended.valid()) poller_.remove(agent.ended.get());
   }
-  if (listener_.valid()) poller_.remove(listener_.get());
 }
 
 Result<void> LocalEngine::prepare() {
@@ -137,15 +118,13 @@ Result<void> LocalEngine::listen() {
   auto listener = wire::listen_on(options_.address);
   if (!listener) return listener.error();
   if (auto kept = keep_private(path); !kept) return kept;
-  if (listener_.valid()) poller_.remove(listener_.get());
-  listener_ = std::move(*listener);
+  server_.listen(std::move(*listener));
   socket_ = path.empty() ? std::nullopt : wire::inode_at(path);
-  poller_.add(listener_.get(), [this](wire::Poller::Ready) { accept_all(); });
   return {};
 }
 
 // If it fails, it is tried again.
-void LocalEngine::keep_listening() {
+void LocalEngine::keep_reachable() {
   if (!socket_ || !wire::leads_elsewhere(socket_path(options_.address), *socket_)) return;
   [[maybe_unused]] const auto listens = listen();
 }
@@ -180,15 +159,9 @@ void LocalEngine::limit_silence(JobId job) {
                           options_.lease + *launch.stop_after + 2 * launch.grace + kAloneMargin);
 }
 
-void LocalEngine::collect(Time now, std::vector<Event>& facts) {
+void LocalEngine::collect(Time /*now*/, std::vector<Event>& facts) {
   pass();
-  for (EngineTable::Fact& fact : table_.take_facts()) {
-    const auto job = job_of(fact.event);
-    const Progress progress = job && options_.progress_of
-                                  ? options_.progress_of(*job, fact.progress, now)
-                                  : Progress{0, now, 0};
-    facts.push_back(with_progress(std::move(fact.event), progress));
-  }
+  for (Event& fact : table_.take_facts()) facts.push_back(std::move(fact));
 }
 
 void LocalEngine::forget(JobId job) {
@@ -207,11 +180,9 @@ void LocalEngine::mark_up(NodeId node) {
   carry_out_orders();
 }
 
-void LocalEngine::dismiss_agents() {
-  dismissed_ = true;
-  for (auto& [key, link] : links_) {
-    if (link.node) link.stream.send(to_json(ToAgent(DismissAgent{})));
-  }
+void LocalEngine::retire() {
+  retired_ = true;
+  for (const auto& [key, node] : links_) server_.send(key, to_json(ToAgent(DismissAgent{})));
 }
 
 std::optional<ProcessName> LocalEngine::agent_of(NodeId node) const {
@@ -246,7 +217,7 @@ void LocalEngine::pass() {
 // One that lives is watched; where there is none, one is started.
 void LocalEngine::see_to_agent(NodeId node) {
   AgentProcess& agent = agents_[node.index()];
-  if (agent.process || dismissed_ || table_.state_of(node) == NodeState::down) return;
+  if (agent.process || retired_ || table_.state_of(node) == NodeState::down) return;
   agent.patience = std::clamp(agent.patience * 2, kShortestPatience, kLongestPatience);
   agent.start_at = now() + agent.patience;
   const std::string directory = node_directory(options_.state_directory, node);
@@ -291,44 +262,12 @@ void LocalEngine::agent_ended(NodeId node) {
   agent.start_at = now() + agent.patience;
 }
 
-void LocalEngine::accept_all() {
-  for (;;) {
-    wire::Fd fd = wire::accept_from(listener_);
-    if (!fd.valid()) return;
-    const int key = next_link_++;
-    const int number = fd.get();
-    links_[key].stream = wire::FrameStream(std::move(fd));
-    poller_.add(number, [this, key](wire::Poller::Ready ready) {
-      if (ready.out) {
-        wire::FrameStream& stream = links_.at(key).stream;
-        stream.flush();
-        poller_.want_out(stream.fd(), stream.unsent());
-      }
-      if (ready.in) read_link(key);
-      carry_out_orders();
-    });
-  }
-}
-
-void LocalEngine::read_link(int key) {
-  const int number = links_.at(key).stream.fd();
-  const std::vector<Json> messages = links_.at(key).stream.receive();
-  const bool ended = !links_.at(key).stream.open();
-  if (ended) poller_.remove(number);
-  for (const Json& message : messages) {
-    if (!links_.contains(key)) return;
-    handle(key, message);
-  }
-  if (ended) drop_link(key);
-}
-
-void LocalEngine::drop_link(int key) {
-  const auto found = links_.find(key);
-  if (found == links_.end()) return;
-  if (found->second.stream.open()) poller_.remove(found->second.stream.fd());
-  const auto node = found->second.node;
-  links_.erase(found);
-  if (node) table_.lost(*node);
+void LocalEngine::dropped(int key) {
+  const auto link = links_.find(key);
+  if (link == links_.end()) return;
+  const NodeId node = link->second;
+  links_.erase(link);
+  table_.lost(node);
 }
 
 // A word that cannot be read is an agent of another version, or none at all.
@@ -336,31 +275,28 @@ void LocalEngine::handle(int key, const Json& json) {
   const auto message = parse_from_agent(json);
   const auto* hello = message ? std::get_if<AgentHello>(&*message) : nullptr;
   if (hello != nullptr) return greet(key, *hello);
-  const auto node = links_.at(key).node;
-  if (!message || !node) return drop_link(key);
+  const auto link = links_.find(key);
+  if (!message || link == links_.end()) return server_.drop(key);
+  const NodeId node = link->second;
   if (const auto* status = std::get_if<JobStatus>(&*message)) {
-    if (!is_of_another(*status)) table_.heard(now(), *node, *status);
+    if (!is_of_another(*status)) table_.heard(now(), node, *status);
   } else if (std::holds_alternative<AgentSettled>(*message)) {
-    table_.settled(now(), *node);
+    table_.settled(now(), node);
   } else {
-    table_.heard_beat(now(), *node, std::get<AgentBeat>(*message).trouble);
+    table_.heard_beat(now(), node, std::get<AgentBeat>(*message).trouble);
   }
 }
 
 void LocalEngine::greet(int key, const AgentHello& hello) {
   const bool known = hello.token == token_ && hello.node.index() < agents_.size();
-  if (!known || links_.at(key).node) return drop_link(key);
+  if (!known || links_.contains(key)) return server_.drop(key);
   if (hello.protocol != kAgentProtocol) {
-    links_.at(key).stream.send(to_json(ToAgent(DismissAgent{})));
-    return drop_link(key);
+    server_.send(key, to_json(ToAgent(DismissAgent{})));
+    return server_.drop(key);
   }
   // The newer one counts: the lock of the node lets one agent live at a time.
-  for (auto& [other, link] : links_) {
-    if (link.node != hello.node) continue;
-    drop_link(other);
-    break;
-  }
-  links_.at(key).node = hello.node;
+  if (const auto older = link_of(hello.node)) server_.drop(*older);
+  links_[key] = hello.node;
   agents_[hello.node.index()].patience = {};
   std::vector<JobStatus> jobs = hello.jobs;
   std::erase_if(jobs, [this](const JobStatus& status) { return is_of_another(status); });
@@ -376,18 +312,15 @@ bool LocalEngine::is_of_another(const JobStatus& status) const {
   return launch && *launch && (*launch)->token != options_.launch_of(status.job).token;
 }
 
-LocalEngine::Link* LocalEngine::link_of(NodeId node) {
-  for (auto& [key, link] : links_) {
-    if (link.node == node) return &link;
+std::optional<int> LocalEngine::link_of(NodeId node) const {
+  for (const auto& [key, its_node] : links_) {
+    if (its_node == node) return key;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 void LocalEngine::tell(NodeId node, const ToAgent& message) {
-  Link* link = link_of(node);
-  if (link == nullptr || !link->stream.open()) return;
-  link->stream.send(to_json(message));
-  poller_.want_out(link->stream.fd(), link->stream.unsent());
+  if (const auto link = link_of(node)) server_.send(*link, to_json(message));
 }
 
 // --- orders --------------------------------------------------------------------------------------
@@ -415,9 +348,7 @@ void LocalEngine::carry_out(const EngineTable::Launch& order) {
 void LocalEngine::carry_out(const EngineTable::Tell& order) { tell(order.node, order.message); }
 
 void LocalEngine::carry_out(const EngineTable::Disconnect& order) {
-  for (auto& [key, link] : links_) {
-    if (link.node == order.node) return drop_link(key);
-  }
+  if (const auto link = link_of(order.node)) server_.drop(*link);
 }
 
 // Whoever is about to start the job finds that it is too late. What a master says of its end stays:

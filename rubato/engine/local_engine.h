@@ -1,18 +1,17 @@
-// The engine of a live cluster on this machine: an agent a node, a master a job, workers in slots.
-// The thin shell around EngineTable that owns agents, sockets and the clock; it decides nothing.
+// The live engine of a cluster on this machine: one agent a node, one master a job, workers in
+// slots. A thin shell around EngineTable, which decides; this class owns agents, sockets and the
+// clock.
 //
-// Everything belongs to the thread of its Poller and nothing blocks. carry_out() sends at once
-// where an agent is connected; elsewhere the newest command of a job waits for its home's Hello.
-// collect() is also where time passes: call it several times a second.
+// Everything runs on the thread of its Poller. carry_out() sends at once if the agent is connected;
+// otherwise the newest command of a job waits for the Hello of its home's agent.
 //
-// Agents and masters outlive it. Opened again after a crash with what the journal knows to be told,
-// it goes on where it was: agents say what has happened meanwhile, and the facts follow from that.
-// A node is unknown from the loss of its agent's connection, or from `lease` of silence on the
-// steady clock, until its agent has said Hello and settled its table; see engine_table.h.
+// Agents and masters outlive the engine. After a crash of the daemon the next engine is opened with
+// what the journal says was told; the agents report what has happened since.
+// A node is unknown when its agent's connection is lost, or after `lease` of silence on the steady
+// clock, until an agent has said Hello and settled its table (engine_table.h).
 //
-// Its word on a node is only whether it can be used: that an operator drains a node is the daemon's
-// to lay over it. Whether a failed job is worth another start is the daemon's, too: the reports say
-// how each run ended.
+// The engine reports only whether a node can be used. The daemon adds that an operator drains it.
+// The daemon also decides whether a failed job starts again: the reports say how each run ended.
 #pragma once
 
 #include <functional>
@@ -22,9 +21,9 @@
 #include <vector>
 
 #include "rubato/engine/engine_table.h"
-#include "rubato/loop/engine.h"
+#include "rubato/engine/live_engine.h"
 #include "rubato/node/leftovers.h"
-#include "rubato/wire/frames.h"
+#include "rubato/wire/frame_server.h"
 #include "rubato/wire/inode.h"
 #include "rubato/wire/poller.h"
 
@@ -38,42 +37,32 @@ struct LocalEngineOptions {
   std::string dial;     // where agents are told to connect; empty: the address
   Duration lease = from_seconds(5);
   std::function<Time()> clock;  // a steady one; empty: the machine's
-  // All but the home, the generation, the slots with their GPUs and the batch is taken from it.
+  // How to run a job. The engine sets the home, the generation, the slots, their GPUs and the
+  // batch.
   std::function<JobLaunch(JobId)> launch_of;
-  // What a job has done, as the loop counts it; by default nothing is known to be left.
-  std::function<Progress(JobId, const JobProgress&, Time now)> progress_of;
 };
 
-class LocalEngine : public Engine {
+class LocalEngine final : public LiveEngine {
  public:
   LocalEngine(wire::Poller& poller, LocalEngineOptions options);
   ~LocalEngine() override;
 
-  // Listens, and starts an agent for every node that has none alive; once, before all else.
-  [[nodiscard]] Result<void> open(const std::vector<KnownJob>& jobs);
+  // Listens, and starts an agent for every node that has none alive.
+  [[nodiscard]] Result<void> open(const std::vector<KnownJob>& jobs) override;
 
   void carry_out(Time now, std::span<const Command> commands) override;
   void collect(Time now, std::vector<Event>& facts) override;
+  [[nodiscard]] std::vector<JobStatus> take_reports() override { return table_.take_reports(); }
+  void forget(JobId job) override;
+  void mark_down(NodeId node) override;
+  void mark_up(NodeId node) override;
+  // The agents' socket is made again if somebody has deleted it.
+  void keep_reachable() override;
+  // Ends the agents that are connected. A later engine starts new ones.
+  void retire() override;
 
-  // The newest status of each job that has said anything since the last call.
-  [[nodiscard]] std::vector<JobStatus> take_reports() { return table_.take_reports(); }
   // nullopt: it has no GPUs.
   [[nodiscard]] std::optional<NodeId> home_of(JobId job) const { return table_.home_of(job); }
-  // Its end is stored; it has no GPUs.
-  void forget(JobId job);
-
-  // The operator's word that a node is dead with all on it. Every job with a part there fails, once
-  // nothing of it is left.
-  void mark_down(NodeId node);
-  void mark_up(NodeId node);
-
-  // To be called about once a second while the state directory is in its place: the agents' socket
-  // is made again if somebody has deleted it.
-  void keep_listening();
-
-  // Ends the agents that are connected; jobs go on, and so does a later engine with new agents.
-  void dismiss_agents();
-
   [[nodiscard]] NodeState state_of(NodeId node) const { return table_.state_of(node); }
   [[nodiscard]] bool connected(NodeId node) const { return table_.connected(node); }
   // Some command has not been answered yet.
@@ -82,10 +71,6 @@ class LocalEngine : public Engine {
   [[nodiscard]] std::optional<ProcessName> agent_of(NodeId node) const;
 
  private:
-  struct Link {
-    wire::FrameStream stream;
-    std::optional<NodeId> node;  // once it has said Hello
-  };
   struct AgentProcess {
     std::optional<ProcessName> process;
     wire::Fd ended;
@@ -96,12 +81,10 @@ class LocalEngine : public Engine {
   [[nodiscard]] Time now() const { return options_.clock(); }
   [[nodiscard]] Result<void> prepare();
   [[nodiscard]] Result<void> listen();
-  void accept_all();
-  void read_link(int key);
-  void drop_link(int key);
+  void dropped(int key);
   void handle(int key, const Json& json);
   void greet(int key, const AgentHello& hello);
-  [[nodiscard]] Link* link_of(NodeId node);
+  [[nodiscard]] std::optional<int> link_of(NodeId node) const;
   void tell(NodeId node, const ToAgent& message);
 
   void pass();
@@ -122,12 +105,11 @@ class LocalEngine : public Engine {
   LocalEngineOptions options_;
   EngineTable table_;
   std::string token_;
-  wire::Fd listener_;
+  wire::FrameServer server_;
   std::optional<wire::Inode> socket_;  // that it listens on, if it is a file
-  std::map<int, Link> links_;
-  int next_link_ = 0;
-  std::vector<AgentProcess> agents_;  // by node
-  bool dismissed_ = false;
+  std::map<int, NodeId> links_;        // connections whose agent has said Hello
+  std::vector<AgentProcess> agents_;   // by node
+  bool retired_ = false;
   Time beat_due_;
   Leftovers leftovers_;
 };

@@ -1,20 +1,18 @@
 #include "rubato/engine/state_identity.h"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <initializer_list>
-#include <limits>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rubato/base/check.h"
+#include "rubato/base/json_reader.h"
 #include "rubato/node/job_files.h"
 #include "rubato/wire/inode.h"
+#include "rubato/wire/random_hex.h"
 
 namespace rubato::engine {
 namespace {
@@ -38,14 +36,6 @@ Error failed(const char* verb, const std::string& path) {
 }
 
 std::string file_in(const std::string& directory) { return directory + "/identity.json"; }
-
-std::string random_id() {
-  std::array<unsigned char, kIdDigits / 2> bytes{};
-  CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
 
 Result<std::optional<StateIdentity>> read_identity(const std::string& directory) {
   const auto advised = [](const std::string& problem) {
@@ -131,38 +121,17 @@ Json to_json(const StateIdentity& identity) {
 }
 
 Result<StateIdentity> parse_state_identity(const Json& json) {
-  const auto refuse = [](const char* why) {
-    return Error{fmt::format("the identity of a state directory {}", why)};
-  };
-  if (!json.is_object()) return refuse("must be an object");
-  const auto find = [&](const char* name) -> const Json* {
-    const auto found = json.find(name);
-    return found == json.end() ? nullptr : &*found;
-  };
-  const Json* id = find("id");
-  const Json* inode = find("inode");
-  const Json* path = find("path");
-  const Json* born = find("born");
-  if (json.size() != (born == nullptr ? 3U : 4U))
-    return refuse("must have \"id\", \"inode\", \"path\" and perhaps \"born\", and no more");
-  if (id == nullptr || !id->is_string() || id->get_ref<const std::string&>().size() != kIdDigits)
-    return refuse("must have an \"id\" of 32 digits");
-  if (inode == nullptr || !inode->is_number_unsigned())
-    return refuse("must have an \"inode\" that is a whole number");
-  if (path == nullptr || !path->is_string() ||
-      path->get_ref<const std::string&>().size() > kLongestPath)
-    return refuse("must have a \"path\" that is text");
+  JsonTrouble trouble;
+  JsonFields fields(JsonValue(json, trouble));
   StateIdentity identity;
-  identity.id = id->get<std::string>();
-  identity.inode = inode->get<std::uint64_t>();
-  identity.path = path->get<std::string>();
-  if (born == nullptr) return identity;
-  const bool fits =
-      born->is_number_integer() &&
-      (!born->is_number_unsigned() ||
-       born->get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<std::int64_t>::max()});
-  if (!fits) return refuse("has a \"born\" that is not a whole number");
-  identity.born = born->get<std::int64_t>();
+  const JsonValue id = fields["id"];
+  identity.id = id.text();
+  id.must_be(identity.id.size() == kIdDigits, fmt::format("text of {} digits", kIdDigits));
+  identity.inode = fields["inode"].natural();
+  identity.path = fields["path"].text(kLongestPath);
+  if (const auto born = fields.find("born")) identity.born = born->whole<std::int64_t>();
+  fields.finish();
+  if (!trouble.ok()) return trouble.error("identity");
   return identity;
 }
 
@@ -195,7 +164,7 @@ Result<void> claim_identity(const std::string& directory, bool restored) {
     if (auto forgotten = forget_original(directory); !forgotten) return forgotten;
   }
   // Last: whoever is stopped before it is told again that this is a copy.
-  now->id = *known && !restored ? (*known)->id : random_id();
+  now->id = *known && !restored ? (*known)->id : wire::random_hex(kIdDigits / 2);
   if (*known == *now) return {};
   return write_json_file(file_in(directory), to_json(*now));
 }

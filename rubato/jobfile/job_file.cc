@@ -1,10 +1,12 @@
 #include "rubato/jobfile/job_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <utility>
 
+#include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
 #include "rubato/jobfile/yaml.h"
@@ -28,43 +30,13 @@ constexpr int kLastYear = 9000;
 std::optional<double> any_seconds(std::string_view text);
 std::optional<WallTime> any_moment(std::string_view given);
 
-template <class Choice>
-using Choices = std::vector<std::pair<std::string, Choice>>;
-
-const Choices<WorkUnit>& work_units() {
-  static const Choices<WorkUnit> units{
-      {"steps", WorkUnit::steps}, {"epochs", WorkUnit::epochs}, {"samples", WorkUnit::samples}};
-  return units;
-}
-const Choices<BatchMode>& batch_modes() {
-  static const Choices<BatchMode> modes{{"fixed", BatchMode::fixed},
-                                        {"adaptive", BatchMode::adaptive}};
-  return modes;
-}
-const Choices<RateRule>& rate_rules() {
-  static const Choices<RateRule> rules{{"adascale", RateRule::adascale},
-                                       {"sqrt", RateRule::square_root},
-                                       {"linear", RateRule::linear}};
-  return rules;
-}
-
-template <class Choice>
-const std::string& word_of(Choice choice, const Choices<Choice>& choices) {
-  const auto at = std::find_if(choices.begin(), choices.end(),
-                               [&](const auto& known) { return known.second == choice; });
-  CHECK(at != choices.end());
-  return at->first;
-}
-
-// "a, b or c".
-std::string alternatives(const std::vector<std::string>& words) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    text += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
-  }
-  return text;
-}
+constexpr std::array<NameOf<WorkUnit>, 3> kWorkUnits = {
+    {{WorkUnit::steps, "steps"}, {WorkUnit::epochs, "epochs"}, {WorkUnit::samples, "samples"}}};
+constexpr std::array<NameOf<BatchMode>, 2> kBatchModes = {
+    {{BatchMode::fixed, "fixed"}, {BatchMode::adaptive, "adaptive"}}};
+constexpr std::array<NameOf<RateRule>, 3> kRateRules = {{{RateRule::adascale, "adascale"},
+                                                         {RateRule::square_root, "sqrt"},
+                                                         {RateRule::linear, "linear"}}};
 
 bool has_zero(const std::string& text) { return text.find('\0') != std::string::npos; }
 
@@ -83,168 +55,149 @@ bool is_path(const std::string& path) {
          path.find('\n') == std::string::npos;
 }
 
-// One level of the file: every field that is read is crossed off, the rest is unknown. The first
-// thing that is wrong stays; nothing is read after it.
-class Fields {
- public:
-  Fields(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) {
-      fail(where_.empty() ? "a job has named fields, such as command"
-                          : where_ + " must have named fields");
-    }
-  }
+// --- values, as people write them in JSON or YAML ------------------------------------------------
 
-  const Json* find(const std::string& name) {
-    known_.push_back(name);
-    if (error_ || !json_.contains(name)) return nullptr;
-    return &json_.at(name);
+// What is wrong with it is said without the value: it may be a secret.
+const std::string& word(const JsonValue& json) {
+  static const std::string none;
+  const auto* text = json.json().get_ptr<const std::string*>();
+  if (text == nullptr) {
+    json.refuse("must be text, in quotes");
+  } else if (has_zero(*text)) {
+    json.refuse("has a zero byte in it");
   }
-  void text(const std::string& name, std::string& value) {
-    const Json* json = find(name);
-    if (json == nullptr) return;
-    if (!json->is_string()) return fail(path(name) + " must be text, in quotes");
-    if (has_zero(json->get_ref<const std::string&>())) {
-      return fail(path(name) + " has a zero byte in it");
-    }
-    value = json->get<std::string>();
-  }
-  void integer(const std::string& name, int& value, int least, int most) {
-    const Json* json = find(name);
-    if (json == nullptr) return;
-    const auto given = whole(*json);
-    if (!given || *given < least || *given > most) {
-      return fail(fmt::format("{} must be a whole number from {} to {}", path(name), least, most));
-    }
-    value = static_cast<int>(*given);
-  }
-  void number(const std::string& name, double& value, double least, double most) {
-    const Json* json = find(name);
-    if (json == nullptr) return;
-    const auto given = json->is_string()   ? parse_double(json->get_ref<const std::string&>())
-                       : json->is_number() ? std::optional(json->get<double>())
-                                           : std::nullopt;
-    if (!given || !(*given > 0) || !(*given >= least) || !(*given <= most)) {
-      return fail(fmt::format("{} must be a number above {} and at most {}", path(name),
-                              shortest(least), shortest(most)));
-    }
-    value = *given;
-  }
-  template <class Choice>
-  void choice(const std::string& name, Choice& value, const Choices<Choice>& choices) {
-    const Json* json = find(name);
-    if (json == nullptr) return;
-    std::vector<std::string> words;
-    words.reserve(choices.size());
-    for (const auto& [word, meaning] : choices) {
-      if (*json == word) value = meaning;
-      if (*json == word) return;
-      words.push_back(word);
-    }
-    fail(fmt::format("{} must be {}", path(name), alternatives(words)));
-  }
-  // Words stand for truth in YAML; those that some YAML reads as truth and some as text are
-  // refused.
-  void flag(const std::string& name, bool& value) {
-    const Json* json = find(name);
-    if (json == nullptr) return;
-    const bool yes = *json == true || *json == "true";
-    if (!yes && *json != false && *json != "false")
-      return fail(path(name) + " must be true or false");
-    value = yes;
-  }
-  void span(const std::string& name, std::optional<Duration>& value) {
-    const Json* json = find(name);
-    if (json == nullptr) return;
-    value = parse_span(json->is_string()   ? json->get<std::string>()
-                       : json->is_number() ? json->dump()
-                                           : "");
-    if (!value) fail(path(name) + " must be a time such as 90s, 15m or 1h30m");
-  }
-  // Names of variables with what check(value) has nothing against. What is wrong with a value is
-  // said without the value: it may be the secret itself.
-  template <class Check>
-  void variables(const std::string& name, std::map<std::string, std::string>& values,
-                 const Check& check) {
-    const Json* json = find(name);
-    if (json == nullptr) return;
-    if (!json->is_object()) return fail(path(name) + " must have named fields");
-    for (const auto& [key, word] : json->items()) {
-      if (!is_variable(key)) {
-        return fail(fmt::format("{}: {} is no name of a variable; use letters, digits and _",
-                                path(name), base::quoted(key)));
-      }
-      if (key.starts_with("RUBATO_")) {
-        return fail(fmt::format("{}.{}: names that begin with RUBATO_ are set by rubato itself",
-                                path(name), key));
-      }
-      const std::string wrong = check(word);
-      if (!wrong.empty()) return fail(fmt::format("{}.{} {}", path(name), key, wrong));
-      values[key] = word.template get<std::string>();
-    }
-  }
-
-  void fail(std::string sentence) {
-    if (!error_) error_ = Error{std::move(sentence)};
-  }
-  // The first thing that is wrong; else a field that nobody asked for.
-  std::optional<Error> finish() {
-    if (error_) return error_;
-    for (const auto& [name, value] : json_.items()) {
-      if (std::find(known_.begin(), known_.end(), name) == known_.end()) return unknown(name);
-    }
-    return std::nullopt;
-  }
-  // Words stand for numbers in YAML.
-  static std::optional<long long> whole(const Json& json) {
-    if (json.is_string()) return parse_integer(json.get_ref<const std::string&>());
-    if (!json.is_number_integer()) return std::nullopt;
-    if (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
-    return json.get<long long>();
-  }
-
- private:
-  [[nodiscard]] std::string path(const std::string& name) const {
-    return where_.empty() ? name : where_ + "." + name;
-  }
-  [[nodiscard]] Error unknown(const std::string& name) const {
-    constexpr std::size_t kWorthGuessing = 40;
-    const auto meant = name.size() <= kWorthGuessing ? closest(name, known_) : std::nullopt;
-    return Error{fmt::format("{} has no field {}{}; it can have {}",
-                             where_.empty() ? "a job" : where_, base::quoted(name),
-                             meant ? fmt::format(" (did you mean {}?)", *meant) : "",
-                             alternatives(known_))};
-  }
-
-  const Json& json_;
-  std::string where_;
-  std::vector<std::string> known_;
-  std::optional<Error> error_;
-};
-
-std::string wrong_word(const Json& word) {
-  if (!word.is_string()) return "must be text, in quotes";
-  const auto& text = word.get_ref<const std::string&>();
-  if (has_zero(text)) return "has a zero byte in it";
-  return "";
+  return json.ok() ? *text : none;
 }
 
-void read_command(Fields& fields, JobFile& job) {
-  const Json* command = fields.find("command");
-  if (command == nullptr) {
-    return fields.fail("command is missing: say what to run, as in [python, train.py]");
-  }
-  if (!command->is_array() || command->empty()) {
-    return fields.fail("command must be a list, as in [python, train.py]; no shell reads it");
-  }
-  job.command.reserve(command->size());
-  for (const Json& word : *command) {
-    const std::string wrong = wrong_word(word);
-    if (!wrong.empty()) {
-      return fields.fail(fmt::format("command[{}] {}", job.command.size(), wrong));
+// Words stand for numbers in YAML.
+std::optional<std::int64_t> whole(const Json& json) {
+  if (const auto* text = json.get_ptr<const std::string*>()) return parse_integer(*text);
+  JsonTrouble trouble;
+  const auto number = JsonValue(json, trouble).whole<std::int64_t>();
+  return trouble.ok() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<double> real(const Json& json) {
+  if (const auto* text = json.get_ptr<const std::string*>()) return parse_double(*text);
+  JsonTrouble trouble;
+  const double number = JsonValue(json, trouble).number();
+  return trouble.ok() ? std::optional(number) : std::nullopt;
+}
+
+void read_text(JsonFields& fields, std::string_view name, std::string& value) {
+  if (const auto json = fields.find(name)) value = word(*json);
+}
+
+void read_integer(const JsonValue& json, int& value, int least, int most) {
+  const auto given = whole(json.json());
+  if (json.must_be(given && *given >= least && *given <= most,
+                   fmt::format("a whole number from {} to {}", least, most)))
+    value = static_cast<int>(*given);
+}
+
+void read_integer(JsonFields& fields, std::string_view name, int& value, int least, int most) {
+  if (const auto json = fields.find(name)) read_integer(*json, value, least, most);
+}
+
+void read_number(JsonFields& fields, std::string_view name, double& value, double least,
+                 double most) {
+  const auto json = fields.find(name);
+  if (!json) return;
+  const auto given = real(json->json());
+  if (json->must_be(
+          given && *given > 0 && *given >= least && *given <= most,
+          fmt::format("a number above {} and at most {}", shortest(least), shortest(most))))
+    value = *given;
+}
+
+template <class E, std::size_t kSize>
+void read_choice(JsonFields& fields, std::string_view name, E& value,
+                 const std::array<NameOf<E>, kSize>& names) {
+  if (const auto json = fields.find(name)) value = json->choice(names);
+}
+
+// Words stand for truth in YAML; those that some YAML reads as truth and some as text are refused.
+void read_flag(JsonFields& fields, std::string_view name, bool& value) {
+  const auto json = fields.find(name);
+  if (!json) return;
+  const auto* text = json->json().get_ptr<const std::string*>();
+  const auto* truth = json->json().get_ptr<const bool*>();
+  const bool yes = (truth != nullptr && *truth) || (text != nullptr && *text == "true");
+  const bool no = (truth != nullptr && !*truth) || (text != nullptr && *text == "false");
+  if (json->must_be(yes || no, "true or false")) value = yes;
+}
+
+void read_span(JsonFields& fields, std::string_view name, std::optional<Duration>& value) {
+  const auto json = fields.find(name);
+  if (!json) return;
+  const auto* text = json->json().get_ptr<const std::string*>();
+  value = parse_span(text != nullptr ? *text : json->json().is_number() ? json->json().dump() : "");
+  json->must_be(value.has_value(), "a time such as 90s, 15m or 1h30m");
+}
+
+bool has_fields(const JsonValue& json) {
+  const std::string path = json.path();
+  if (!json.json().is_object())
+    json.refuse(path.empty() ? "a job has named fields, such as command"
+                             : "must have named fields");
+  return json.ok();
+}
+
+// Names of variables with what `value` reads of each.
+void read_variables(JsonFields& fields, std::string_view name,
+                    std::map<std::string, std::string>& values,
+                    const std::string& (*value)(const JsonValue&)) {
+  const auto json = fields.find(name);
+  if (!json || !has_fields(*json)) return;
+  json->each_field([&](const std::string& key, const JsonValue& given) {
+    if (!is_variable(key)) {
+      return fields.refuse(fmt::format("{}: {} is no name of a variable; use letters, digits and _",
+                                       name, base::quoted(key)));
     }
-    job.command.push_back(word.get<std::string>());
-  }
-  if (job.command.front().empty()) fields.fail("command begins with an empty word");
+    if (key.starts_with("RUBATO_")) {
+      return fields.refuse(
+          fmt::format("{}.{}: names that begin with RUBATO_ are set by rubato itself", name, key));
+    }
+    values[key] = value(given);
+  });
+}
+
+const std::string& secret_path(const JsonValue& json) {
+  static const std::string none;
+  const auto* text = json.json().get_ptr<const std::string*>();
+  const bool fits = text != nullptr && is_path(*text);
+  return json.must_be(fits,
+                      "the absolute path of the file with the secret, never the secret itself")
+             ? *text
+             : none;
+}
+
+// The words for what the reader found.
+std::string sentence(const JsonProblem& problem) {
+  const auto& [kind, path, why, field, known] = problem;
+  if (kind != JsonProblem::Kind::unknown)
+    return path.empty() ? why : fmt::format("{} {}", path, why);
+  constexpr std::size_t kWorthGuessing = 40;
+  const auto meant = field.size() <= kWorthGuessing ? closest(field, known) : std::nullopt;
+  const std::vector<std::string_view> fields(known.begin(), known.end());
+  return fmt::format("{} has no field {}{}; it can have {}", path.empty() ? "a job" : path,
+                     base::quoted(field), meant ? fmt::format(" (did you mean {}?)", *meant) : "",
+                     alternatives(fields));
+}
+
+// --- fields --------------------------------------------------------------------------------------
+
+void read_command(JsonFields& fields, JobFile& job) {
+  const auto command = fields.find("command");
+  if (!command)
+    return fields.refuse("command is missing: say what to run, as in [python, train.py]");
+  if (!command->must_be(command->json().is_array() && command->size() > 0,
+                        "a list, as in [python, train.py]; no shell reads it"))
+    return;
+  job.command.reserve(command->size());
+  command->each([&](const JsonValue& element) { job.command.push_back(word(element)); });
+  if (fields.ok() && job.command.front().empty())
+    fields.refuse("command begins with an empty word");
 }
 
 bool fits_a_name(char32_t c) { return visible(c) && c != ' ' && c != '/' && c != 0xA0; }
@@ -255,8 +208,8 @@ bool is_number(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-void read_name(Fields& fields, const std::string& field, std::string& name) {
-  fields.text(field, name);
+void read_name(JsonFields& fields, std::string_view field, std::string& name) {
+  read_text(fields, field, name);
   bool seen = is_utf8(name);
   for (std::string_view rest = name; seen && !rest.empty();) {
     const CodePoint c = *first_code_point(rest);
@@ -264,27 +217,28 @@ void read_name(Fields& fields, const std::string& field, std::string& name) {
     rest.remove_prefix(c.bytes);
   }
   if (!seen || name.size() > kLongestName || name == "." || name == "..") {
-    return fields.fail(fmt::format("{} {}: use at most {} bytes that can be seen, no blank, no /",
-                                   field, base::quoted(name), kLongestName));
+    return fields.refuse(fmt::format("{} {}: use at most {} bytes that can be seen, no blank, no /",
+                                     field, base::quoted(name), kLongestName));
   }
-  if (is_number(name)) fields.fail(fmt::format("{} {} is a number; add a letter", field, name));
+  if (is_number(name)) fields.refuse(fmt::format("{} {} is a number; add a letter", field, name));
 }
 
-void read_directory(Fields& fields, JobFile& job) {
-  fields.text("directory", job.directory);
+void read_directory(JsonFields& fields, JobFile& job) {
+  read_text(fields, "directory", job.directory);
   if (!job.directory.empty() && !is_path(job.directory)) {
-    fields.fail("directory must be an absolute path");
+    fields.refuse("directory must be an absolute path");
   }
 }
 
-void read_goal(Fields& fields, JobFile& job) {
-  const Json* goal = fields.find("goal");
-  if (goal == nullptr || *goal == "asap") return;
-  if (!goal->is_object()) return fields.fail("goal must be asap or {deadline: TIME}");
-  Fields inner(*goal, "goal");
+void read_goal(JsonFields& fields, JobFile& job) {
+  const auto goal = fields.find("goal");
+  if (!goal || goal->json() == "asap") return;
+  if (!goal->must_be(goal->json().is_object(), "asap or {deadline: TIME}")) return;
+  JsonFields inner(*goal);
   std::string text;
-  inner.text("deadline", text);
-  if (const auto wrong = inner.finish()) return fields.fail(wrong->message);
+  read_text(inner, "deadline", text);
+  inner.finish();
+  if (!fields.ok()) return;
   if (text.starts_with('+')) {
     job.deadline_after = parse_span(text.substr(1));
   } else {
@@ -292,106 +246,122 @@ void read_goal(Fields& fields, JobFile& job) {
   }
   if (job.deadline_after != Duration() && (job.deadline || job.deadline_after)) return;
   if (any_moment(text) || (text.starts_with('+') && any_seconds(text.substr(1)) > kLongestSpan)) {
-    fields.fail(fmt::format(
+    fields.refuse(fmt::format(
         "goal.deadline {} is out of range: it must be in the years {} to {}, or at most +{}d",
         base::quoted(text), kFirstYear, kLastYear - 1, std::floor(kLongestSpan / 86400)));
   } else {
-    fields.fail(fmt::format(
+    fields.refuse(fmt::format(
         "goal.deadline is {}; write +2h, or a time with its offset as 2026-11-20T17:00:00+01:00",
         base::quoted(text)));
   }
 }
 
-void read_work(Fields& fields, JobFile& job) {
-  const Json* work = fields.find("work");
-  if (work == nullptr) return;
-  Fields inner(*work, "work");
+void read_work(JsonFields& fields, JobFile& job) {
+  const auto work = fields.find("work");
+  if (!work || !has_fields(*work)) return;
+  JsonFields inner(*work);
   int units = 0;
-  for (const auto& [name, unit] : work_units()) {
+  for (const auto& [unit, name] : kWorkUnits) {
     double amount = 0;
-    inner.number(name, amount, 0, kMostWork);
+    read_number(inner, name, amount, 0, kMostWork);
     if (!(amount > 0)) continue;
     job.work = WorkAmount{unit, amount};
     ++units;
   }
-  if (const auto wrong = inner.finish()) return fields.fail(wrong->message);
-  if (units != 1) fields.fail("work needs one of steps, epochs or samples");
+  inner.finish();
+  if (units != 1) fields.refuse("work needs one of steps, epochs or samples");
 }
 
-void read_allowed(Fields& inner, std::vector<int>& counts) {
-  const Json* allowed = inner.find("allowed");
-  if (allowed == nullptr) return;
-  const std::string wrong =
-      fmt::format("gpus.allowed must be a list of counts from 1 to {}", kMostGpus);
-  if (!allowed->is_array() || allowed->empty()) {
-    return inner.fail(wrong);
-  }
+void read_allowed(JsonFields& inner, std::vector<int>& counts) {
+  const auto allowed = inner.find("allowed");
+  if (!allowed) return;
+  const std::string list = fmt::format("a list of counts from 1 to {}", kMostGpus);
+  if (!allowed->must_be(allowed->json().is_array() && allowed->size() > 0, list)) return;
   counts.reserve(allowed->size());
-  for (const Json& count : *allowed) {
-    const auto given = Fields::whole(count);
-    if (!given || *given < 1 || *given > kMostGpus) return inner.fail(wrong);
+  for (const Json& count : allowed->json()) {
+    const auto given = whole(count);
+    if (!allowed->must_be(given && *given >= 1 && *given <= kMostGpus, list)) return;
     counts.push_back(static_cast<int>(*given));
   }
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
 }
 
-void read_gpus(Fields& fields, JobFile& job) {
-  const Json* gpus = fields.find("gpus");
-  if (gpus == nullptr) return;
-  if (!gpus->is_object()) {
+void read_gpus(JsonFields& fields, JobFile& job) {
+  const auto gpus = fields.find("gpus");
+  if (!gpus) return;
+  if (!gpus->json().is_object()) {
     int count = 0;
-    fields.integer("gpus", count, 1, kMostGpus);
+    read_integer(*gpus, count, 1, kMostGpus);
     job.gpus = {count, count, {}};
     return;
   }
-  Fields inner(*gpus, "gpus");
-  inner.integer("min", job.gpus.min, 1, kMostGpus);
-  inner.integer("max", job.gpus.max, 1, kMostGpus);
+  JsonFields inner(*gpus);
+  read_integer(inner, "min", job.gpus.min, 1, kMostGpus);
+  read_integer(inner, "max", job.gpus.max, 1, kMostGpus);
   auto& allowed = job.gpus.allowed;
   read_allowed(inner, allowed);
-  if (const auto wrong = inner.finish()) return fields.fail(wrong->message);
+  inner.finish();
+  if (!fields.ok()) return;
   const int most = job.gpus.max > 0 ? job.gpus.max : kMostGpus;
-  if (most < job.gpus.min) return fields.fail("gpus.max is below gpus.min");
+  if (most < job.gpus.min) return fields.refuse("gpus.max is below gpus.min");
   if (allowed.empty()) return;
   std::erase_if(allowed, [&](int count) { return count < job.gpus.min || count > most; });
-  if (allowed.empty()) fields.fail("gpus.allowed names no count from gpus.min to gpus.max");
+  if (allowed.empty()) fields.refuse("gpus.allowed names no count from gpus.min to gpus.max");
 }
 
-void read_batch(Fields& fields, JobFile& job) {
-  const Json* batch = fields.find("batch");
-  if (batch == nullptr) return;
-  Fields inner(*batch, "batch");
-  inner.choice("mode", job.batch.mode, batch_modes());
-  inner.integer("min", job.batch.min, 1, kMostBatch);
-  inner.integer("max", job.batch.max, 1, kMostBatch);
-  if (const auto wrong = inner.finish()) return fields.fail(wrong->message);
+void read_batch(JsonFields& fields, JobFile& job) {
+  const auto batch = fields.find("batch");
+  if (!batch || !has_fields(*batch)) return;
+  JsonFields inner(*batch);
+  read_choice(inner, "mode", job.batch.mode, kBatchModes);
+  read_integer(inner, "min", job.batch.min, 1, kMostBatch);
+  read_integer(inner, "max", job.batch.max, 1, kMostBatch);
+  inner.finish();
   if (job.batch.max > 0 && job.batch.max < job.batch.min) {
-    fields.fail("batch.max is below batch.min");
+    fields.refuse("batch.max is below batch.min");
   }
 }
 
-void read_variables(Fields& fields, JobFile& job) {
-  fields.variables("env", job.env, wrong_word);
-  fields.variables("secrets", job.secrets, [](const Json& word) -> std::string {
-    if (word.is_string() && is_path(word.get_ref<const std::string&>())) return "";
-    return "must be the absolute path of the file with the secret, never the secret itself";
-  });
+void read_variables(JsonFields& fields, JobFile& job) {
+  read_variables(fields, "env", job.env, word);
+  read_variables(fields, "secrets", job.secrets, secret_path);
   for (const auto& [name, path] : job.secrets) {
-    if (job.env.contains(name)) fields.fail(fmt::format("{} is both in env and in secrets", name));
+    if (job.env.contains(name))
+      fields.refuse(fmt::format("{} is both in env and in secrets", name));
   }
 }
 
-void read_spans(Fields& fields, JobFile& job) {
+void read_spans(JsonFields& fields, JobFile& job) {
   std::optional<Duration> notice;
   std::optional<Duration> cooldown;
-  fields.span("notice", notice);
-  fields.span("cooldown", cooldown);
-  fields.span("stop_after", job.stop_after);
+  read_span(fields, "notice", notice);
+  read_span(fields, "cooldown", cooldown);
+  read_span(fields, "stop_after", job.stop_after);
   if (notice == Duration())
-    fields.fail("notice must be above 0s: a worker needs a moment to end in peace");
+    fields.refuse("notice must be above 0s: a worker needs a moment to end in peace");
   job.notice = notice.value_or(Duration());
   job.cooldown = cooldown.value_or(Duration());
+}
+
+void read_all(const JsonValue& json, JobFile& job) {
+  JsonFields fields(json);
+  if (look_for(json.json(), "user") != nullptr)
+    fields.refuse("user cannot be given: who submits a job is known from the connection");
+  read_command(fields, job);
+  read_name(fields, "name", job.name);
+  read_name(fields, "profile", job.profile);
+  read_directory(fields, job);
+  read_goal(fields, job);
+  read_work(fields, job);
+  read_gpus(fields, job);
+  read_flag(fields, "elastic", job.elastic);
+  read_batch(fields, job);
+  read_choice(fields, "learning_rate", job.learning_rate, kRateRules);
+  read_variables(fields, job);
+  read_number(fields, "weight", job.weight, kLeastWeight, kMostWeight);
+  read_integer(fields, "max_failures", job.max_failures, 0, kMostFailures);
+  read_spans(fields, job);
 }
 
 }  // namespace
@@ -412,27 +382,10 @@ std::string name_after(std::string_view program) {
 
 Result<JobFile> read_job(const Json& json, const std::string& source) {
   JobFile job;
-  Fields fields(json, "");
-  if (json.is_object() && json.contains("user")) {
-    fields.fail("user cannot be given: who submits a job is known from the connection");
-  }
-  read_command(fields, job);
-  read_name(fields, "name", job.name);
-  read_name(fields, "profile", job.profile);
-  read_directory(fields, job);
-  read_goal(fields, job);
-  read_work(fields, job);
-  read_gpus(fields, job);
-  fields.flag("elastic", job.elastic);
-  read_batch(fields, job);
-  fields.choice("learning_rate", job.learning_rate, rate_rules());
-  read_variables(fields, job);
-  fields.number("weight", job.weight, kLeastWeight, kMostWeight);
-  fields.integer("max_failures", job.max_failures, 0, kMostFailures);
-  read_spans(fields, job);
-  if (const auto wrong = fields.finish()) {
-    return Error{fmt::format("{}: {}", source, wrong->message)};
-  }
+  JsonTrouble trouble;
+  const JsonValue whole(json, trouble);
+  if (has_fields(whole)) read_all(whole, job);
+  if (!trouble.ok()) return Error{fmt::format("{}: {}", source, sentence(*trouble.problem()))};
   return job;
 }
 
@@ -455,15 +408,17 @@ Json to_json(const JobFile& job) {
   if (!job.directory.empty()) json["directory"] = job.directory;
   if (job.deadline) json["goal"] = {{"deadline", to_text(*job.deadline)}};
   if (job.deadline_after) json["goal"] = {{"deadline", "+" + to_text(*job.deadline_after)}};
-  if (job.work) json["work"] = {{word_of(job.work->unit, work_units()), job.work->amount}};
+  if (job.work) {
+    json["work"] = {{std::string(name_in(kWorkUnits, job.work->unit)), job.work->amount}};
+  }
   json["gpus"] = {{"min", job.gpus.min}};
   if (job.gpus.max > 0) json["gpus"]["max"] = job.gpus.max;
   if (!job.gpus.allowed.empty()) json["gpus"]["allowed"] = job.gpus.allowed;
   if (!job.elastic) json["elastic"] = false;
-  json["batch"] = {{"mode", word_of(job.batch.mode, batch_modes())}};
+  json["batch"] = {{"mode", name_in(kBatchModes, job.batch.mode)}};
   if (job.batch.min > 0) json["batch"]["min"] = job.batch.min;
   if (job.batch.max > 0) json["batch"]["max"] = job.batch.max;
-  json["learning_rate"] = word_of(job.learning_rate, rate_rules());
+  json["learning_rate"] = name_in(kRateRules, job.learning_rate);
   if (!job.env.empty()) json["env"] = job.env;
   if (!job.secrets.empty()) json["secrets"] = job.secrets;
   json["weight"] = job.weight;
@@ -474,7 +429,7 @@ Json to_json(const JobFile& job) {
   return json;
 }
 
-std::string_view to_text(RateRule rule) { return word_of(rule, rate_rules()); }
+std::string_view to_text(RateRule rule) { return name_in(kRateRules, rule); }
 
 // --- times ---------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 #include "rubato/journal/codec.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <fmt/format.h>
 #include <limits>
@@ -10,7 +11,9 @@
 #include <vector>
 
 #include "rubato/base/check.h"
+#include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
+#include "rubato/core/node_states.h"
 #include "rubato/model/curve.h"
 #include "rubato/model/goodput_estimate.h"
 #include "rubato/model/measured_speed.h"
@@ -19,7 +22,6 @@ namespace rubato::journal {
 namespace {
 
 constexpr JsonLimits kLimits{.bytes = std::size_t{256} << 20U, .depth = 32};
-constexpr std::size_t kLongestText = std::size_t{1} << 20U;
 constexpr std::size_t kMostTypes = 200;
 constexpr std::size_t kMostTableRows = 100'000;
 // A table of jobs takes 4 bytes for every id that ever was.
@@ -27,33 +29,19 @@ constexpr JobId::rep kMostJobs = 50'000'000;
 
 // --- enumerations ---
 
-template <class E>
-using Names = std::vector<std::pair<E, std::string_view>>;
+constexpr std::array<NameOf<Phase>, 5> kPhases = {{{Phase::pending, "pending"},
+                                                   {Phase::starting, "starting"},
+                                                   {Phase::running, "running"},
+                                                   {Phase::resizing, "resizing"},
+                                                   {Phase::stopping, "stopping"}}};
+constexpr std::array<NameOf<Change::Kind>, 4> kKinds = {{{Change::Kind::start, "start"},
+                                                         {Change::Kind::stop, "stop"},
+                                                         {Change::Kind::resize, "resize"},
+                                                         {Change::Kind::move, "move"}}};
 
-const Names<Phase>& names_of(Phase /*any*/) {
-  static const Names<Phase> names = {{Phase::pending, "pending"},
-                                     {Phase::starting, "starting"},
-                                     {Phase::running, "running"},
-                                     {Phase::resizing, "resizing"},
-                                     {Phase::stopping, "stopping"}};
-  return names;
-}
-
-const Names<NodeState>& names_of(NodeState /*any*/) {
-  static const Names<NodeState> names = {{NodeState::up, "up"},
-                                         {NodeState::draining, "draining"},
-                                         {NodeState::down, "down"},
-                                         {NodeState::unknown, "unknown"}};
-  return names;
-}
-
-const Names<Change::Kind>& names_of(Change::Kind /*any*/) {
-  static const Names<Change::Kind> names = {{Change::Kind::start, "start"},
-                                            {Change::Kind::stop, "stop"},
-                                            {Change::Kind::resize, "resize"},
-                                            {Change::Kind::move, "move"}};
-  return names;
-}
+const auto& names_of(Phase /*any*/) { return kPhases; }
+const auto& names_of(NodeState /*any*/) { return kNodeStates; }
+const auto& names_of(Change::Kind /*any*/) { return kKinds; }
 
 // --- writing ---
 
@@ -84,7 +72,7 @@ class Writer {
  public:
   explicit Writer(Lists* lists = nullptr) : lists_(lists) {}
 
-  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+  [[nodiscard]] Result<CodedJson> finish(std::string_view type, Json json) const;
   void refuse(std::string why) {
     if (trouble_.empty()) trouble_ = std::move(why);
   }
@@ -108,170 +96,96 @@ class Writer {
   std::string trouble_;
 };
 
+Result<CodedJson> Writer::finish(std::string_view type, Json json) const {
+  if (!trouble_.empty()) return Error{fmt::format("{}: {}", type, trouble_)};
+  const auto version = coded_versions().find(type);
+  CHECK(version != coded_versions().end());
+  return CodedJson{std::string(type), version->second, std::move(json)};
+}
+
 // --- reading ---
 
 using Speeds = std::vector<std::shared_ptr<const SpeedModel>>;
 using Tables = std::vector<std::shared_ptr<const ThroughputTable>>;
 
-struct Reading {
-  explicit Reading(SpeedPool& shared) : pool(shared) {}
-
-  SpeedPool& pool;
-  std::string trouble;
-  std::size_t room = std::size_t{1} << 30U;  // few bytes of text may not ask for many of memory
-  // Of a state: what is listed there stays apart even if equal, and is referred to by number.
-  bool listing = false;
-  const Speeds* speeds = nullptr;
-  const Tables* tables = nullptr;
-
-  [[nodiscard]] bool ok() const { return trouble.empty(); }
-};
-
-// A value that is being read, and where it stands, which is spelled out only if it is wrong. After
-// the first trouble reading goes on with empty values and says nothing more.
-class Value {
+// Makes values of JSON; the trouble is that of the JsonValues it is given.
+class Decoder {
  public:
-  Value(const Json* json, Reading& reading, std::string_view name)
-      : json_(json), reading_(reading), name_(name) {}
-  Value(const Json* json, const Value& above, std::string_view name)
-      : json_(json), reading_(above.reading_), above_(&above), name_(name) {}
-  Value(const Json* json, const Value& above, std::size_t index)
-      : json_(json), reading_(above.reading_), above_(&above), index_(index) {}
-
-  [[nodiscard]] Reading& reading() const { return reading_; }
-  [[nodiscard]] bool ok() const { return reading_.ok(); }
-
-  void refuse(std::string_view why) const {
-    if (ok()) reading_.trouble = fmt::format("{}: {}", place(), why);
-  }
-  // Whether the value is of the type; if not, it is refused.
-  [[nodiscard]] bool must_be(bool holds, std::string_view what) const {
-    if (!ok()) return false;
-    if (!holds) refuse(fmt::format("must be {}", what));
-    return holds;
-  }
-
-  [[nodiscard]] const Json& json() const { return *json_; }
-
-  // The elements of a list; none if it is not one.
-  template <class F>
-  void each(const F& read) const {
-    if (!must_be(json_->is_array(), "a list")) return;
-    for (std::size_t i = 0; i < json_->size() && ok(); ++i) read(Value(&(*json_)[i], *this, i));
-  }
-  // A list of exactly so many.
-  [[nodiscard]] bool is_row(std::size_t elements) const {
-    return must_be(json_->is_array() && json_->size() == elements,
-                   fmt::format("a list of {}", elements));
-  }
-  [[nodiscard]] Value at(std::size_t index) const { return {&(*json_)[index], *this, index}; }
+  explicit Decoder(SpeedPool& pool) : pool_(pool) {}
 
   template <class T>
-  void read(T& value) const;
+  void read(const JsonValue& json, T& value);
   template <class T>
-  [[nodiscard]] T get() const {
+  [[nodiscard]] T get(const JsonValue& json) {
     T value{};
-    read(value);
+    read(json, value);
     return value;
   }
-  [[nodiscard]] std::optional<State> get_state() const;
+  [[nodiscard]] std::optional<State> get_state(const JsonValue& json);
+
+  // Whether so much memory may be used; if not, the value is refused: few bytes of text may not ask
+  // for many of memory.
+  bool has_room(const JsonValue& json, std::size_t bytes);
 
  private:
-  [[nodiscard]] std::string place() const {
-    if (above_ == nullptr) return std::string(name_);
-    if (name_.empty()) return fmt::format("{}[{}]", above_->place(), index_);
-    return fmt::format("{}.{}", above_->place(), name_);
-  }
-
   template <class T>
-  void read_whole(T& value) const;
-  template <class T>
-  void read_list(std::vector<T>& values) const {
-    each([&](const Value& element) { values.push_back(element.get<T>()); });
+  void read_list(const JsonValue& json, std::vector<T>& values) {
+    json.each([&](const JsonValue& element) { values.push_back(get<T>(element)); });
   }
-  void read_speed(std::shared_ptr<const SpeedModel>& speed) const;
-  void read_table(std::shared_ptr<const ThroughputTable>& table) const;
-  void read_allocation(Allocation& gpus) const;
-  void read_cluster(Cluster& cluster) const;
+  template <class E>
+  void read_name(const JsonValue& json, E& value);
+  void read_want(const JsonValue& json, Want& want);
+  void read_speed(const JsonValue& json, std::shared_ptr<const SpeedModel>& speed);
+  [[nodiscard]] std::shared_ptr<const SpeedModel> read_new_speed(const JsonValue& json);
+  void read_table(const JsonValue& json, std::shared_ptr<const ThroughputTable>& table);
+  [[nodiscard]] std::shared_ptr<const ThroughputTable> read_new_table(const JsonValue& json);
+  void read_allocation(const JsonValue& json, Allocation& gpus);
+  void read_cluster(const JsonValue& json, Cluster& cluster);
 
-  const Json* json_;
-  Reading& reading_;
-  const Value* above_ = nullptr;
-  std::string_view name_;
-  std::size_t index_ = 0;
+  SpeedPool& pool_;
+  std::size_t room_ = std::size_t{1} << 30U;
+  // Of a state: what is listed there stays apart even if equal, and is referred to by number.
+  bool listing_ = false;
+  const Speeds* speeds_ = nullptr;
+  const Tables* tables_ = nullptr;
 };
 
-// A list whose elements go to a function.
-template <class F>
-struct Elements {
-  const F& read;
-};
-template <class T>
-struct IsElements : std::false_type {};
-template <class F>
-struct IsElements<Elements<F>> : std::true_type {};
-
-// The fields of an object, each asked for once; who was not asked for is refused at the end.
+// The fields of an object as describe() names them.
 class FieldsIn {
  public:
-  explicit FieldsIn(const Value& object) : object_(object) {
-    is_object_ = object.must_be(object.json().is_object(), "an object");
-  }
-  FieldsIn(const FieldsIn&) = delete;
-  FieldsIn& operator=(const FieldsIn&) = delete;
-  ~FieldsIn() {
-    if (!is_object_ || !object_.ok() || asked_.size() == object_.json().size()) return;
-    for (auto at = object_.json().begin(); at != object_.json().end(); ++at) {
-      if (std::find(asked_.begin(), asked_.end(), at.key()) == asked_.end())
-        object_.refuse(fmt::format("has the unknown field {}", base::quoted(at.key())));
-    }
-  }
+  FieldsIn(const JsonValue& object, Decoder& decoder) : fields_(object), decoder_(decoder) {}
 
   template <class T>
   void field(const char* name, T& value) {
-    if (const Json* found = find(name)) {
-      Value(found, object_, name).read(value);
-    } else if (is_object_) {
-      object_.refuse(fmt::format("lacks the field \"{}\"", name));
-    }
+    decoder_.read(fields_[name], value);
   }
   // Absent if there is none.
   template <class T>
   void field(const char* name, std::optional<T>& value) {
-    if (const Json* found = find(name)) value = Value(found, object_, name).get<T>();
+    if (const auto found = fields_.find(name)) value = decoder_.get<T>(*found);
   }
   template <class T>
   void field(const char* name, std::shared_ptr<const T>& value) {
-    if (const Json* found = find(name)) Value(found, object_, name).read(value);
+    if (const auto found = fields_.find(name)) decoder_.read(*found, value);
   }
   template <class T>
   void required(const char* name, std::shared_ptr<const T>& value) {
-    field<std::shared_ptr<const T>>(name, value);
+    decoder_.read(fields_[name], value);
   }
   // Absent if it is as in every new value.
   template <class T>
   void unless_plain(const char* name, T& value) {
-    if (const Json* found = find(name)) Value(found, object_, name).read(value);
+    if (const auto found = fields_.find(name)) decoder_.read(*found, value);
   }
   // Calls `read` with each element of a list.
   template <class F>
   void list(const char* name, const F& read) {
-    Elements<F> elements{read};
-    field(name, elements);
+    fields_[name].each(read);
   }
 
  private:
-  const Json* find(const char* name) {
-    if (!is_object_) return nullptr;
-    const auto at = object_.json().find(name);
-    if (at == object_.json().end()) return nullptr;
-    asked_.emplace_back(name);
-    return &at.value();
-  }
-
-  const Value& object_;
-  bool is_object_ = false;
-  std::vector<std::string_view> asked_;
+  JsonFields fields_;
+  Decoder& decoder_;
 };
 
 // The same names when writing.
@@ -640,11 +554,9 @@ Json Writer::write(const T& value) {
                 std::is_same_v<T, std::string>) {
     return value;
   } else if constexpr (std::is_enum_v<T>) {
-    for (const auto& [known, name] : names_of(value)) {
-      if (known == value) return std::string(name);
-    }
-    refuse("a state or phase without a name");
-    return nullptr;
+    const std::string_view name = name_in(names_of(value), value);
+    if (name.empty()) refuse("a state or phase without a name");
+    return std::string(name);
   } else if constexpr (IsId<T>::value) {
     return value.value();
   } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
@@ -689,105 +601,88 @@ Json Writer::write(const T& value) {
   }
 }
 
-template <class T>
-void Value::read_whole(T& value) const {
-  constexpr auto kLeast = std::numeric_limits<T>::min();
-  constexpr auto kMost = std::numeric_limits<T>::max();
-  const auto wrong = [&] {
-    refuse(fmt::format("must be a whole number from {} to {}", kLeast, kMost));
-  };
-  if (!ok()) return;
-  if (json_->is_number_unsigned()) {
-    const auto number = json_->get<std::uint64_t>();
-    if (number > static_cast<std::uint64_t>(kMost)) return wrong();
-    value = static_cast<T>(number);
-  } else if (json_->is_number_integer()) {
-    const auto number = json_->get<std::int64_t>();  // it is negative
-    if (number < static_cast<std::int64_t>(kLeast)) return wrong();
-    value = static_cast<T>(number);
-  } else {
-    wrong();
+template <class E>
+void Decoder::read_name(const JsonValue& json, E& value) {
+  const std::string& name = json.text();
+  for (const auto& [known, its_name] : names_of(value)) {
+    if (name != its_name) continue;
+    value = known;
+    return;
   }
+  json.refuse(fmt::format("{} is no state, phase or kind", base::quoted(name)));
 }
 
 template <class T>
-void Value::read(T& value) const {
+void Decoder::read(const JsonValue& json, T& value) {
+  if (!json.ok()) return;
   if constexpr (std::is_same_v<T, bool>) {
-    if (must_be(json_->is_boolean(), "true or false")) value = json_->get<bool>();
+    value = json.boolean();
   } else if constexpr (std::is_integral_v<T>) {
-    read_whole(value);
+    value = json.whole<T>();
   } else if constexpr (std::is_same_v<T, double>) {
-    if (must_be(json_->is_number(), "a number")) value = json_->get<double>();
+    value = json.number();
   } else if constexpr (std::is_same_v<T, std::string>) {
-    if (!must_be(json_->is_string(), "text")) return;
-    if (json_->get_ref<const std::string&>().size() > kLongestText)
-      return refuse(fmt::format("is longer than {} bytes", kLongestText));
-    value = json_->get<std::string>();
+    value = json.text();
   } else if constexpr (std::is_enum_v<T>) {
-    const auto name = get<std::string>();
-    for (const auto& [known, its_name] : names_of(value)) {
-      if (name == its_name) {
-        value = known;
-        return;
-      }
-    }
-    refuse(fmt::format("{} is no state, phase or kind", base::quoted(name)));
+    read_name(json, value);
   } else if constexpr (IsId<T>::value) {
-    value = T(get<typename T::rep>());
+    value = json.id<T>();
   } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
-    value = T(Duration(get<std::int64_t>()));
+    value = T(Duration(json.whole<std::int64_t>()));
   } else if constexpr (std::is_same_v<T, Duration>) {
-    value = Duration(get<std::int64_t>());
+    value = Duration(json.whole<std::int64_t>());
   } else if constexpr (std::is_same_v<T, GpuTime>) {
-    value = GpuTime::micros(get<std::int64_t>());
+    value = GpuTime::micros(json.whole<std::int64_t>());
   } else if constexpr (IsList<T>::value) {
-    read_list(value);
-  } else if constexpr (IsElements<T>::value) {
-    each(value.read);
+    read_list(json, value);
   } else if constexpr (std::is_same_v<T, LossPoint>) {
-    if (is_row(2)) value = {at(0).get<Work>(), at(1).get<double>()};
+    if (json.is_row(2)) value = {json.at(0).number(), json.at(1).number()};
   } else if constexpr (std::is_same_v<T, PlanStep>) {
-    if (is_row(2)) value = {at(0).get<Time>(), at(1).get<int>()};
+    if (json.is_row(2)) value = {get<Time>(json.at(0)), json.at(1).whole<int>()};
   } else if constexpr (std::is_same_v<T, std::pair<NodeId, int>>) {
-    if (is_row(2)) value = {at(0).get<NodeId>(), at(1).get<int>()};
+    if (json.is_row(2)) value = {json.at(0).id<NodeId>(), json.at(1).whole<int>()};
   } else if constexpr (std::is_same_v<T, Want>) {
-    FieldsIn fields(*this);
-    std::string kind;
-    fields.field("kind", kind);
-    const auto read_as = [&](auto want) {
-      if (kind != kind_of(want)) return false;
-      describe(fields, want);
-      value = std::move(want);
-      return true;
-    };
-    if (!read_as(Count()) && !read_as(Spread()) && !read_as(Exact()) && !read_as(Beside()))
-      refuse(fmt::format("{} is no kind of want", base::quoted(kind)));
+    read_want(json, value);
   } else if constexpr (std::is_same_v<T, Allocation>) {
-    read_allocation(value);
+    read_allocation(json, value);
   } else if constexpr (std::is_same_v<T, std::shared_ptr<const SpeedModel>>) {
-    read_speed(value);
+    read_speed(json, value);
   } else if constexpr (std::is_same_v<T, std::shared_ptr<const ThroughputTable>>) {
-    read_table(value);
+    read_table(json, value);
   } else if constexpr (IsShared<T>::value) {
     auto fresh = std::make_shared<std::remove_const_t<typename T::element_type>>();
-    read(*fresh);
+    read(json, *fresh);
     value = std::move(fresh);
   } else if constexpr (std::is_same_v<T, Cluster>) {
-    read_cluster(value);
+    read_cluster(json, value);
   } else {
-    FieldsIn fields(*this);
+    FieldsIn fields(json, *this);
     describe(fields, value);
   }
 }
 
-void Value::read_allocation(Allocation& gpus) const {
-  FieldsIn fields(*this);
+void Decoder::read_want(const JsonValue& json, Want& want) {
+  FieldsIn fields(json, *this);
+  std::string kind;
+  fields.field("kind", kind);
+  const auto read_as = [&](auto of_kind) {
+    if (kind != kind_of(of_kind)) return false;
+    describe(fields, of_kind);
+    want = std::move(of_kind);
+    return true;
+  };
+  if (!read_as(Count()) && !read_as(Spread()) && !read_as(Exact()) && !read_as(Beside()))
+    json.refuse(fmt::format("{} is no kind of want", base::quoted(kind)));
+}
+
+void Decoder::read_allocation(const JsonValue& json, Allocation& gpus) {
+  FieldsIn fields(json, *this);
   GpuType type;
   fields.field("type", type);
   Allocation read(type);
-  fields.list("slices", [&](const Value& slice) {
+  fields.list("slices", [&](const JsonValue& slice) {
     if (!slice.is_row(2)) return;
-    const Slice one{slice.at(0).get<NodeId>(), slice.at(1).get<std::uint64_t>()};
+    const Slice one{slice.at(0).id<NodeId>(), slice.at(1).natural()};
     if (one.mask == 0) slice.refuse("names no GPU");
     if (!read.empty() && read.slices().back().node >= one.node)
       slice.refuse("is not on a later node than the one before");
@@ -846,41 +741,40 @@ Json Writer::write_table(const ThroughputTable& table) {
           {"types", table.types()}};
 }
 
-// Whether so much memory may be used; if not, the value is refused.
-bool has_room(const Value& value, std::size_t bytes) {
-  auto& room = value.reading().room;
-  if (bytes > room) value.refuse("asks for too much memory");
-  if (!value.ok()) return false;
-  room -= bytes;
+bool Decoder::has_room(const JsonValue& json, std::size_t bytes) {
+  if (bytes > room_) json.refuse("asks for too much memory");
+  if (!json.ok()) return false;
+  room_ -= bytes;
   return true;
 }
 
 // Pairs of a GPU count and a rate, ascending.
 std::vector<CurvePoint> read_points(FieldsIn& fields, const char* name) {
   std::vector<CurvePoint> points;
-  fields.list(name, [&](const Value& point) {
+  fields.list(name, [&](const JsonValue& point) {
     if (!point.is_row(2)) return;
-    points.push_back({point.at(0).get<int>(), point.at(1).get<WorkRate>()});
+    points.push_back({point.at(0).whole<int>(), point.at(1).number()});
     const int before = points.size() < 2 ? 0 : points[points.size() - 2].gpus;
     if (points.back().gpus <= before) point.refuse("is not at more GPUs than the one before");
   });
   return points;
 }
 
-std::shared_ptr<const SpeedModel> make_curve(const Value& value, FieldsIn& fields) {
+std::shared_ptr<const SpeedModel> make_curve(const JsonValue& json, FieldsIn& fields,
+                                             Decoder& decoder) {
   const auto points = read_points(fields, "points");
   double network = 0;
   fields.field("network", network);
   const bool usable = !points.empty() && points.back().gpus <= 4096 &&
                       std::all_of(points.begin(), points.end(),
                                   [](const CurvePoint& point) { return point.rate > 0; });
-  if (!value.must_be(usable, "a curve of rates above 0 at up to 4096 GPUs")) return nullptr;
-  if (!has_room(value, sizeof(WorkRate) * static_cast<std::size_t>(points.back().gpus)))
+  if (!json.must_be(usable, "a curve of rates above 0 at up to 4096 GPUs")) return nullptr;
+  if (!decoder.has_room(json, sizeof(WorkRate) * static_cast<std::size_t>(points.back().gpus)))
     return nullptr;
   return std::make_shared<CurveSpeed>(points, network);
 }
 
-std::shared_ptr<const SpeedModel> make_power(const Value& value, FieldsIn& fields) {
+std::shared_ptr<const SpeedModel> make_power(const JsonValue& json, FieldsIn& fields) {
   double q = 0;
   int most = 0;
   WorkRate one = 0;
@@ -888,20 +782,20 @@ std::shared_ptr<const SpeedModel> make_power(const Value& value, FieldsIn& field
   fields.field("one", one);
   fields.field("q", q);
   const bool usable = q > 0 && q <= 1 && most >= 1 && one > 0;
-  if (!value.must_be(usable, "a power above 0 and up to 1, of a rate above 0")) return nullptr;
+  if (!json.must_be(usable, "a power above 0 and up to 1, of a rate above 0")) return nullptr;
   return std::make_shared<PowerSpeed>(q, most, one);
 }
 
-std::shared_ptr<const SpeedModel> make_measured(const Value& value, FieldsIn& fields) {
+std::shared_ptr<const SpeedModel> make_measured(const JsonValue& json, FieldsIn& fields) {
   int most = 0;
   fields.field("most", most);
   std::map<int, WorkRate> rates;
   for (const auto& [gpus, rate] : read_points(fields, "rates")) rates[gpus] = rate;
-  if (!value.must_be(!rates.empty(), "a list of at least one rate")) return nullptr;
+  if (!json.must_be(!rates.empty(), "a list of at least one rate")) return nullptr;
   return std::make_shared<MeasuredSpeed>(rates, most);
 }
 
-std::shared_ptr<const SpeedModel> make_goodput(const Value& value, FieldsIn& fields) {
+std::shared_ptr<const SpeedModel> make_goodput(const JsonValue& json, FieldsIn& fields) {
   BatchLimits limits;
   std::optional<int> owners_batch;
   std::optional<GoodputEstimate::Seen> seen;
@@ -910,18 +804,18 @@ std::shared_ptr<const SpeedModel> make_goodput(const Value& value, FieldsIn& fie
   fields.field("seen", seen);
   const bool usable = limits.initial >= 1 && limits.largest >= 1 && limits.per_gpu_min >= 1 &&
                       limits.per_gpu_max >= limits.per_gpu_min;
-  if (!value.must_be(usable, "an estimate with limits of the batch from 1 on, in order"))
+  if (!json.must_be(usable, "an estimate with limits of the batch from 1 on, in order"))
     return nullptr;
   return std::make_shared<GoodputEstimate>(limits, owners_batch, seen);
 }
 
-std::shared_ptr<const SpeedModel> make_typed(const Value& value, FieldsIn& fields) {
+std::shared_ptr<const SpeedModel> make_typed(const JsonValue& json, FieldsIn& fields) {
   std::shared_ptr<const ThroughputTable> table;
   std::size_t row = 0;
   fields.field("row", row);
   fields.required("table", table);
-  if (!value.ok()) return nullptr;
-  if (!value.must_be(row < table->rows(), "a row of its table")) return nullptr;
+  if (!json.ok()) return nullptr;
+  if (!json.must_be(row < table->rows(), "a row of its table")) return nullptr;
   return std::make_shared<TypedSpeed>(std::move(table), row);
 }
 
@@ -933,99 +827,96 @@ std::string text_of(const SpeedModel& speed) {
   return canonical_json(Writer().write(speed)).value();
 }
 
-void Value::read_speed(std::shared_ptr<const SpeedModel>& speed) const {
-  if (!ok()) return;
-  if (reading_.speeds != nullptr) {
-    const auto number = get<std::size_t>();
-    if (must_be(number < reading_.speeds->size(), "the number of a listed speed"))
-      speed = (*reading_.speeds)[number];
+void Decoder::read_speed(const JsonValue& json, std::shared_ptr<const SpeedModel>& speed) {
+  if (speeds_ != nullptr) {
+    const auto number = json.whole<std::size_t>();
+    if (json.must_be(number < speeds_->size(), "the number of a listed speed"))
+      speed = (*speeds_)[number];
     return;
   }
-  {
-    FieldsIn fields(*this);
-    std::string kind;
-    fields.field("kind", kind);
-    if (kind == "constant") {
-      WorkRate rate = 0;
-      fields.field("rate", rate);
-      speed = std::make_shared<ConstantSpeed>(rate);
-    } else if (kind == "curve") {
-      speed = make_curve(*this, fields);
-    } else if (kind == "power") {
-      speed = make_power(*this, fields);
-    } else if (kind == "measured") {
-      speed = make_measured(*this, fields);
-    } else if (kind == "goodput") {
-      speed = make_goodput(*this, fields);
-    } else if (kind == "typed") {
-      speed = make_typed(*this, fields);
-    } else {
-      refuse(fmt::format("{} is no kind of speed", base::quoted(kind)));
-    }
-  }
-  if (!ok()) return;
-  auto shared = reading_.pool.share(text_of(*speed), speed);
-  if (!reading_.listing) speed = std::move(shared);
+  speed = read_new_speed(json);
+  if (!json.ok()) return;
+  auto shared = pool_.share(text_of(*speed), speed);
+  if (!listing_) speed = std::move(shared);
 }
 
-void Value::read_table(std::shared_ptr<const ThroughputTable>& table) const {
-  if (!ok()) return;
-  if (reading_.tables != nullptr) {
-    const auto number = get<std::size_t>();
-    if (must_be(number < reading_.tables->size(), "the number of a listed table"))
-      table = (*reading_.tables)[number];
+std::shared_ptr<const SpeedModel> Decoder::read_new_speed(const JsonValue& json) {
+  FieldsIn fields(json, *this);
+  std::string kind;
+  fields.field("kind", kind);
+  if (kind == "constant") {
+    WorkRate rate = 0;
+    fields.field("rate", rate);
+    return std::make_shared<ConstantSpeed>(rate);
+  }
+  if (kind == "curve") return make_curve(json, fields, *this);
+  if (kind == "power") return make_power(json, fields);
+  if (kind == "measured") return make_measured(json, fields);
+  if (kind == "goodput") return make_goodput(json, fields);
+  if (kind == "typed") return make_typed(json, fields);
+  json.refuse(fmt::format("{} is no kind of speed", base::quoted(kind)));
+  return nullptr;
+}
+
+void Decoder::read_table(const JsonValue& json, std::shared_ptr<const ThroughputTable>& table) {
+  if (tables_ != nullptr) {
+    const auto number = json.whole<std::size_t>();
+    if (json.must_be(number < tables_->size(), "the number of a listed table"))
+      table = (*tables_)[number];
     return;
   }
-  std::shared_ptr<ThroughputTable> read;
-  {
-    FieldsIn fields(*this);
-    std::size_t rows = 0;
-    std::size_t types = 0;
-    fields.field("rows", rows);
-    fields.field("types", types);
-    if (!must_be(rows >= 1 && rows <= kMostTableRows && types >= 1 && types <= kMostTypes,
-                 fmt::format("a table of up to {} rows and {} types", kMostTableRows, kMostTypes)))
-      return;
-    if (!has_room(*this, rows * types * sizeof(std::map<int, WorkRate>))) return;
-    read = std::make_shared<ThroughputTable>(rows, types);
-    struct Measured {
-      GpuType type;
-      int gpus = 0;
-      WorkRate rate = 0;
-    };
-    // The end of a row, as both lists have it.
-    const auto measured = [&](const Value& row, std::size_t at) {
-      const Measured m{row.at(at).get<GpuType>(), row.at(at + 1).get<int>(),
-                       row.at(at + 2).get<WorkRate>()};
-      static_cast<void>(row.must_be(m.type.index() < types && m.gpus >= 1 && m.rate >= 0,
-                                    "a type of the table, at least 1 GPU and a rate from 0"));
-      return m;
-    };
-    const auto row_number = [&](const Value& number) {
-      const auto row = number.get<std::size_t>();
-      static_cast<void>(number.must_be(row < rows, "a row of the table"));
-      return row;
-    };
-    fields.list("alone", [&](const Value& row) {
-      if (!row.is_row(4)) return;
-      const std::size_t of = row_number(row.at(0));
-      const Measured m = measured(row, 1);
-      if (row.ok()) read->set_alone(of, m.type, m.gpus, m.rate);
-    });
-    fields.list("beside", [&](const Value& row) {
-      if (!row.is_row(5)) return;
-      const std::size_t of = row_number(row.at(0));
-      const std::size_t other = row_number(row.at(1));
-      const Measured m = measured(row, 2);
-      if (row.ok()) read->set_beside(of, other, m.type, m.gpus, m.rate);
-    });
-  }
-  if (!ok()) return;
-  table = read;
+  table = read_new_table(json);
+  if (!json.ok()) return;
   auto text = canonical_json(Writer().write_table(*table), kLimits);
-  if (!text) return refuse(text.error().message);
-  auto shared = reading_.pool.share(*text, table);
-  if (!reading_.listing) table = std::move(shared);
+  if (!text) return json.refuse(text.error().message);
+  auto shared = pool_.share(*text, table);
+  if (!listing_) table = std::move(shared);
+}
+
+std::shared_ptr<const ThroughputTable> Decoder::read_new_table(const JsonValue& json) {
+  FieldsIn fields(json, *this);
+  std::size_t rows = 0;
+  std::size_t types = 0;
+  fields.field("rows", rows);
+  fields.field("types", types);
+  if (!json.must_be(
+          rows >= 1 && rows <= kMostTableRows && types >= 1 && types <= kMostTypes,
+          fmt::format("a table of up to {} rows and {} types", kMostTableRows, kMostTypes)))
+    return nullptr;
+  if (!has_room(json, rows * types * sizeof(std::map<int, WorkRate>))) return nullptr;
+  auto read = std::make_shared<ThroughputTable>(rows, types);
+  struct Measured {
+    GpuType type;
+    int gpus = 0;
+    WorkRate rate = 0;
+  };
+  // The end of a row, as both lists have it.
+  const auto measured = [&](const JsonValue& row, std::size_t at) {
+    const Measured m{row.at(at).id<GpuType>(), row.at(at + 1).whole<int>(),
+                     row.at(at + 2).number()};
+    row.must_be(m.type.index() < types && m.gpus >= 1 && m.rate >= 0,
+                "a type of the table, at least 1 GPU and a rate from 0");
+    return m;
+  };
+  const auto row_number = [&](const JsonValue& number) {
+    const auto row = number.whole<std::size_t>();
+    number.must_be(row < rows, "a row of the table");
+    return row;
+  };
+  fields.list("alone", [&](const JsonValue& row) {
+    if (!row.is_row(4)) return;
+    const std::size_t of = row_number(row.at(0));
+    const Measured m = measured(row, 1);
+    if (row.ok()) read->set_alone(of, m.type, m.gpus, m.rate);
+  });
+  fields.list("beside", [&](const JsonValue& row) {
+    if (!row.is_row(5)) return;
+    const std::size_t of = row_number(row.at(0));
+    const std::size_t other = row_number(row.at(1));
+    const Measured m = measured(row, 2);
+    if (row.ok()) read->set_beside(of, other, m.type, m.gpus, m.rate);
+  });
+  return read;
 }
 
 // --- clusters and states ---
@@ -1048,17 +939,18 @@ Json Writer::write_cluster(const Cluster& cluster) {
       {"groups", std::move(groups)}, {"not_up", std::move(not_up)}, {"types", std::move(types)}};
 }
 
-void Value::read_cluster(Cluster& cluster) const {
-  FieldsIn fields(*this);
+void Decoder::read_cluster(const JsonValue& json, Cluster& cluster) {
+  FieldsIn fields(json, *this);
   std::vector<std::string> types;
   fields.field("types", types);
-  if (!must_be(types.size() <= kMostTypes, fmt::format("of at most {} types", kMostTypes))) return;
+  if (!json.must_be(types.size() <= kMostTypes, fmt::format("of at most {} types", kMostTypes)))
+    return;
   std::vector<NodeGroup> groups;
   std::int64_t nodes = 0;
-  fields.list("groups", [&](const Value& group) {
+  fields.list("groups", [&](const JsonValue& group) {
     if (!group.is_row(3)) return;
-    const NodeGroup read{group.at(0).get<int>(), group.at(1).get<int>(),
-                         group.at(2).get<GpuType>()};
+    const NodeGroup read{group.at(0).whole<int>(), group.at(1).whole<int>(),
+                         group.at(2).id<GpuType>()};
     nodes += read.nodes;
     const bool usable = read.nodes >= 1 && nodes <= kMostStoredNodes && read.gpus_per_node >= 1 &&
                         read.gpus_per_node <= kMaxGpusPerNode && read.type.index() < types.size();
@@ -1066,12 +958,12 @@ void Value::read_cluster(Cluster& cluster) const {
                                           kMostStoredNodes, kMaxGpusPerNode)))
       groups.push_back(read);
   });
-  if (!ok()) return;
+  if (!json.ok()) return;
   Cluster read(groups, std::move(types));
-  fields.list("not_up", [&](const Value& node) {
+  fields.list("not_up", [&](const JsonValue& node) {
     if (!node.is_row(2)) return;
-    const auto id = node.at(0).get<NodeId>();
-    const auto state = node.at(1).get<NodeState>();
+    const auto id = node.at(0).id<NodeId>();
+    const auto state = get<NodeState>(node.at(1));
     if (node.must_be(id.index() < read.nodes().size() && state != NodeState::up,
                      "a node and a state other than up"))
       read.set_state(id, state);
@@ -1189,11 +1081,11 @@ class Rebuilding {
   std::vector<std::uint64_t> targeted_, used_, shared_;  // by node
 };
 
-std::optional<State> Value::get_state() const {
-  FieldsIn fields(*this);
+std::optional<State> Decoder::get_state(const JsonValue& json) {
+  FieldsIn fields(json, *this);
   Cluster cluster;
   fields.field("cluster", cluster);
-  if (!ok()) return std::nullopt;
+  if (!json.ok()) return std::nullopt;
   State state(std::move(cluster));
   Snapshot& snapshot = state.snapshot;
   fields.field("again_at", state.again_at);
@@ -1211,36 +1103,35 @@ std::optional<State> Value::get_state() const {
 
   Tables tables;
   Speeds speeds;
-  reading_.listing = true;
+  listing_ = true;
   fields.field("tables", tables);
-  reading_.tables = &tables;
+  tables_ = &tables;
   fields.field("speeds", speeds);
-  reading_.speeds = &speeds;
+  speeds_ = &speeds;
   JobId next;
   fields.field("next_job", next);
-  static_cast<void>(
-      must_be(next.value() <= kMostJobs, fmt::format("of at most {} jobs", kMostJobs)));
-  fields.list("jobs", [&](const Value& one) {
-    auto job = one.get<JobView>();
+  json.must_be(next.value() <= kMostJobs, fmt::format("of at most {} jobs", kMostJobs));
+  fields.list("jobs", [&](const JsonValue& one) {
+    auto job = get<JobView>(one);
     if (!one.must_be(job.id >= snapshot.jobs.next_id() && job.id < next,
                      "a job with an id above the one before and below next_job"))
       return;
     snapshot.jobs.insert(std::move(job));
   });
-  reading_.tables = nullptr;
-  reading_.speeds = nullptr;
-  fields.list("waiting_on", [&](const Value& row) {
+  tables_ = nullptr;
+  speeds_ = nullptr;
+  fields.list("waiting_on", [&](const JsonValue& row) {
     if (!row.is_row(2)) return;
-    const auto node = row.at(0).get<NodeId>();
+    const auto node = row.at(0).id<NodeId>();
     if (row.must_be(node.index() < state.waiting_on.size(), "a node and the jobs that wait there"))
-      state.waiting_on[node.index()] = row.at(1).get<std::vector<JobId>>();
+      state.waiting_on[node.index()] = get<std::vector<JobId>>(row.at(1));
   });
-  static_cast<void>(must_be(state.told <= snapshot.changed.size(),
-                            "a state that has told of no more jobs than have changed"));
-  if (!ok()) return std::nullopt;
+  json.must_be(state.told <= snapshot.changed.size(),
+               "a state that has told of no more jobs than have changed");
+  if (!json.ok()) return std::nullopt;
   snapshot.jobs.use_up_to(next);
-  if (const std::string wrong = Rebuilding(state).run(); !wrong.empty()) refuse(wrong);
-  if (!ok()) return std::nullopt;
+  if (const std::string wrong = Rebuilding(state).run(); !wrong.empty()) json.refuse(wrong);
+  if (!json.ok()) return std::nullopt;
   return state;
 }
 
@@ -1271,74 +1162,84 @@ constexpr const char* kSpeed = "speed";
 constexpr const char* kCluster = "cluster";
 constexpr const char* kState = "state";
 
-Result<Coded> coded(std::string_view type, const Writer& writer, const Json& json) {
-  if (!writer.trouble().empty()) return Error{fmt::format("{}: {}", type, writer.trouble())};
-  auto body = canonical_json(json, kLimits);
-  if (!body) return Error{fmt::format("{}: {}", type, body.error().message)};
-  const auto version = coded_versions().find(type);
-  CHECK(version != coded_versions().end());
-  return Coded{std::string(type), version->second, std::move(*body)};
-}
-
 template <class T>
-Result<Coded> coded(std::string_view type, const T& value) {
+Result<CodedJson> coded(std::string_view type, const T& value) {
   Writer writer;
-  const Json json = writer.write(value);
-  return coded(type, writer, json);
+  Json json = writer.write(value);
+  return writer.finish(type, std::move(json));
 }
 
-Result<Json> parse_body(const Coded& coded) {
-  const auto known = coded_versions().find(coded.type);
+Result<Coded> spelled(const Result<CodedJson>& coded) {
+  if (!coded) return coded.error();
+  auto body = canonical_json(coded->body, kLimits);
+  if (!body) return Error{fmt::format("{}: {}", coded->type, body.error().message)};
+  return Coded{coded->type, coded->version, std::move(*body)};
+}
+
+Result<void> check_version(const std::string& type, int version) {
+  const auto known = coded_versions().find(type);
   if (known == coded_versions().end()) {
-    return Error{fmt::format("{} is no type of row that this version of rubato knows",
-                             base::quoted(coded.type))};
+    return Error{
+        fmt::format("{} is no type of row that this version of rubato knows", base::quoted(type))};
   }
-  if (coded.version > known->second) {
+  if (version > known->second) {
     return Error{fmt::format(
         "{} of version {}: this version of rubato reads them up to {}; use the newer one that "
         "wrote it",
-        coded.type, coded.version, known->second)};
+        type, version, known->second)};
   }
-  if (coded.version < 1)
-    return Error{fmt::format("{} of version {}: there is none", coded.type, coded.version)};
+  if (version < 1) return Error{fmt::format("{} of version {}: there is none", type, version)};
+  return {};
+}
+
+Result<void> check_type(const std::string& type, std::string_view wanted) {
+  if (type == wanted) return {};
+  return Error{fmt::format("{} is not of type {}", base::quoted(type), wanted)};
+}
+
+Result<Json> parse_body(const Coded& coded) {
+  if (auto known = check_version(coded.type, coded.version); !known) return known.error();
   return parse_json(coded.body, coded.type, kLimits);
 }
 
 template <class T>
-std::optional<T> read_as(const Json& json, Reading& reading, std::string_view type) {
+Result<T> read_as(std::string_view type, const Json& body, SpeedPool& pool) {
+  JsonTrouble trouble;
   T value{};
-  Value(&json, reading, type).read(value);
-  if (!reading.ok()) return std::nullopt;
+  Decoder(pool).read(JsonValue(body, trouble), value);
+  if (!trouble.ok()) return trouble.error(type);
   return value;
 }
 
 template <class T>
-Result<T> decode(const Coded& coded, std::string_view type, SpeedPool& pool) {
-  if (coded.type != type)
-    return Error{fmt::format("{} is not of type {}", base::quoted(coded.type), type)};
-  const auto json = parse_body(coded);
-  if (!json) return json.error();
-  Reading reading(pool);
-  auto value = read_as<T>(*json, reading, type);
-  if (!value) return Error{reading.trouble};
-  return std::move(*value);
+Result<T> decode(const Coded& row, std::string_view type, SpeedPool& pool) {
+  if (auto same = check_type(row.type, type); !same) return same.error();
+  const auto body = parse_body(row);
+  if (!body) return body.error();
+  return read_as<T>(type, *body, pool);
+}
+template <class T>
+Result<T> decode(const CodedJson& row, std::string_view type, SpeedPool& pool) {
+  if (auto same = check_type(row.type, type); !same) return same.error();
+  if (auto known = check_version(row.type, row.version); !known) return known.error();
+  return read_as<T>(type, row.body, pool);
 }
 
-template <class T>
-Result<T> decode(const Coded& coded, std::string_view type) {
+template <class T, class Row>
+Result<T> decode(const Row& row, std::string_view type) {
   SpeedPool pool;
-  return decode<T>(coded, type, pool);
+  return decode<T>(row, type, pool);
 }
 
 // The alternative of a variant that the type names.
-template <class V, std::size_t kAt = 0>
-Result<V> decode_alternative(const Coded& coded, SpeedPool& pool, std::string_view what) {
+template <class V, class Row, std::size_t kAt = 0>
+Result<V> decode_alternative(const Row& row, SpeedPool& pool, std::string_view what) {
   if constexpr (kAt == std::variant_size_v<V>) {
-    return Error{fmt::format("{} is no type of {}", base::quoted(coded.type), what)};
+    return Error{fmt::format("{} is no type of {}", base::quoted(row.type), what)};
   } else {
     using T = std::variant_alternative_t<kAt, V>;
-    if (coded.type != type_of(T())) return decode_alternative<V, kAt + 1>(coded, pool, what);
-    auto value = decode<T>(coded, coded.type, pool);
+    if (row.type != type_of(T())) return decode_alternative<V, Row, kAt + 1>(row, pool, what);
+    auto value = decode<T>(row, row.type, pool);
     if (!value) return value.error();
     return V(std::move(*value));
   }
@@ -1387,28 +1288,37 @@ std::shared_ptr<const ThroughputTable> SpeedPool::share(
   return share_in<ThroughputTable>(tables_, text, std::move(table));
 }
 
-Result<Coded> encode(const Event& event) {
+Result<CodedJson> encode_json(const Event& event) {
   return std::visit([](const auto& one) { return coded(type_of(one), one); }, event);
 }
-Result<Coded> encode(const Command& command) {
+Result<CodedJson> encode_json(const Command& command) {
   return std::visit([](const auto& one) { return coded(type_of(one), one); }, command);
 }
-Result<Coded> encode(const JobSpec& spec) { return coded(kJobSpec, spec); }
-Result<Coded> encode(const Allocation& gpus) { return coded(kAllocation, gpus); }
-Result<Coded> encode(const Progress& progress) { return coded(kProgress, progress); }
-Result<Coded> encode(const SpeedModel& speed) { return coded(kSpeed, speed); }
-Result<Coded> encode(const Cluster& cluster) { return coded(kCluster, cluster); }
-Result<Coded> encode(const State& state) {
+Result<CodedJson> encode_json(const Cluster& cluster) { return coded(kCluster, cluster); }
+Result<CodedJson> encode_json(const State& state) {
   Lists lists;
   Writer writer(&lists);
-  const Json json = writer.write_state(state);
-  return coded(kState, writer, json);
+  Json json = writer.write_state(state);
+  return writer.finish(kState, std::move(json));
 }
+
+Result<Coded> encode(const Event& event) { return spelled(encode_json(event)); }
+Result<Coded> encode(const Command& command) { return spelled(encode_json(command)); }
+Result<Coded> encode(const JobSpec& spec) { return spelled(coded(kJobSpec, spec)); }
+Result<Coded> encode(const Allocation& gpus) { return spelled(coded(kAllocation, gpus)); }
+Result<Coded> encode(const Progress& progress) { return spelled(coded(kProgress, progress)); }
+Result<Coded> encode(const SpeedModel& speed) { return spelled(coded(kSpeed, speed)); }
+Result<Coded> encode(const Cluster& cluster) { return spelled(encode_json(cluster)); }
+Result<Coded> encode(const State& state) { return spelled(encode_json(state)); }
 
 Result<Event> decode_event(const Coded& coded, SpeedPool& pool) {
   return decode_alternative<Event>(coded, pool, "event");
 }
 Result<Command> decode_command(const Coded& coded) {
+  SpeedPool pool;
+  return decode_alternative<Command>(coded, pool, "command");
+}
+Result<Command> decode_command_json(const CodedJson& coded) {
   SpeedPool pool;
   return decode_alternative<Command>(coded, pool, "command");
 }
@@ -1421,15 +1331,17 @@ Result<std::shared_ptr<const SpeedModel>> decode_speed(const Coded& coded, Speed
   return decode<std::shared_ptr<const SpeedModel>>(coded, kSpeed, pool);
 }
 Result<Cluster> decode_cluster(const Coded& coded) { return decode<Cluster>(coded, kCluster); }
+Result<Cluster> decode_cluster_json(const CodedJson& coded) {
+  return decode<Cluster>(coded, kCluster);
+}
 
 Result<State> decode_state(const Coded& coded, SpeedPool& pool) {
-  if (coded.type != kState)
-    return Error{fmt::format("{} is not of type {}", base::quoted(coded.type), kState)};
-  const auto json = parse_body(coded);
-  if (!json) return json.error();
-  Reading reading(pool);
-  auto state = Value(&*json, reading, kState).get_state();
-  if (!reading.ok()) return Error{reading.trouble};
+  if (auto same = check_type(coded.type, kState); !same) return same.error();
+  const auto body = parse_body(coded);
+  if (!body) return body.error();
+  JsonTrouble trouble;
+  auto state = Decoder(pool).get_state(JsonValue(*body, trouble));
+  if (!trouble.ok()) return trouble.error(kState);
   CHECK(state.has_value());
   return std::move(*state);
 }

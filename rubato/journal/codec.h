@@ -40,6 +40,14 @@ struct Coded {
   friend bool operator==(const Coded&, const Coded&) = default;
 };
 
+// The same as JSON, for whoever puts it into JSON of its own. Its text is that of Coded once it is
+// spelled by canonical_json().
+struct CodedJson {
+  std::string type;
+  int version = 0;
+  Json body;
+};
+
 // The types there are, each with the newest version that this program reads. It writes no other.
 [[nodiscard]] const std::map<std::string, int, std::less<>>& coded_versions();
 
@@ -74,14 +82,21 @@ class SpeedPool {
 // in it: Policy::save() is JSON already, and canonical_json() its text.
 [[nodiscard]] Result<Coded> encode(const State& state);
 
+[[nodiscard]] Result<CodedJson> encode_json(const Event& event);
+[[nodiscard]] Result<CodedJson> encode_json(const Command& command);
+[[nodiscard]] Result<CodedJson> encode_json(const Cluster& cluster);
+[[nodiscard]] Result<CodedJson> encode_json(const State& state);
+
 [[nodiscard]] Result<Event> decode_event(const Coded& coded, SpeedPool& pool);
 [[nodiscard]] Result<Command> decode_command(const Coded& coded);
+[[nodiscard]] Result<Command> decode_command_json(const CodedJson& coded);
 [[nodiscard]] Result<JobSpec> decode_job_spec(const Coded& coded);
 [[nodiscard]] Result<Allocation> decode_allocation(const Coded& coded);
 [[nodiscard]] Result<Progress> decode_progress(const Coded& coded);
 [[nodiscard]] Result<std::shared_ptr<const SpeedModel>> decode_speed(const Coded& coded,
                                                                      SpeedPool& pool);
 [[nodiscard]] Result<Cluster> decode_cluster(const Coded& coded);
+[[nodiscard]] Result<Cluster> decode_cluster_json(const CodedJson& coded);
 // Refuses a state that contradicts itself, so that what it gives can be folded on. `pool` learns
 // the speeds in it: events that follow share them, as they would have without the interruption.
 [[nodiscard]] Result<State> decode_state(const Coded& coded, SpeedPool& pool);

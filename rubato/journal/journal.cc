@@ -1,12 +1,10 @@
 #include "rubato/journal/journal.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -16,6 +14,7 @@
 #include "rubato/base/text.h"
 #include "rubato/journal/journal_place.h"
 #include "rubato/journal/wal_tail.h"
+#include "rubato/wire/random_hex.h"
 
 namespace rubato::journal {
 namespace {
@@ -46,12 +45,7 @@ class Descriptor {
   int number_;
 };
 
-Result<std::string> random_id() {
-  std::array<char, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    return Error{fmt::format("no random numbers from the system: {}", std::strerror(errno))};
-  return hex({bytes.data(), bytes.size()});
-}
+constexpr std::size_t kIdBytes = 16;
 
 // An archived file, as its name says: rows from `first` to `last`.
 struct Segment {
@@ -677,9 +671,7 @@ Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments,
   }
   const bool continues = !about.id.empty();
   if (!continues) {
-    auto fresh_id = random_id();
-    if (!fresh_id) return fresh_id.error();
-    about.id = std::move(*fresh_id);
+    about.id = wire::random_hex(kIdBytes);
     // So that no row of one journal can follow in another.
     about.before.checksum = Digester().add(about.id).finish();
   }

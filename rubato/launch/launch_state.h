@@ -1,28 +1,26 @@
-// What a launcher decides: whom to start, to kill, to plan with, and when the run is over.
+// The decisions of a launcher: which workers to start and to kill, who should train, and when the
+// run is over.
 //
 // Pure: no clock, no process, no socket. Time and events are inputs; orders are the output, to be
-// carried out in their order. Two kinds of run share this face: LiveRun (below), whose workers
+// carried out in their order. Two kinds of run share this face: LiveRun (live_run.h), whose workers
 // change while they train, and RestartRun (restart_run.h), for programs that know nothing of us.
 #pragma once
 
-#include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "rubato/base/result.h"
 #include "rubato/base/time.h"
 #include "rubato/launch/master_messages.h"
+#include "rubato/launch/orders.h"
 #include "rubato/launch/process_end.h"
 #include "rubato/wire/launch.h"
 
 namespace rubato::launch {
-
-using wire::Uid;
 
 struct LaunchLimits {
   int least = 1;
@@ -31,36 +29,13 @@ struct LaunchLimits {
   int max_failures = 100;
   Duration heartbeat = from_seconds(5);
   Duration grace = from_seconds(10);
-  // Without a Hello for so long a program is taken for one that knows nothing of us. A joiner of
-  // one that does is killed, but has at least four times as long as the slowest before it took.
+  // A program that sends no Hello for so long is taken for one that does not know Rubato. If its
+  // earlier workers have sent one, a new worker is killed instead; it has at least four times as
+  // long as the slowest of them took.
   Duration hello = kHelloWithin;
   bool silent = false;  // the program is known to say no Hello
   bool replace_stragglers = false;
 };
-
-struct StartWorker {
-  Uid uid = 0;
-  bool shaded = false;  // others are before it, so it prepares itself in their shade
-  Slot slot;            // of a managed run
-  // Of a RestartRun: its place in this round of starts.
-  int rank = 0;
-  int world = 0;
-  int round = 0;
-};
-struct SignalWorker {
-  Uid uid = 0;
-  int signal = 0;
-};
-struct SendToWorker {
-  Uid uid = 0;
-  wire::FromLauncher message;
-};
-struct Tell {  // people
-  std::string text;
-};
-using Order = std::variant<StartWorker, SignalWorker, SendToWorker, Tell>;
-// For tests and logs: "start 1", "signal 2 9", "plan 3 (1 2) to 1".
-[[nodiscard]] std::string to_text(const Order& order);
 
 struct Outcome {
   int code = 0;
@@ -164,8 +139,8 @@ class LaunchState {
   void kill_because(Uid uid, const std::string& why);
   void end(Time now, Outcome outcome, bool ask = true);
   void forget_unstarted();
-  // Who dies sooner after its start has died young: a program that says hello and then fails at
-  // once must not be started again and again without a pause either.
+  // A worker that dies sooner after its start has died young. This includes one that sends a Hello
+  // and then fails at once: it must not be started again and again without a pause.
   static constexpr Duration kYoung = std::chrono::seconds(5);
   // How long a replacement waits when programs die young again and again.
   [[nodiscard]] Duration patience() const;
@@ -189,69 +164,6 @@ class LaunchState {
   std::vector<Order> orders_;
   std::optional<Outcome> outcome_;
   std::optional<Time> last_pass_;
-};
-
-// A run whose workers join and leave while the others train.
-//
-// The first worker is alone until it has said Hello: a program that knows nothing of us would do
-// its work once for each worker. One that stays silent keeps its one process, as long as it likes;
-// a late Hello makes it a run like any other.
-//
-// Exactly one worker of a round founds the job, the first that says Hello; the others join. A
-// second founder would be a second job, so a new round begins only when every worker of the old one
-// is dead, and the old one is given up only when no living worker can have the state: each has said
-// that it is stranded, or never said Hello although the job is founded.
-class LiveRun : public LaunchState {
- public:
-  explicit LiveRun(LaunchLimits limits) : LaunchState(limits), silent_(limits.silent) {}
-
-  void begin(Time now) override;
-  [[nodiscard]] bool said_hello(Time now, const wire::Hello& hello) override;
-  void heard(Time now, Uid uid, const wire::FromWorker& message) override;
-  [[nodiscard]] const wire::Plan& plan() const { return plan_; }
-
-  [[nodiscard]] bool settled() const override;
-  [[nodiscard]] bool silent() const override { return silent_; }
-
- private:
-  void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
-  void on_resize(Time now) override;
-  void on_place(Time now) override;
-  void on_pass(Time now) override;
-  int ask_to_end() override;
-
-  void heard_notice(Time now, Uid uid, const wire::Notice& notice);
-  void begin_round(Time now);
-  void fill(Time now, Duration delay);
-  [[nodiscard]] std::vector<Slot> missing() const;
-  void add_worker(Time now, const Slot& slot, Duration delay);
-  void look_for_hello(Time now, Uid uid, const Worker& worker);
-  void take_for_silent();
-  [[nodiscard]] Slot slot_of(Uid uid) const;
-  void drop(Uid uid);
-  void publish();
-  void refused(Time now, Uid uid, const Worker& worker);
-  void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);
-  void finishing();
-  void ask_to_end(Uid uid, const Worker& worker);
-  void heard_members(const Json& content);
-  void replace_straggler(Time now, Uid uid);
-  void give_up_if_lost(Time now, bool counted);
-  void forget_the_young(Time now);
-  [[nodiscard]] bool state_may_live() const;
-  [[nodiscard]] std::string too_few() const;
-  [[nodiscard]] bool planned(Uid uid) const;
-
-  wire::Plan plan_;
-  std::set<Uid> members_;  // by the newest notice
-  std::set<Uid> working_;  // those of them that neither join nor leave
-  std::vector<std::int64_t> members_age_;
-  bool founded_ = false;    // in this round
-  bool finishing_ = false;  // a worker has finished the job
-  bool spoke_ = false;      // a worker has said Hello, in this round or before
-  bool silent_;
-  Duration slowest_hello_{};
-  bool starting_over_ = false;  // a new round begins when all are dead
 };
 
 }  // namespace rubato::launch

@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "rubato/base/text.h"
+#include "rubato/launch/live_run.h"
 #include "rubato/launch/restart_run.h"
 
 namespace rubato::launch {

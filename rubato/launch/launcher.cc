@@ -5,13 +5,14 @@
 #include <csignal>
 #include <cstring>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "rubato/base/text.h"
+#include "rubato/launch/live_run.h"
 #include "rubato/launch/processes.h"
 #include "rubato/launch/restart_run.h"
+#include "rubato/wire/random_hex.h"
 #include "rubato/wire/signals.h"
 
 namespace rubato::launch {
@@ -23,27 +24,14 @@ constexpr auto kTick = 100ms;
 constexpr auto kHurriedTick = 20ms;
 constexpr Duration kLookAtSocketEvery = 1s;
 
-std::string random_token() {
-  std::array<unsigned char, 16> bytes{};
-  CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
+constexpr std::size_t kTokenBytes = 16;
 
-std::unique_ptr<LaunchState> new_state(const LaunchPlan& plan) {
+std::unique_ptr<LaunchState> new_state(const RunSpec& plan) {
   if (plan.live) return std::make_unique<LiveRun>(plan.limits);
   return std::make_unique<RestartRun>(plan.limits);
 }
 
 }  // namespace
-
-std::optional<double> number_in(const Json& content, const char* field) {
-  if (!content.is_object()) return std::nullopt;
-  const auto found = content.find(field);
-  if (found == content.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
 
 std::string count_of(int number, const char* noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
@@ -55,13 +43,16 @@ std::string line_of(const Json& json) {
 
 // --- life ----------------------------------------------------------------------------------------
 
-Launcher::Launcher(LaunchPlan plan, RunSocket socket, LauncherFace& face)
+Launcher::Launcher(RunSpec plan, RunSocket socket, LauncherFace& face)
     : plan_(std::move(plan)),
       socket_(std::move(socket)),
       face_(face),
       may_nice_(may_undo_nice()),
-      state_(new_state(plan_)) {
-  if (plan_.token.empty()) plan_.token = random_token();
+      state_(new_state(plan_)),
+      server_(poller_, {.message = [this](int key, const Json& message) { handle(key, message); },
+                        .dropped = [this](int key) { dropped(key); },
+                        .handled = [this] { carry_out(); }}) {
+  if (plan_.token.empty()) plan_.token = wire::random_hex(kTokenBytes);
 }
 
 Launcher::~Launcher() {
@@ -92,7 +83,7 @@ void Launcher::watch_signals() {
 
 Outcome Launcher::run() {
   watch_signals();
-  poller_.add(socket_.listener.get(), [this](wire::Poller::Ready) { accept_all(); });
+  server_.listen(std::move(socket_.listener));
   face_.log("run", {{"name", plan_.name},
                     {"mode", plan_.live ? "live" : "restart"},
                     {"command", plan_.command}});
@@ -117,87 +108,37 @@ void Launcher::keep_listening() {
   if (!wire::leads_elsewhere(socket_.path, socket_.inode)) return;
   auto again = claim_socket(socket_.path, "");
   if (!again) return;
-  poller_.remove(socket_.listener.get());
   socket_ = std::move(*again);
-  poller_.add(socket_.listener.get(), [this](wire::Poller::Ready) { accept_all(); });
+  server_.listen(std::move(socket_.listener));
 }
 
 void Launcher::serve(std::chrono::milliseconds longest) {
-  const auto unread = [this] {
-    return std::any_of(connections_.begin(), connections_.end(),
-                       [](const auto& entry) { return entry.second.stream.unsent(); });
-  };
   const auto until = std::chrono::steady_clock::now() + longest;
   do {
     poller_.wait(kHurriedTick);
-  } while (unread() && std::chrono::steady_clock::now() < until);
+  } while (server_.any_unsent() && std::chrono::steady_clock::now() < until);
 }
 
 // --- connections ---------------------------------------------------------------------------------
 
-void Launcher::accept_all() {
-  for (;;) {
-    wire::Fd fd = wire::accept_from(socket_.listener);
-    if (!fd.valid()) return;
-    const int key = next_connection_++;
-    const int number = fd.get();
-    connections_[key].stream = wire::FrameStream(std::move(fd));
-    poller_.add(number, [this, key](wire::Poller::Ready ready) {
-      if (ready.out) {
-        wire::FrameStream& stream = connections_.at(key).stream;
-        stream.flush();
-        poller_.want_out(stream.fd(), stream.unsent());
-      }
-      if (ready.in) read_connection(key);
-      carry_out();
-    });
-  }
-}
-
-void Launcher::read_connection(int key) {
-  const int number = connections_.at(key).stream.fd();
-  const std::vector<Json> messages = connections_.at(key).stream.receive();
-  const bool ended = !connections_.at(key).stream.open();
-  if (ended) poller_.remove(number);
-  for (const Json& message : messages) {
-    if (!connections_.contains(key)) return;
-    handle(key, message);
-  }
-  if (ended) drop_connection(key);
-}
-
-void Launcher::drop_connection(int key) {
-  const auto found = connections_.find(key);
-  if (found == connections_.end()) return;
-  if (found->second.stream.open()) poller_.remove(found->second.stream.fd());
-  const Uid uid = found->second.worker;
-  const auto worker = workers_.find(uid);
+void Launcher::dropped(int key) {
+  const auto speaker = speakers_.find(key);
+  if (speaker == speakers_.end()) return face_.hung_up(key);
+  const auto worker = workers_.find(speaker->second);
   if (worker != workers_.end()) worker->second.connection = -1;
-  connections_.erase(found);
-  if (uid == 0) face_.hung_up(key);
+  speakers_.erase(speaker);
 }
 
-void Launcher::hang_up(int connection) { drop_connection(connection); }
+void Launcher::hang_up(int connection) { server_.drop(connection); }
 
-void Launcher::send(int connection, const Json& message) {
-  const auto found = connections_.find(connection);
-  if (found == connections_.end()) return;
-  wire::FrameStream& stream = found->second.stream;
-  stream.send(message);
-  if (stream.open()) poller_.want_out(stream.fd(), stream.unsent());
-}
+void Launcher::send(int connection, const Json& message) { server_.send(connection, message); }
 
-bool Launcher::unsent(int connection) const {
-  const auto found = connections_.find(connection);
-  return found != connections_.end() && found->second.stream.unsent();
-}
+bool Launcher::unsent(int connection) const { return server_.unsent(connection); }
 
 void Launcher::handle(int key, const Json& message) {
-  const Uid uid = connections_.at(key).worker;
-  if (uid == 0) {
-    greet(key, message);
-    return;
-  }
+  const auto speaker = speakers_.find(key);
+  if (speaker == speakers_.end()) return greet(key, message);
+  const Uid uid = speaker->second;
   const auto parsed = wire::parse_from_worker(message);
   if (!parsed) {
     face_.say(fmt::format("worker {}: {}", uid, parsed.error().message));
@@ -209,7 +150,7 @@ void Launcher::handle(int key, const Json& message) {
 
 // The first message of a connection: a worker's Hello, or somebody else's business.
 void Launcher::greet(int key, const Json& message) {
-  if (!message.is_object() || message.value("type", Json()) != "hello") {
+  if (look_for_text(message, "type") != "hello") {
     face_.asked(key, message);
     return;
   }
@@ -218,10 +159,10 @@ void Launcher::greet(int key, const Json& message) {
   const auto worker = hello != nullptr ? workers_.find(hello->uid) : workers_.end();
   if (worker == workers_.end() || hello->token != plan_.token ||
       !state_->said_hello(now(), *hello)) {
-    drop_connection(key);
+    server_.drop(key);
     return;
   }
-  connections_.at(key).worker = hello->uid;
+  speakers_[key] = hello->uid;
   worker->second.connection = key;
   face_.log("hello", {{"worker", hello->uid}, {"pid", hello->pid}});
 }
@@ -361,10 +302,10 @@ bool Launcher::take_leave(Uid uid, WorkerProcess& worker) {
   if (worker.end) return true;
   worker.end = reap(worker.process);
   if (!worker.end) return false;
-  if (worker.connection >= 0) read_connection(worker.connection);
+  if (worker.connection >= 0) server_.read(worker.connection);
   read_output(uid, false, true);
   read_output(uid, true, true);
-  if (worker.connection >= 0) drop_connection(worker.connection);
+  if (worker.connection >= 0) server_.drop(worker.connection);
   for (wire::Fd* fd : {&worker.process.ended, &worker.process.out, &worker.process.err}) {
     if (fd->valid()) poller_.remove(fd->get());
     fd->close();

@@ -1,13 +1,13 @@
-// The launcher of one job on this machine: the thin shell around LaunchState that owns processes,
-// sockets and the clock. It decides nothing, and what is shown to whom is the matter of its face: a
-// terminal (terminal_run.h), or the node agent that manages it (master.h).
+// The launcher of one job on this machine. A thin shell around LaunchState, which decides; this
+// class owns processes, sockets and the clock. A LauncherFace shows the run: a terminal
+// (terminal_run.h), or the master that a node agent manages (node/master.h).
 //
-// One thread, which must be the only one (see process.h). Its death does not end the workers: they
-// go on training and finish alone.
+// It has one thread, which must be the only one of the process (process.h). If the launcher dies,
+// the workers go on training and finish alone.
 //
-// A worker has ended when all that it has started is gone, too (orphans.h): only then its slot is
+// A worker has ended when all that it has started is gone, too (orphans.h); only then its slot is
 // free. What is left when a worker ends is killed, unless its environment or its process group says
-// that it is of another worker, which lives.
+// that it belongs to another worker, which lives.
 #pragma once
 
 #include <chrono>
@@ -22,13 +22,13 @@
 #include "rubato/launch/orphans.h"
 #include "rubato/launch/process.h"
 #include "rubato/launch/run_control.h"
-#include "rubato/wire/frames.h"
+#include "rubato/wire/frame_server.h"
 #include "rubato/wire/poller.h"
 
 namespace rubato::launch {
 
 // What to launch, whoever watches it.
-struct LaunchPlan {
+struct RunSpec {
   LaunchLimits limits;
   std::vector<Slot> slots;  // of a managed run
   bool live = true;         // false: an unmodified program, started again at every change
@@ -40,7 +40,7 @@ struct LaunchPlan {
   bool close_others = false;  // they get no descriptor of ours
 };
 
-// Who sees a run and may say something about it. All is called on the launcher's thread.
+// Shows a run, and answers requests about it. Everything is called on the launcher's thread.
 class LauncherFace {
  public:
   virtual ~LauncherFace() = default;
@@ -64,7 +64,7 @@ class LauncherFace {
 
 class Launcher {
  public:
-  Launcher(LaunchPlan plan, RunSocket socket, LauncherFace& face);
+  Launcher(RunSpec plan, RunSocket socket, LauncherFace& face);
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
   ~Launcher();
@@ -76,7 +76,7 @@ class Launcher {
   [[nodiscard]] Time now() const;
   [[nodiscard]] LaunchState& state() { return *state_; }
   [[nodiscard]] const LaunchState& state() const { return *state_; }
-  [[nodiscard]] const LaunchPlan& plan() const { return plan_; }
+  [[nodiscard]] const RunSpec& plan() const { return plan_; }
   // A process that has ended counts as ended, even if its news is still waiting.
   void collect_all();
   [[nodiscard]] std::vector<WorkerRecord> workers() const;
@@ -97,16 +97,10 @@ class Launcher {
     LineCutter out, err;
     int connection = -1;  // 0 and more: its key
   };
-  struct Connection {
-    wire::FrameStream stream;
-    Uid worker = 0;  // 0: has not said Hello
-  };
 
   void watch_signals();
   void keep_listening();
-  void accept_all();
-  void read_connection(int key);
-  void drop_connection(int key);
+  void dropped(int key);
   void handle(int key, const Json& message);
   void greet(int key, const Json& message);
 
@@ -124,7 +118,7 @@ class Launcher {
   [[nodiscard]] bool nothing_is_left() const;
   [[nodiscard]] bool someone_lingers() const;
 
-  LaunchPlan plan_;
+  RunSpec plan_;
   RunSocket socket_;
   LauncherFace& face_;
   bool may_nice_;
@@ -133,9 +127,9 @@ class Launcher {
   std::unique_ptr<LaunchState> state_;
   Orphans orphans_;
   std::map<Uid, WorkerProcess> workers_;
-  std::map<int, Connection> connections_;
-  int next_connection_ = 0;
-  Time listen_due_ = kStart;  // to be looked at
+  wire::FrameServer server_;
+  std::map<int, Uid> speakers_;  // connections whose worker has said Hello
+  Time listen_due_ = kStart;     // to be looked at
   int port_ = 0;
   int port_of_round_ = 0;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
@@ -143,8 +137,6 @@ class Launcher {
 
 // "1 worker", "2 workers".
 [[nodiscard]] std::string count_of(int number, const char* noun);
-// A field of a worker's message, if it is a number.
-[[nodiscard]] std::optional<double> number_in(const Json& content, const char* field);
 // Any JSON text, also where a worker's message is not UTF-8.
 [[nodiscard]] std::string line_of(const Json& json);
 

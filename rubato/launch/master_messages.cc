@@ -1,13 +1,11 @@
 #include "rubato/launch/master_messages.h"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
-#include <numeric>
 #include <set>
 
-#include "rubato/base/check.h"
 #include "rubato/base/text.h"
 
 namespace rubato::launch {
@@ -20,210 +18,15 @@ constexpr int kMostWorkers = 100'000;
 constexpr int kMostInt = std::numeric_limits<int>::max();
 constexpr double kMostReal = std::numeric_limits<double>::max();
 
-// The fields of one object. The first trouble is kept; after it reading gives empty values.
-class Fields {
- public:
-  Fields(const Json& object, std::string_view what) : object_(object), what_(what) {
-    if (!object.is_object()) refuse("must be an object");
-  }
-
-  [[nodiscard]] bool ok() const { return trouble_.empty(); }
-  [[nodiscard]] Error error() const { return {fmt::format("{} {}", what_, trouble_)}; }
-  void refuse(std::string why) {
-    if (ok()) trouble_ = std::move(why);
-  }
-  void refuse(const char* name, std::string_view must) {
-    refuse(fmt::format("has a \"{}\" that is not {}", name, must));
-  }
-
-  // nullptr if there is none, which `optional` says is no trouble, or if there was trouble.
-  const Json* find(const char* name, bool optional = false) {
-    if (!ok()) return nullptr;
-    const auto found = object_.find(name);
-    if (found == object_.end()) {
-      if (!optional) refuse(fmt::format("lacks \"{}\"", name));
-      return nullptr;
-    }
-    asked_.insert(name);
-    return &*found;
-  }
-
-  std::int64_t integer(const char* name, std::int64_t least, std::int64_t most) {
-    const Json* found = find(name);
-    return found == nullptr ? least : integer_in(*found, name, least, most);
-  }
-  std::optional<int> optional_integer(const char* name, int least, int most) {
-    const Json* found = find(name, true);
-    if (found == nullptr) return std::nullopt;
-    return static_cast<int>(integer_in(*found, name, least, most));
-  }
-  std::optional<WallTime> optional_wall_time(const char* name) {
-    const Json* found = find(name, true);
-    if (found == nullptr) return std::nullopt;
-    return WallTime(Duration(integer_in(*found, name, 0, kMostExact)));
-  }
-  int small(const char* name, int least, int most) {
-    return static_cast<int>(integer(name, least, most));
-  }
-  template <class Id>
-  Id id(const char* name) {
-    return Id(static_cast<typename Id::rep>(
-        integer(name, 0, std::numeric_limits<typename Id::rep>::max())));
-  }
-
-  double real(const char* name, double least, double most) {
-    const Json* found = find(name);
-    return found == nullptr ? 0 : real_in(*found, name, least, most);
-  }
-  std::optional<double> optional_real(const char* name, double least, double most) {
-    const Json* found = find(name, true);
-    if (found == nullptr) return std::nullopt;
-    return real_in(*found, name, least, most);
-  }
-  // Absent means false where `optional` says so.
-  bool boolean(const char* name, bool optional = false) {
-    const Json* found = find(name, optional);
-    if (found == nullptr) return false;
-    if (!found->is_boolean()) refuse(name, "true or false");
-    return found->is_boolean() && found->get<bool>();
-  }
-  // False if it is not there.
-  bool flag(const char* name) { return find(name, true) != nullptr && boolean(name); }
-  // Without a NUL, which would end it for the system.
-  std::string text(const char* name) {
-    const Json* found = find(name);
-    return found == nullptr ? "" : text_in(*found, name);
-  }
-  std::string text_in(const Json& json, const char* name) {
-    if (!json.is_string() || json.get_ref<const std::string&>().find('\0') != std::string::npos) {
-      refuse(name, "text without a NUL");
-      return "";
-    }
-    return json.get<std::string>();
-  }
-  template <class Read>
-  void list(const char* name, const Read& read) {
-    const Json* found = find(name);
-    if (found == nullptr) return;
-    if (!found->is_array()) return refuse(name, "a list");
-    for (const Json& element : *found) {
-      if (!ok()) return;
-      read(element);
-    }
-  }
-  std::vector<std::string> texts(const char* name) {
-    std::vector<std::string> all;
-    list(name, [&](const Json& element) { all.push_back(text_in(element, name)); });
-    return all;
-  }
-  std::vector<int> integers(const char* name, int least, int most) {
-    std::vector<int> all;
-    list(name, [&](const Json& element) {
-      all.push_back(static_cast<int>(integer_in(element, name, least, most)));
-    });
-    return all;
-  }
-  std::vector<Slot> slots(const char* name);
-  std::map<std::string, std::string> variables(const char* name);
-  std::optional<Batch> batch(const char* name);
-
-  // Nothing else may be there but the type of the message.
-  void finish() {
-    if (!ok()) return;
-    for (auto at = object_.begin(); at != object_.end(); ++at) {
-      if (at.key() != "type" && !asked_.contains(at.key())) {
-        return refuse(fmt::format("has the unknown field {}", base::quoted(at.key())));
-      }
-    }
-  }
-  template <class T>
-  Result<T> result(T value) {
-    finish();
-    if (!ok()) return error();
-    return value;
-  }
-
- private:
-  std::int64_t integer_in(const Json& json, const char* name, std::int64_t least,
-                          std::int64_t most) {
-    const bool fits = json.is_number_integer() &&
-                      (!json.is_number_unsigned() ||
-                       json.get<std::uint64_t>() <=
-                           static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) &&
-                      json.get<std::int64_t>() >= least && json.get<std::int64_t>() <= most;
-    if (fits) return json.get<std::int64_t>();
-    refuse(name, fmt::format("an integer from {} to {}", least, most));
-    return least;
-  }
-  double real_in(const Json& json, const char* name, double least, double most) {
-    const double value = json.is_number() ? json.get<double>() : std::nan("");
-    if (value >= least && value <= most) return value;
-    refuse(name, fmt::format("a number from {:g} to {:g}", least, most));
-    return least;
-  }
-
-  const Json& object_;
-  std::string_view what_;
-  std::set<std::string, std::less<>> asked_;
-  std::string trouble_;
-};
-
-std::vector<Slot> Fields::slots(const char* name) {
-  std::vector<Slot> all = texts(name);
-  std::set<Slot> seen;
-  for (const Slot& slot : all) {
-    if (!parse_slot(slot)) {
-      refuse(fmt::format("has the slot {}; a slot is NODE.GPU, as 0.3", base::quoted(slot)));
-    } else if (!seen.insert(slot).second) {
-      refuse(fmt::format("names the slot {} twice", slot));
-    }
-  }
-  return all;
-}
-
-bool is_variable(std::string_view name) {
-  return !name.empty() && name.find('=') == std::string_view::npos &&
-         name.find('\0') == std::string_view::npos;
-}
-
-std::map<std::string, std::string> Fields::variables(const char* name) {
-  std::map<std::string, std::string> all;
-  const Json* found = find(name);
-  if (found == nullptr) return all;
-  if (!found->is_object()) {
-    refuse(name, "an object");
-    return all;
-  }
-  for (auto at = found->begin(); at != found->end() && ok(); ++at) {
-    if (!is_variable(at.key())) {
-      refuse(fmt::format("has {} in \"{}\", which cannot be the name of a variable",
-                         base::quoted(at.key()), name));
-    }
-    all[at.key()] = text_in(at.value(), name);
-  }
-  return all;
-}
-
-std::optional<Batch> Fields::batch(const char* name) {
-  const Json* found = find(name);
-  if (found == nullptr || found->is_null()) return std::nullopt;
-  Fields inner(*found, "a batch");
-  const Batch batch{inner.small("per_gpu", 1, kMostInt), inner.small("accumulation", 0, kMostInt)};
-  inner.finish();
-  if (!inner.ok()) refuse(name, fmt::format("a batch: {}", inner.error().message));
-  return batch;
-}
-
-Json to_json(const std::optional<Batch>& batch) {
-  if (!batch) return nullptr;
-  return {{"per_gpu", batch->per_gpu}, {"accumulation", batch->accumulation}};
-}
+constexpr std::array<NameOf<JobEnd::How>, 3> kHows = {{{JobEnd::How::finished, "finished"},
+                                                       {JobEnd::How::stopped, "stopped"},
+                                                       {JobEnd::How::failed, "failed"}}};
 
 // JSON has no word for what is not finite.
 double finite(double value) { return std::isfinite(value) ? value : 0; }
 
-void set_if(Json& json, const char* name, const auto& optional) {
-  if (optional) json[name] = *optional;
+void set_if(Json& json, const char* name, const std::optional<int>& value) {
+  if (value) json[name] = *value;
 }
 
 Json to_json(const std::map<std::string, std::string>& variables) {
@@ -232,114 +35,16 @@ Json to_json(const std::map<std::string, std::string>& variables) {
   return json;
 }
 
-void check(Fields& fields, const JobLaunch& launch) {
-  if (launch.command.empty() || launch.command.front().empty()) {
-    fields.refuse("has no command");
-  }
-  if (launch.token.empty()) fields.refuse("has no token");
-  if (launch.most < launch.least) fields.refuse("has a \"most\" that is less than \"least\"");
-  if (launch.slots.empty()) fields.refuse("has no slots");
-  if (!launch.directory.empty() && launch.directory.front() != '/') {
-    fields.refuse("has a \"directory\" that is not an absolute path");
-  }
-  for (const auto& [name, path] : launch.secrets) {
-    if (path.empty() || path.front() != '/') {
-      fields.refuse(
-          fmt::format("has the secret {} whose file is not an absolute path", base::quoted(name)));
-    }
-    if (launch.env.contains(name)) {
-      fields.refuse(fmt::format("has {} in \"env\" and in \"secrets\"", base::quoted(name)));
-    }
-  }
-}
-
-template <class T>
-void nested(Fields& fields, const char* name, Result<T> (*parse)(const Json&), T& value) {
-  const Json* found = fields.find(name);
-  if (found == nullptr) return;
-  auto parsed = parse(*found);
-  if (parsed) {
-    value = std::move(*parsed);
-  } else {
-    fields.refuse(fmt::format("has a \"{}\" that is wrong: {}", name, parsed.error().message));
-  }
+Json to_json(const std::optional<Batch>& batch) {
+  if (!batch) return nullptr;
+  return {{"per_gpu", batch->per_gpu}, {"accumulation", batch->accumulation}};
 }
 
 }  // namespace
 
-// --- slots ---------------------------------------------------------------------------------------
-
-Slot to_slot(SlotPlace place) { return fmt::format("{}.{}", place.node.value(), place.gpu); }
-
-std::optional<int> device_of(SlotPlace place, const std::vector<int>& node_gpus, int machine_gpus) {
-  if (machine_gpus <= 0) return std::nullopt;
-  const std::size_t before = std::min(place.node.index(), node_gpus.size());
-  const auto end = node_gpus.begin() + static_cast<std::ptrdiff_t>(before);
-  const std::int64_t number = std::accumulate(node_gpus.begin(), end, std::int64_t{0}) + place.gpu;
-  return static_cast<int>(number % machine_gpus);
-}
-
-std::optional<SlotPlace> parse_slot(std::string_view slot) {
-  const auto dot = slot.find('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  const auto node = parse_integer(slot.substr(0, dot));
-  const auto gpu = parse_integer(slot.substr(dot + 1));
-  if (!node || !gpu || *node < 0 || *node > std::numeric_limits<NodeId::rep>::max() || *gpu < 0 ||
-      *gpu >= kMaxGpusPerNode) {
-    return std::nullopt;
-  }
-  const SlotPlace place{NodeId(static_cast<NodeId::rep>(*node)), static_cast<int>(*gpu)};
-  return to_slot(place) == slot ? std::optional(place) : std::nullopt;
-}
-
-std::vector<Slot> slots_of(const Allocation& gpus) {
-  std::vector<Slot> slots;
-  slots.reserve(static_cast<std::size_t>(gpus.gpus()));
-  for (const Slice& slice : gpus.slices()) {
-    for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
-      if ((slice.mask >> static_cast<unsigned>(gpu) & 1U) != 0) {
-        slots.push_back(to_slot({slice.node, gpu}));
-      }
-    }
-  }
-  return slots;
-}
-
-Result<Allocation> allocation_of(const std::vector<Slot>& slots, const Cluster& cluster) {
-  Allocation gpus;
-  for (const Slot& slot : slots) {
-    const auto place = parse_slot(slot);
-    if (!place || place->node.index() >= cluster.nodes().size() ||
-        place->gpu >= cluster.node(place->node).gpus) {
-      return Error{fmt::format("the cluster has no slot {}", base::quoted(slot))};
-    }
-    const GpuType type = cluster.node(place->node).type;
-    if (gpus.empty()) gpus = Allocation(type);
-    if (gpus.type() != type) {
-      return Error{fmt::format("the slot {} is of another type than {}", slot, slots.front())};
-    }
-    const std::uint64_t bit = std::uint64_t{1} << static_cast<unsigned>(place->gpu);
-    if ((gpus.mask_on(place->node) & bit) != 0) {
-      return Error{fmt::format("the slot {} is named twice", slot)};
-    }
-    gpus.add({place->node, bit});
-  }
-  return gpus;
-}
-
 // --- writing -------------------------------------------------------------------------------------
 
-std::string_view to_text(JobEnd::How how) {
-  switch (how) {
-    case JobEnd::How::finished:
-      return "finished";
-    case JobEnd::How::stopped:
-      return "stopped";
-    case JobEnd::How::failed:
-      return "failed";
-  }
-  CHECK(false);
-}
+std::string_view to_text(JobEnd::How how) { return name_in(kHows, how); }
 
 Json to_json(const JobLaunch& launch) {
   Json json = {{"job", launch.job.value()},
@@ -367,14 +72,6 @@ Json to_json(const JobLaunch& launch) {
   return json;
 }
 
-Json to_json(const JobTuning& tuning) {
-  return {{"initial", tuning.initial},
-          {"largest", tuning.largest},
-          {"largest_per_gpu", tuning.largest_per_gpu},
-          {"step_seconds", finite(tuning.step_seconds)},
-          {"pass_seconds", finite(tuning.pass_seconds)}};
-}
-
 Json to_json(const JobProgress& progress) {
   Json json = {{"step", progress.step},
                {"samples", finite(progress.samples)},
@@ -387,7 +84,7 @@ Json to_json(const JobProgress& progress) {
   set_if(json, "per_gpu", progress.per_gpu);
   set_if(json, "accumulation", progress.accumulation);
   if (progress.noise && std::isfinite(*progress.noise)) json["noise"] = *progress.noise;
-  if (progress.tuning) json["tuning"] = to_json(*progress.tuning);
+  if (progress.tuning) json["tuning"] = wire::to_json(*progress.tuning);
   return json;
 }
 
@@ -462,175 +159,232 @@ Json status_message(const JobStatus& status) {
 
 // --- reading -------------------------------------------------------------------------------------
 
-Result<JobLaunch> parse_job_launch(const Json& json) {
-  Fields fields(json, "the launch of a job");
-  JobLaunch launch;
-  launch.job = fields.id<JobId>("job");
-  launch.name = fields.text("name");
-  launch.token = fields.text("token");
-  launch.home = fields.id<NodeId>("home");
-  launch.generation = fields.id<Generation>("generation");
-  launch.slots = fields.slots("slots");
-  launch.node_gpus = fields.integers("node_gpus", 0, kMaxGpusPerNode);
-  launch.batch = fields.batch("batch");
-  launch.command = fields.texts("command");
-  launch.env = fields.variables("env");
-  launch.directory = fields.text("directory");
-  launch.user = fields.text("user");
-  launch.secrets = fields.variables("secrets");
-  launch.least = fields.small("least", 1, kMostWorkers);
-  launch.most = fields.small("most", 1, kMostWorkers);
-  launch.max_failures = fields.small("max_failures", 0, kMostInt);
-  launch.grace = from_seconds(fields.real("grace", 0, kMostSeconds));
-  if (const auto after = fields.optional_real("stop_after", 0, kMostSeconds)) {
-    launch.stop_after = from_seconds(*after);
-  }
-  launch.log_limit = fields.integer("log_limit", 1, kMostExact);
-  launch.live = fields.boolean("live");
-  if (const auto hello = fields.optional_real("hello", 0, kMostSeconds)) {
-    launch.hello = from_seconds(*hello);
-  }
-  launch.silent = fields.boolean("silent", true);
-  if (fields.ok()) check(fields, launch);
-  return fields.result(std::move(launch));
-}
-
-Result<JobTuning> parse_job_tuning(const Json& json) {
-  Fields fields(json, "the tuning of a job's batch");
-  JobTuning tuning;
-  tuning.initial = fields.small("initial", 1, kMostInt);
-  tuning.largest = fields.small("largest", 1, kMostInt);
-  tuning.largest_per_gpu = fields.small("largest_per_gpu", 1, kMostInt);
-  tuning.step_seconds = fields.real("step_seconds", 0, kMostReal);
-  tuning.pass_seconds = fields.real("pass_seconds", 0, kMostReal);
-  if (fields.ok() && tuning.largest < tuning.initial)
-    fields.refuse("has a \"largest\" that is less than \"initial\"");
-  return fields.result(tuning);
-}
-
-Result<JobProgress> parse_job_progress(const Json& json) {
-  Fields fields(json, "the progress of a job");
-  JobProgress progress;
-  progress.step = fields.integer("step", 0, std::numeric_limits<std::int64_t>::max());
-  progress.samples = fields.real("samples", 0, kMostReal);
-  progress.epoch = fields.real("epoch", 0, kMostReal);
-  progress.loss = fields.optional_real("loss", -kMostReal, kMostReal);
-  progress.rate = fields.real("rate", 0, kMostReal);
-  progress.step_rate = fields.real("step_rate", 0, kMostReal);
-  progress.workers = fields.small("workers", 0, kMostWorkers);
-  progress.batch = fields.small("batch", 0, kMostInt);
-  progress.per_gpu = fields.optional_integer("per_gpu", 1, kMostInt);
-  progress.accumulation = fields.optional_integer("accumulation", 0, kMostInt);
-  progress.noise = fields.optional_real("noise", 0, kMostReal);
-  if (fields.find("tuning", true) != nullptr)
-    nested(fields, "tuning", parse_job_tuning, progress.tuning.emplace());
-  return fields.result(progress);
-}
-
 namespace {
 
-JobEnd end_in(Fields& fields) {
-  JobEnd end;
-  const std::string how = fields.text("how");
-  if (how == "stopped") {
-    end.how = JobEnd::How::stopped;
-  } else if (how == "failed") {
-    end.how = JobEnd::How::failed;
-  } else if (how != "finished") {
-    fields.refuse("how", "finished, stopped or failed");
+template <class T>
+Result<T> parse(const Json& json, std::string_view what, void (*read)(const JsonValue&, T&)) {
+  JsonTrouble trouble;
+  T value;
+  read(JsonValue(json, trouble), value);
+  if (!trouble.ok()) return trouble.error(what);
+  return value;
+}
+
+std::vector<Slot> read_slots(const JsonValue& json) {
+  std::vector<Slot> slots;
+  std::set<Slot> seen;
+  json.each([&](const JsonValue& element) {
+    const std::string& slot = element.text();
+    element.must_be(parse_slot(slot).has_value(), "a slot, NODE.GPU, as 0.3");
+    if (!seen.insert(slot).second) element.refuse(fmt::format("names the slot {} again", slot));
+    slots.push_back(slot);
+  });
+  return slots;
+}
+
+// Names and values of environment variables.
+std::map<std::string, std::string> read_variables(const JsonValue& json) {
+  auto variables = json.text_map();
+  for (const auto& [name, value] : variables) {
+    const bool usable = !name.empty() && name.find('=') == std::string::npos &&
+                        name.find('\0') == std::string::npos;
+    if (!usable)
+      json.refuse(
+          fmt::format("has {}, which cannot be the name of a variable", base::quoted(name)));
   }
-  end.code = fields.small("code", std::numeric_limits<int>::min(), kMostInt);
-  end.why = fields.text("why");
-  end.infrastructure = fields.flag("infrastructure");
-  end.at = fields.optional_wall_time("at");
+  return variables;
+}
+
+std::optional<Batch> read_batch(const JsonValue& json) {
+  if (json.json().is_null()) return std::nullopt;
+  JsonFields fields(json);
+  return Batch{fields["per_gpu"].whole(1, kMostInt), fields["accumulation"].whole(0, kMostInt)};
+}
+
+Duration read_seconds(const JsonValue& json) { return from_seconds(json.number(0, kMostSeconds)); }
+
+// Absent means false.
+bool read_flag(JsonFields& fields, std::string_view name) {
+  const auto found = fields.find(name);
+  return found && found->boolean();
+}
+
+void check(JsonFields& fields, const JobLaunch& launch) {
+  if (!fields.ok()) return;
+  if (launch.command.empty() || launch.command.front().empty()) fields.refuse("has no command");
+  if (launch.token.empty()) fields.refuse("has no token");
+  if (launch.most < launch.least) fields.refuse("has a \"most\" that is less than \"least\"");
+  if (launch.slots.empty()) fields.refuse("has no slots");
+  if (!launch.directory.empty() && launch.directory.front() != '/')
+    fields.refuse("has a \"directory\" that is not an absolute path");
+  for (const auto& [name, path] : launch.secrets) {
+    if (path.empty() || path.front() != '/') {
+      fields.refuse(
+          fmt::format("has the secret {} whose file is not an absolute path", base::quoted(name)));
+    }
+    if (launch.env.contains(name))
+      fields.refuse(fmt::format("has {} in \"env\" and in \"secrets\"", base::quoted(name)));
+  }
+}
+
+JobEnd read_job_end(JsonFields& fields) {
+  JobEnd end;
+  end.how = fields["how"].choice(kHows);
+  end.code = fields["code"].whole<int>();
+  end.why = fields["why"].system_text();
+  end.infrastructure = read_flag(fields, "infrastructure");
+  if (const auto at = fields.find("at")) end.at = WallTime(Duration(at->integer(0, kMostExact)));
   return end;
 }
 
-ProcessName process_in(Fields& fields) {
-  return {fields.small("pid", 1, kMostInt),
-          fields.integer("start_time", 0, std::numeric_limits<std::int64_t>::max())};
+void read_job_end(const JsonValue& json, JobEnd& end) {
+  JsonFields fields(json);
+  end = read_job_end(fields);
+}
+
+void read_process(const JsonValue& json, ProcessName& process) {
+  JsonFields fields(json);
+  process = read_process_name(fields);
+}
+
+void read_worker_records(const JsonValue& json, std::vector<WorkerRecord>& workers) {
+  json.each([&](const JsonValue& element) {
+    JsonFields fields(element);
+    WorkerRecord worker;
+    worker.uid = fields["uid"].integer(1, kMostInt64);
+    const JsonValue slot = fields["slot"];
+    worker.slot = slot.text();
+    slot.must_be(parse_slot(worker.slot).has_value(), "a slot, NODE.GPU, as 0.3");
+    worker.process = read_process_name(fields);
+    workers.push_back(std::move(worker));
+  });
+}
+
+void read_job_exit(const JsonValue& json, JobExit& exit) {
+  JsonFields fields(json);
+  exit.generation = fields["generation"].id<Generation>();
+  exit.end = read_job_end(fields);
+  read_job_progress(fields["progress"], exit.progress);
+  exit.failures = fields["failures"].whole(0, kMostInt);
+  exit.resizes = fields["resizes"].whole(0, kMostInt);
+}
+
+void read_to_master(const JsonValue& json, ToMaster& message) {
+  JsonFields fields(json);
+  const std::string& type = fields["type"].text();
+  if (type == "manage") {
+    message = Manage{fields["token"].system_text()};
+  } else if (type == "place") {
+    message = read_place(fields);
+  } else if (type == "stop") {
+    message = read_stop_job(fields);
+  } else if (type == "kill") {
+    message = KillJob{};
+  } else {
+    fields.refuse(fmt::format("is of the unknown type {}", base::quoted(type)));
+  }
 }
 
 }  // namespace
 
-Result<JobEnd> parse_job_end(const Json& json) {
-  Fields fields(json, "the end of a job");
-  return fields.result(end_in(fields));
+void read_job_launch(const JsonValue& json, JobLaunch& launch) {
+  JsonFields fields(json);
+  launch.job = fields["job"].id<JobId>();
+  launch.name = fields["name"].system_text();
+  launch.token = fields["token"].system_text();
+  launch.home = fields["home"].id<NodeId>();
+  launch.generation = fields["generation"].id<Generation>();
+  launch.slots = read_slots(fields["slots"]);
+  launch.node_gpus = fields["node_gpus"].integers(0, kMaxGpusPerNode);
+  launch.batch = read_batch(fields["batch"]);
+  launch.command = fields["command"].texts();
+  launch.env = read_variables(fields["env"]);
+  launch.directory = fields["directory"].system_text();
+  launch.user = fields["user"].system_text();
+  launch.secrets = read_variables(fields["secrets"]);
+  launch.least = fields["least"].whole(1, kMostWorkers);
+  launch.most = fields["most"].whole(1, kMostWorkers);
+  launch.max_failures = fields["max_failures"].whole(0, kMostInt);
+  launch.grace = read_seconds(fields["grace"]);
+  if (const auto after = fields.find("stop_after")) launch.stop_after = read_seconds(*after);
+  launch.log_limit = fields["log_limit"].integer(1, kMostExact);
+  launch.live = fields["live"].boolean();
+  if (const auto hello = fields.find("hello")) launch.hello = read_seconds(*hello);
+  launch.silent = read_flag(fields, "silent");
+  check(fields, launch);
 }
 
+void read_job_progress(const JsonValue& json, JobProgress& progress) {
+  JsonFields fields(json);
+  progress.step = fields["step"].integer(0, kMostInt64);
+  progress.samples = fields["samples"].number(0, kMostReal);
+  progress.epoch = fields["epoch"].number(0, kMostReal);
+  if (const auto loss = fields.find("loss")) progress.loss = loss->number(-kMostReal, kMostReal);
+  progress.rate = fields["rate"].number(0, kMostReal);
+  progress.step_rate = fields["step_rate"].number(0, kMostReal);
+  progress.workers = fields["workers"].whole(0, kMostWorkers);
+  progress.batch = fields["batch"].whole(0, kMostInt);
+  if (const auto per_gpu = fields.find("per_gpu")) progress.per_gpu = per_gpu->whole(1, kMostInt);
+  if (const auto accumulation = fields.find("accumulation"))
+    progress.accumulation = accumulation->whole(0, kMostInt);
+  if (const auto noise = fields.find("noise")) progress.noise = noise->number(0, kMostReal);
+  if (const auto tuning = fields.find("tuning"))
+    wire::read_job_tuning(*tuning, progress.tuning.emplace());
+}
+
+void read_job_status(const JsonValue& json, JobStatus& status) {
+  JsonFields fields(json);
+  fields.leave("type");
+  status.job = fields["job"].id<JobId>();
+  status.generation = fields["generation"].id<Generation>();
+  status.in_use = read_slots(fields["in_use"]);
+  status.running = fields["running"].boolean();
+  read_job_progress(fields["progress"], status.progress);
+  if (const auto ended = fields.find("ended"); ended && !ended->json().is_null())
+    read_job_end(*ended, status.ended.emplace());
+  status.failures = fields["failures"].whole(0, kMostInt);
+  status.resizes = fields["resizes"].whole(0, kMostInt);
+  fields["pauses"].each(
+      [&](const JsonValue& pause) { status.pauses.push_back(pause.number(0, kMostReal)); });
+  status.silent = read_flag(fields, "silent");
+}
+
+ProcessName read_process_name(JsonFields& fields) {
+  return {fields["pid"].whole(1, kMostInt), fields["start_time"].integer(0, kMostInt64)};
+}
+
+Place read_place(JsonFields& fields) {
+  Place place;
+  place.generation = fields["generation"].id<Generation>();
+  place.slots = read_slots(fields["slots"]);
+  place.batch = read_batch(fields["batch"]);
+  if (fields.ok() && place.slots.empty()) fields.refuse("names no slots; stop is another message");
+  return place;
+}
+
+StopJob read_stop_job(JsonFields& fields) { return {fields["generation"].id<Generation>()}; }
+
+Result<JobLaunch> parse_job_launch(const Json& json) {
+  return parse<JobLaunch>(json, "launch", read_job_launch);
+}
+Result<JobProgress> parse_job_progress(const Json& json) {
+  return parse<JobProgress>(json, "progress", read_job_progress);
+}
+Result<JobEnd> parse_job_end(const Json& json) { return parse<JobEnd>(json, "end", read_job_end); }
 Result<JobStatus> parse_job_status(const Json& json) {
-  Fields fields(json, "the status of a job");
-  JobStatus status;
-  status.job = fields.id<JobId>("job");
-  status.generation = fields.id<Generation>("generation");
-  status.in_use = fields.slots("in_use");
-  status.running = fields.boolean("running");
-  nested(fields, "progress", parse_job_progress, status.progress);
-  if (const Json* ended = fields.find("ended", true); ended != nullptr && !ended->is_null()) {
-    nested(fields, "ended", parse_job_end, status.ended.emplace());
-  }
-  status.failures = fields.small("failures", 0, kMostInt);
-  status.resizes = fields.small("resizes", 0, kMostInt);
-  fields.list("pauses", [&](const Json& pause) {
-    const double value = pause.is_number() ? pause.get<double>() : -1;
-    if (!(value >= 0 && value <= kMostReal)) fields.refuse("pauses", "a list of seconds");
-    status.pauses.push_back(value);
-  });
-  status.silent = fields.boolean("silent", true);
-  return fields.result(std::move(status));
+  return parse<JobStatus>(json, "status", read_job_status);
 }
-
 Result<ProcessName> parse_process_name(const Json& json) {
-  Fields fields(json, "the name of a process");
-  return fields.result(process_in(fields));
+  return parse<ProcessName>(json, "process", read_process);
 }
-
 Result<std::vector<WorkerRecord>> parse_worker_records(const Json& json) {
-  std::vector<WorkerRecord> workers;
-  if (!json.is_array()) return Error{"the workers of a job must be a list"};
-  workers.reserve(json.size());
-  for (const Json& element : json) {
-    Fields fields(element, "a worker of a job");
-    WorkerRecord worker;
-    worker.uid = fields.integer("uid", 1, std::numeric_limits<std::int64_t>::max());
-    worker.slot = fields.text("slot");
-    if (fields.ok() && !parse_slot(worker.slot)) fields.refuse("slot", "NODE.GPU, as 0.3");
-    worker.process = process_in(fields);
-    auto result = fields.result(std::move(worker));
-    if (!result) return result.error();
-    workers.push_back(std::move(*result));
-  }
-  return workers;
+  return parse<std::vector<WorkerRecord>>(json, "workers", read_worker_records);
 }
-
 Result<JobExit> parse_job_exit(const Json& json) {
-  Fields fields(json, "the exit of a job");
-  JobExit exit;
-  exit.generation = fields.id<Generation>("generation");
-  exit.end = end_in(fields);
-  nested(fields, "progress", parse_job_progress, exit.progress);
-  exit.failures = fields.small("failures", 0, kMostInt);
-  exit.resizes = fields.small("resizes", 0, kMostInt);
-  return fields.result(std::move(exit));
+  return parse<JobExit>(json, "exit", read_job_exit);
 }
-
 Result<ToMaster> parse_to_master(const Json& message) {
-  Fields fields(message, "a message to a master");
-  const std::string type = fields.text("type");
-  if (type == "manage") return fields.result(ToMaster(Manage{fields.text("token")}));
-  if (type == "place") {
-    Place place;
-    place.generation = fields.id<Generation>("generation");
-    place.slots = fields.slots("slots");
-    place.batch = fields.batch("batch");
-    if (fields.ok() && place.slots.empty())
-      fields.refuse("names no slots; stop is another message");
-    return fields.result(ToMaster(std::move(place)));
-  }
-  if (type == "stop") return fields.result(ToMaster(StopJob{fields.id<Generation>("generation")}));
-  if (type == "kill") return fields.result(ToMaster(KillJob{}));
-  fields.refuse(fmt::format("is of the unknown type {}", base::quoted(type)));
-  return fields.error();
+  return parse<ToMaster>(message, "message", read_to_master);
 }
 
 }  // namespace rubato::launch

@@ -5,8 +5,7 @@
 // the job should have, a StopJob ends it. It answers with its whole JobStatus at once and at every
 // change, so that whoever connects again has missed nothing.
 //
-// Strict: unknown and missing fields, numbers outside of their range and text that no program could
-// be started with are refused with one sentence. A message carries its fields flat, beside "type".
+// Strict (base/json_reader.h). A message carries its fields flat, beside "type".
 // Secrets are named by the files they are in; none is ever in one of these. The job's token is: a
 // JobLaunch belongs into files that its user alone may read.
 //
@@ -22,36 +21,14 @@
 #include <vector>
 
 #include "rubato/base/json.h"
+#include "rubato/base/json_reader.h"
 #include "rubato/base/wall_time.h"
-#include "rubato/core/allocation.h"
 #include "rubato/core/batch.h"
-#include "rubato/core/cluster.h"
 #include "rubato/core/ids.h"
+#include "rubato/launch/slots.h"
+#include "rubato/wire/worker_messages.h"
 
 namespace rubato::launch {
-
-// A place for one worker: "1.3" is the fourth GPU of the second node.
-using Slot = std::string;
-
-struct SlotPlace {
-  NodeId node;
-  int gpu = 0;
-  friend auto operator<=>(const SlotPlace&, const SlotPlace&) = default;
-};
-[[nodiscard]] Slot to_slot(SlotPlace place);
-// nullopt unless it is spelled as to_slot() does.
-[[nodiscard]] std::optional<SlotPlace> parse_slot(std::string_view slot);
-// By node, then GPU.
-[[nodiscard]] std::vector<Slot> slots_of(const Allocation& gpus);
-// An error if the cluster has no such slots, if one is named twice or if they are of two types.
-[[nodiscard]] Result<Allocation> allocation_of(const std::vector<Slot>& slots,
-                                               const Cluster& cluster);
-
-// The number that this machine's GPU of a slot has. The nodes of a cluster on one machine share its
-// GPUs: those of the first node come first, then those of the second. Where there are fewer GPUs
-// than slots they are given out again from the first on; nullopt if the machine has none.
-[[nodiscard]] std::optional<int> device_of(SlotPlace place, const std::vector<int>& node_gpus,
-                                           int machine_gpus);
 
 inline constexpr std::int64_t kLogLimit = std::int64_t{64} << 20U;
 // A program that has not said Hello by then is taken for one that knows nothing of us.
@@ -91,16 +68,7 @@ struct JobLaunch {
   friend bool operator==(const JobLaunch&, const JobLaunch&) = default;
 };
 
-// What a program that chooses its batch by itself tells of that (docs/goodput.md).
-struct JobTuning {
-  int initial = 1;          // M0, which its learning rate was tuned for
-  int largest = 1;          // of its global batch
-  int largest_per_gpu = 1;  // of one pass
-  // Means of steps like the last one; 0: none was measured yet.
-  double step_seconds = 0;
-  double pass_seconds = 0;  // one pass, without synchronisation
-  friend bool operator==(const JobTuning&, const JobTuning&) = default;
-};
+using wire::JobTuning;
 
 struct JobProgress {
   std::int64_t step = 0;
@@ -168,7 +136,6 @@ struct JobExit {
 };
 
 [[nodiscard]] Json to_json(const JobLaunch& launch);
-[[nodiscard]] Json to_json(const JobTuning& tuning);
 [[nodiscard]] Json to_json(const JobProgress& progress);
 [[nodiscard]] Json to_json(const JobEnd& end);
 [[nodiscard]] Json to_json(const JobStatus& status);
@@ -177,13 +144,20 @@ struct JobExit {
 [[nodiscard]] Json to_json(const JobExit& exit);
 
 [[nodiscard]] Result<JobLaunch> parse_job_launch(const Json& json);
-[[nodiscard]] Result<JobTuning> parse_job_tuning(const Json& json);
 [[nodiscard]] Result<JobProgress> parse_job_progress(const Json& json);
 [[nodiscard]] Result<JobEnd> parse_job_end(const Json& json);
 [[nodiscard]] Result<JobStatus> parse_job_status(const Json& json);
 [[nodiscard]] Result<ProcessName> parse_process_name(const Json& json);
 [[nodiscard]] Result<std::vector<WorkerRecord>> parse_worker_records(const Json& json);
 [[nodiscard]] Result<JobExit> parse_job_exit(const Json& json);
+
+// The same inside of other records.
+void read_job_launch(const JsonValue& json, JobLaunch& launch);
+void read_job_progress(const JsonValue& json, JobProgress& progress);
+// Its object may also have a "type".
+void read_job_status(const JsonValue& json, JobStatus& status);
+// Of an object that has other fields, too.
+[[nodiscard]] ProcessName read_process_name(JsonFields& fields);
 
 // --- on the master's socket ---
 
@@ -208,6 +182,8 @@ using ToMaster = std::variant<Manage, Place, StopJob, KillJob>;
 
 [[nodiscard]] Json to_json(const ToMaster& message);
 [[nodiscard]] Result<ToMaster> parse_to_master(const Json& message);
+[[nodiscard]] Place read_place(JsonFields& fields);
+[[nodiscard]] StopJob read_stop_job(JsonFields& fields);
 // {"type": "status", ...}; parse_job_status() reads it.
 [[nodiscard]] Json status_message(const JobStatus& status);
 

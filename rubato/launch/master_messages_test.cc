@@ -137,11 +137,10 @@ TEST(Managed, AnOlderMasterDoesNotSayWhenAJobEnded) {
   Json wrong = to_json(*exit);
   wrong["at"] = -1;
   EXPECT_EQ(parse_job_exit(wrong).error().message,
-            "the exit of a job has a \"at\" that is not an integer from 0 to 9007199254740992");
+            "exit.at: must be a whole number from 0 to 9007199254740992");
   wrong["at"] = 0;
   wrong["infrastructure"] = 1;
-  EXPECT_EQ(parse_job_exit(wrong).error().message,
-            "the exit of a job has a \"infrastructure\" that is not true or false");
+  EXPECT_EQ(parse_job_exit(wrong).error().message, "exit.infrastructure: must be true or false");
 }
 
 TEST(Managed, MessagesReadBackAsWritten) {
@@ -160,31 +159,28 @@ TEST(Managed, WhatIsWrongIsRefusedInOneSentence) {
     const char* sentence;
   };
   const std::vector<Wrong> all = {
-      {"job", -1, "the launch of a job has a \"job\" that is not an integer from 0 to 4294967295"},
-      {"name", Json(std::string("a\0b", 3)),
-       "the launch of a job has a \"name\" that is not text without a NUL"},
-      {"token", "", "the launch of a job has no token"},
-      {"slots", Json::array(), "the launch of a job has no slots"},
-      {"slots", {"0.1", "0.1"}, "the launch of a job names the slot 0.1 twice"},
-      {"slots", {"00.1"}, "the launch of a job has the slot \"00.1\"; a slot is NODE.GPU, as 0.3"},
-      {"command", Json::array(), "the launch of a job has no command"},
-      {"command", "true", "the launch of a job has a \"command\" that is not a list"},
-      {"env",
-       {{"A=B", "1"}},
-       "the launch of a job has \"A=B\" in \"env\", which cannot be the name of a variable"},
-      {"env", {{"KEY", "1"}}, "the launch of a job has \"KEY\" in \"env\" and in \"secrets\""},
-      {"directory", "data", "the launch of a job has a \"directory\" that is not an absolute path"},
+      {"job", -1, "launch.job: must be a whole number from 0 to 4294967295"},
+      {"name", Json(std::string("a\0b", 3)), "launch.name: must be text without a NUL"},
+      {"token", "", "launch: has no token"},
+      {"slots", Json::array(), "launch: has no slots"},
+      {"slots", {"0.1", "0.1"}, "launch.slots[1]: names the slot 0.1 again"},
+      {"slots", {"00.1"}, "launch.slots[0]: must be a slot, NODE.GPU, as 0.3"},
+      {"command", Json::array(), "launch: has no command"},
+      {"command", "true", "launch.command: must be a list"},
+      {"env", {{"A=B", "1"}}, "launch.env: has \"A=B\", which cannot be the name of a variable"},
+      {"env", {{"KEY", "1"}}, "launch: has \"KEY\" in \"env\" and in \"secrets\""},
+      {"env", {{"KEY", 1}}, "launch.env.KEY: must be text without a NUL"},
+      {"directory", "data", "launch: has a \"directory\" that is not an absolute path"},
       {"secrets",
        {{"K", "key"}},
-       "the launch of a job has the secret \"K\" whose file is not an absolute path"},
-      {"least", 5, "the launch of a job has a \"most\" that is less than \"least\""},
-      {"grace", -1, "the launch of a job has a \"grace\" that is not a number from 0 to 1e+09"},
-      {"live", 1, "the launch of a job has a \"live\" that is not true or false"},
+       "launch: has the secret \"K\" whose file is not an absolute path"},
+      {"least", 5, "launch: has a \"most\" that is less than \"least\""},
+      {"grace", -1, "launch.grace: must be a number from 0 to 1e+09"},
+      {"live", 1, "launch.live: must be true or false"},
       {"batch",
        {{"per_gpu", 0}, {"accumulation", 0}},
-       "the launch of a job has a \"batch\" that is not a batch: a batch has a \"per_gpu\" that is "
-       "not an integer from 1 to 2147483647"},
-      {"more", 1, "the launch of a job has the unknown field \"more\""},
+       "launch.batch.per_gpu: must be a whole number from 1 to 2147483647"},
+      {"more", 1, "launch: has the unknown field \"more\""},
   };
   for (const Wrong& wrong : all) {
     Json json = to_json(launch());
@@ -201,44 +197,8 @@ TEST(Managed, WhatIsWrongIsRefusedInOneSentence) {
     EXPECT_FALSE(parse_job_launch(json).ok()) << name;
   }
   EXPECT_EQ(parse_to_master({{"type", "jump"}}).error().message,
-            "a message to a master is of the unknown type \"jump\"");
+            "message: is of the unknown type \"jump\"");
   EXPECT_FALSE(parse_to_master(Json::array()).ok());
-}
-
-TEST(Managed, SlotsAreSpelledInOneWay) {
-  EXPECT_EQ(to_slot({NodeId(12), 3}), "12.3");
-  EXPECT_EQ(parse_slot("12.3"), (SlotPlace{NodeId(12), 3}));
-  for (const char* wrong : {"", "1", ".", "1.", ".1", "01.2", "1.02", "-1.0", "1.64", "+1.0",
-                            "1.0.0", " 1.0", "4294967296.0"}) {
-    EXPECT_EQ(parse_slot(wrong), std::nullopt) << wrong;
-  }
-}
-
-TEST(Managed, SlotsAndAllocationsAreTheSame) {
-  const Cluster cluster = parse_cluster("2x4:a,1x2:b").value();
-  Allocation gpus(GpuType(0));
-  gpus.add({NodeId(0), 0b1010});
-  gpus.add({NodeId(1), 0b0001});
-  const std::vector<Slot> slots = {"0.1", "0.3", "1.0"};
-  EXPECT_EQ(slots_of(gpus), slots);
-  EXPECT_EQ(allocation_of({"1.0", "0.3", "0.1"}, cluster).value(), gpus);
-  EXPECT_EQ(allocation_of({"2.1"}, cluster).value().type(), GpuType(1));
-  EXPECT_TRUE(allocation_of({}, cluster).value().empty());
-  EXPECT_EQ(allocation_of({"2.2"}, cluster).error().message, "the cluster has no slot \"2.2\"");
-  EXPECT_EQ(allocation_of({"3.0"}, cluster).error().message, "the cluster has no slot \"3.0\"");
-  EXPECT_EQ(allocation_of({"0.0", "0.0"}, cluster).error().message, "the slot 0.0 is named twice");
-  EXPECT_EQ(allocation_of({"0.0", "2.0"}, cluster).error().message,
-            "the slot 2.0 is of another type than 0.0");
-}
-
-RC_GTEST_PROP(Managed, EveryAllocationComesBack, ()) {
-  const Cluster cluster = parse_cluster("3x64").value();
-  Allocation gpus(GpuType(0));
-  for (unsigned node = 0; node < 3; ++node) {
-    const auto mask = *rc::gen::arbitrary<std::uint64_t>();
-    if (mask != 0) gpus.add({NodeId(node), mask});
-  }
-  RC_ASSERT(allocation_of(slots_of(gpus), cluster).value() == gpus);
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
-// What the processes that we have started leave behind when they end.
+// Processes that our children leave behind when they end.
 //
-// A process whose parent has died becomes ours (PR_SET_CHILD_SUBREAPER), whatever it has done to
-// get away: neither a session of its own nor another environment helps. So a launcher finds all
-// that its workers have started, and an agent what its masters have, should one be killed. Only
-// direct children are killed: their numbers cannot pass to others before we collect them, and what
-// they have started is ours once they are dead.
+// A process whose parent has died becomes our child (PR_SET_CHILD_SUBREAPER). A session or an
+// environment of its own does not prevent that. So a launcher finds all that its workers have
+// started, and an agent finds what a killed master has left. Only direct children are killed: their
+// pids cannot be reused before we collect them, and their own children become ours once they are
+// dead.
 //
-// What another program starts for a job (cron, at, systemd-run) is not below us and is not found;
-// nor can a process be killed that has become another user.
+// Not found is what another program starts for a job (cron, at, systemd-run). Not killed is a
+// process that has changed to another user.
 //
 // Belongs to one thread, the only one of its process that starts any.
 #pragma once

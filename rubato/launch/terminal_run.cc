@@ -84,12 +84,12 @@ void TerminalRun::heard(Uid uid, const wire::FromWorker& message) {
 
 // A leader that follows one that died tells again what it cannot know to have been told.
 void TerminalRun::handle_report(Uid uid, const Json& content) {
-  if (const auto step = number_in(content, "step")) {
+  if (const auto report = wire::read_step_report(content)) {
     const int fresh_starts = launcher_.state().counts().fresh_starts;
-    if (progress_.fresh_starts == fresh_starts && *step <= progress_.reported) return;
+    if (progress_.fresh_starts == fresh_starts && report->step <= progress_.reported) return;
     progress_.fresh_starts = fresh_starts;
-    progress_.reported = *step;
-    progress_.step = static_cast<std::int64_t>(*step);
+    progress_.reported = report->step;
+    progress_.step = report->step;
   }
   progress_.report = content;
   progress_.shown = false;
@@ -104,7 +104,7 @@ void TerminalRun::asked(int connection, const Json& message) {
 
 Json TerminalRun::answer(const Json& request) {
   launcher_.collect_all();
-  const Json type = request.value("type", Json());
+  const std::string type = look_for_text(request, "type");
   const auto result = type == "info"     ? Result<Json>(info())
                       : type == "resize" ? resize(request)
                       : type == "kill"   ? kill_one(request)
@@ -114,8 +114,7 @@ Json TerminalRun::answer(const Json& request) {
 }
 
 Result<Json> TerminalRun::resize(const Json& request) {
-  const Json to = request.value("to", Json());
-  const std::string text = to.is_string() ? to.get<std::string>() : "";
+  const std::string text = look_for_text(request, "to");
   const bool relative = text.starts_with('+') || text.starts_with('-');
   const auto number = parse_integer(text.starts_with('+') ? text.substr(1) : text);
   constexpr long long kMost = 1'000'000;
@@ -132,9 +131,7 @@ Result<Json> TerminalRun::resize(const Json& request) {
 }
 
 Result<Json> TerminalRun::kill_one(const Json& request) {
-  const Json worker = request.value("worker", Json());
-  const auto uid = worker.is_number_integer() ? std::optional(worker.get<Uid>()) : std::nullopt;
-  const auto killed = launcher_.state().kill(uid);
+  const auto killed = launcher_.state().kill(look_for_integer(request, "worker"));
   if (!killed) return killed.error();
   log("kill", {{"worker", *killed}});
   return Json{{"name", options_.plan.name}, {"worker", *killed}};
@@ -169,29 +166,25 @@ void TerminalRun::say(const std::string& text) {
 namespace {
 
 // "members 1 3, 4 joining, from step 84".
-std::string members_line(const Json& content) {
+std::string members_line(const wire::MembersNotice& notice) {
+  if (notice.members.empty() || !notice.first) return "members have changed";  // another version
   std::string line;
-  try {
-    for (const Json& member : content.at("members")) {
-      const auto role = member.at("role").get<std::string>();
-      line += fmt::format("{}{}{}", line.empty() ? "members " : ", ", member.at("uid").get<Uid>(),
-                          role == "working" ? "" : " " + role);
-    }
-    return line + fmt::format("; from step {}", content.at("first").get<std::int64_t>());
-  } catch (const Json::exception&) {
-    return "members have changed";  // of another version
+  for (const auto& [uid, role] : notice.members) {
+    line += fmt::format("{}{}{}", line.empty() ? "members " : ", ", uid,
+                        role == "working" ? "" : " " + role);
   }
+  return line + fmt::format("; from step {}", *notice.first);
 }
 
 }  // namespace
 
 void TerminalRun::show_notice(Uid uid, const wire::Notice& notice) {
   const Json& content = notice.content;
-  if (notice.kind == "state") return;  // for the log only
-  if (notice.kind == "members") return say(members_line(content));
-  const auto text = content.is_object() ? content.find("text") : content.end();
-  if (text != content.end() && text->is_string()) {
-    say(fmt::format("worker {}: {}: {}", uid, notice.kind, text->get<std::string>()));
+  if (notice.kind == wire::notice::kState) return;  // for the log only
+  if (notice.kind == wire::notice::kMembers) return say(members_line(wire::read_members(content)));
+  const Json* text = look_for(content, "text");
+  if (text != nullptr && text->is_string()) {
+    say(fmt::format("worker {}: {}: {}", uid, notice.kind, look_for_text(content, "text")));
   } else if (content.is_object() && !content.empty()) {
     std::string fields;
     for (const auto& [name, value] : content.items()) {
@@ -204,18 +197,12 @@ void TerminalRun::show_notice(Uid uid, const wire::Notice& notice) {
 }
 
 std::string TerminalRun::progress_text() const {
-  const Json& report = progress_.report;
   std::string text = fmt::format("step {}", progress_.step);
-  if (const auto epoch = number_in(report, "epoch")) text += fmt::format(", epoch {:g}", *epoch);
-  if (const auto loss = number_in(report, "loss")) text += fmt::format(", loss {:.4g}", *loss);
-  if (const auto workers = number_in(report, "workers")) {
-    text += fmt::format(", {}", count_of(static_cast<int>(*workers), "worker"));
-  }
-  const auto batch = number_in(report, "batch");
-  const auto duration = number_in(report, "step_seconds");
-  if (batch && duration && *duration > 0) {
-    text += fmt::format(", {:.0f} samples/s", *batch / *duration);
-  }
+  const auto report = wire::read_step_report(progress_.report);
+  if (!report) return text;
+  if (report->epoch) text += fmt::format(", epoch {:g}", *report->epoch);
+  if (report->loss) text += fmt::format(", loss {:.4g}", *report->loss);
+  if (report->workers) text += fmt::format(", {}", count_of(*report->workers, "worker"));
   return text;
 }
 

@@ -11,7 +11,7 @@
 namespace rubato::launch {
 
 struct TerminalOptions {
-  LaunchPlan plan;
+  RunSpec plan;
   std::string directory;  // of the socket
   std::string log;        // a file for JSON lines; empty: none
   bool json = false;      // the summary as JSON on standard output, with nothing else there
@@ -31,7 +31,8 @@ class TerminalRun : private LauncherFace {
   struct Progress {
     Json report = Json::object();  // the newest
     std::int64_t step = 0;
-    double reported = 0;  // the last step, in the round that began with this many fresh starts
+    std::int64_t reported =
+        0;  // the last step, in the round that began with this many fresh starts
     int fresh_starts = 0;
     bool shown = true;
   };

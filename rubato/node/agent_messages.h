@@ -1,9 +1,9 @@
-// What the engine and the agents of its nodes say to each other (docs/live.md).
+// The messages between the engine and the agents of its nodes (docs/live.md).
 //
 // State-based: an agent that connects says Hello with the whole status of every job whose home it
-// is and which it has not been let to forget; the engine answers with its table of the jobs that
-// should exist there. Nothing is acknowledged and nothing numbered: commands carry generations,
-// statuses are whole, and whoever connects again says it all again.
+// is, unless the engine has told it to forget the job. The engine answers with its table of the
+// jobs that should exist there. Nothing is acknowledged and nothing is numbered: commands carry
+// generations, statuses are whole, and after a new connection everything is said again.
 //
 // Strict as master_messages.h. A message carries its fields flat, beside "type".
 #pragma once

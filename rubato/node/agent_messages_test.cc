@@ -58,7 +58,7 @@ TEST(AgentMessages, TheFirstAgentsDidNotSayTheirProtocol) {
   EXPECT_EQ(std::get<AgentHello>(parse_from_agent(old).value()).protocol, 1);
   old["protocol"] = -1;
   EXPECT_EQ(parse_from_agent(old).error().message,
-            "an agent's hello has no \"protocol\" that is an integer from 0 to 1000000");
+            "hello.protocol: must be a whole number from 0 to 1000000");
 }
 
 TEST(AgentMessages, AreRefusedWithASentence) {
@@ -71,19 +71,16 @@ TEST(AgentMessages, AreRefusedWithASentence) {
     return read ? "read" : read.error().message;
   };
   EXPECT_EQ(from(R"({"type":"hello","node":-1})"),
-            "an agent's hello has no \"node\" that is an integer from 0 to 4294967295");
-  EXPECT_EQ(from(R"({"type":"hello","node":1,"token":3})"),
-            "an agent's hello has no \"token\" that is text");
-  EXPECT_EQ(from(R"({"type":"beat","more":1})"), "an agent's beat has the unknown field \"more\"");
-  EXPECT_EQ(from(R"({"type":"beat","trouble":1})"),
-            "an agent's beat has no \"trouble\" that is text");
-  EXPECT_EQ(from(R"({"type":"settled","more":1})"), "a message has the unknown field \"more\"");
+            "hello.node: must be a whole number from 0 to 4294967295");
+  EXPECT_EQ(from(R"({"type":"hello","node":1,"token":3})"), "hello.token: must be text");
+  EXPECT_EQ(from(R"({"type":"beat","more":1})"), "beat: has the unknown field \"more\"");
+  EXPECT_EQ(from(R"({"type":"beat","trouble":1})"), "beat.trouble: must be text");
+  EXPECT_EQ(from(R"({"type":"settled","more":1})"), "settled: has the unknown field \"more\"");
   EXPECT_EQ(from(R"([])"),
             "unknown message \"\"; the daemon and its agents must be of one version");
-  EXPECT_EQ(to(R"({"type":"forget"})"),
-            "the word to forget a job has no \"job\" that is an integer from 0 to 4294967295");
+  EXPECT_EQ(to(R"({"type":"forget"})"), "forget: lacks the field \"job\"");
   EXPECT_EQ(to(R"({"type":"table","jobs":[{"job":1}]})"),
-            "the table of jobs has no \"generation\" that is an integer from 0 to 4294967295");
+            "table.jobs[0]: lacks the field \"generation\"");
   EXPECT_NE(to(R"({"type":"table","jobs":[3]})"), "read");
   EXPECT_NE(to(R"({"type":"start","launch":{}})"), "read");
   EXPECT_NE(to(R"({"type":"place","job":1})"), "read");

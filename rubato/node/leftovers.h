@@ -1,19 +1,17 @@
-// Kills all that is left of jobs on this machine, and knows when nothing is.
+// Kills all processes of a job that are left on this machine, and knows when none is left.
 //
-// A process belongs to a job if it is named (pid and time of start, from the job's files), if the
-// job's token is in the environment it was started with, which catches workers that nobody had time
-// to write down, if such a process has started it, or if it is in the job's cgroup, where it has
-// one. What a program has hidden in another environment, and whose parents have died, is with their
+// A process belongs to a job if one of these holds: the job's files name it (pid and start time);
+// the job's token is in the environment it was started with, which also finds workers that were
+// never written down; such a process has started it; it is in the job's cgroup, if there is one. A
+// process that has hidden behind another environment and whose parents have died is found by their
 // launcher or its agent (orphans.h).
 //
-// What cannot be looked at now (no descriptor, no memory) is not known to be gone: such a pass
-// finds no job clean.
+// What cannot be looked at now (no descriptor, no memory) may still be there: such a pass finds no
+// job clean.
 //
-// A job's user may write what it likes into the job's files; so nothing is killed that is not the
-// user's own.
+// A job's user may write anything into the job's files, so only processes of that user are killed.
 //
-// Never blocks: pass() is to be called several times a second while there is work. Belongs to one
-// thread.
+// Never blocks: call pass() several times a second while there is work. Belongs to one thread.
 #pragma once
 
 #include <map>

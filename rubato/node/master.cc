@@ -35,8 +35,8 @@ Environment environment_for(const JobLaunch& launch, Environment environment) {
   return environment;
 }
 
-LaunchPlan plan_of(const JobLaunch& launch, const Environment& environment) {
-  LaunchPlan plan;
+RunSpec plan_of(const JobLaunch& launch, const Environment& environment) {
+  RunSpec plan;
   plan.limits.start = static_cast<int>(launch.slots.size());
   plan.limits.most = std::max(plan.limits.start, launch.most);
   plan.limits.max_failures = launch.max_failures;
@@ -125,7 +125,7 @@ Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch
       {std::move(*output), std::move(*events)}, std::move(*secrets)));
 }
 
-Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, LaunchPlan plan,
+Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec plan,
                RunSocket socket, Logs logs, std::map<std::string, std::string> secrets)
     : held_(std::move(held)),
       files_{held_.own_path()},
@@ -200,7 +200,8 @@ void Master::log(const std::string& event, const Json& fields) {
 void Master::heard(Uid uid, const wire::FromWorker& message) {
   if (const auto* report = std::get_if<wire::Report>(&message)) {
     const int round = launcher_.state().counts().fresh_starts;
-    if (meter_.report(launcher_.now(), round, report->content)) {
+    const auto step = wire::read_step_report(report->content);
+    if (!step || meter_.report(launcher_.now(), round, *step)) {
       log("report", {{"worker", uid}, {"content", report->content}});
     }
   } else if (const auto* notice = std::get_if<wire::Notice>(&message)) {
@@ -210,10 +211,8 @@ void Master::heard(Uid uid, const wire::FromWorker& message) {
 }
 
 void Master::heard_notice(const wire::Notice& notice) {
-  if (notice.kind != "members") return;
-  if (const auto first = number_in(notice.content, "first")) {
-    meter_.members_changed(static_cast<std::int64_t>(*first));
-  }
+  if (notice.kind != wire::notice::kMembers) return;
+  if (const auto first = wire::read_members(notice.content).first) meter_.members_changed(*first);
 }
 
 // --- processes -----------------------------------------------------------------------------------

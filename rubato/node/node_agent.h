@@ -1,13 +1,15 @@
-// The agent of one node: the thin shell around NodeJobs that owns masters, sockets, files and the
-// clock. It decides nothing.
+// The agent of one node. A thin shell around NodeJobs, which decides; this class owns masters,
+// sockets, files and the clock.
 //
-// It starts masters detached and adopts those that live when it starts, by pid, time of start and
-// the job's token. Its own death changes nothing for them, nor does that of the engine: it connects
-// again for ever. One thread, the only one of its process. One agent a node: a lock says so.
+// It starts masters detached, and adopts those that are alive when it starts: by pid, start time
+// and the job's token. Masters outlive the agent, and the agent outlives the engine: it connects
+// again for ever. It has one thread, the only one of its process. A lock allows one agent for each
+// node.
 //
-// What a master that is killed leaves behind becomes the agent's (orphans.h), and a job has a
-// cgroup where it can be had: so nothing of a job is left when its end is told. Masters that it has
-// adopted are not its children; without a cgroup, what they leave is found by name and token alone.
+// What a killed master leaves behind becomes a child of the agent (orphans.h), and a job has a
+// cgroup where the system allows it. So no process of a job is left when its end is reported.
+// Adopted masters are not children of the agent; without a cgroup, what they leave is found by name
+// and token alone.
 #pragma once
 
 #include <chrono>

@@ -1,24 +1,26 @@
-// What the agent of a node decides: which masters to start, to adopt, to kill and to forget, and
-// what it tells the engine of its jobs.
+// The decisions of a node's agent: which masters to start, adopt, kill and forget, and what to tell
+// the engine about its jobs.
 //
-// Pure: no clock, no process, no socket. Time and events are inputs; orders are the output, to be
-// carried out in their order.
+// Pure: no clock, no process, no socket. Time and events are inputs. The output is a list of
+// orders, to be carried out in this order.
 //
-// A job is here between its launch (or its being found on the disk) and the engine's word to forget
-// it. Its run ends in three steps: its master is gone; everything with the job's token is killed;
-// only then the end is told, so that whoever hears of an end may give the GPUs away and start the
-// job elsewhere. How it ended is what the master said or left in exit.json; a master that left
+// The agent knows a job from its launch (or from finding it on disk) until the engine says to
+// forget it. A run ends in three steps: its master is gone; everything with the job's token is
+// killed; then the end is reported. So whoever hears of an end may give the GPUs away and start the
+// job elsewhere. How a run ended is what the master said or left in exit.json; a master that left
 // nothing has failed.
 //
 // A start that fails because of the machine or of Rubato itself is no failure of the job. The agent
-// then tries by itself whether a job could be started here. While it could not, the engine is told
-// why, and the agent tries again, with a longer pause each time.
+// then tries by itself whether a job could be started here. As long as it could not, the agent
+// tells the engine why and tries again, with a longer pause each time.
 //
-// A master is its user's, who may stop its process or answer in its place: so a stop has a time
-// limit, after which the master is killed, and a word of what nobody has told it is ignored.
+// A master runs as the job's user, who may stop the process or answer in its place. So a stop has a
+// time limit, after which the master is killed, and a status of a generation that nobody has told
+// the master is ignored.
 //
-// Silence of the engine changes nothing but this: for a job that wishes to stop when it is left
-// alone, an agent without an engine is no manager, and hangs up on its master.
+// If the engine is silent, jobs go on. One exception: for a job that asked to stop when it is left
+// alone (stop_after), an agent without an engine does not count as a manager, so it hangs up on the
+// job's master.
 #pragma once
 
 #include <map>

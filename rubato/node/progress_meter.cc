@@ -1,7 +1,6 @@
 #include "rubato/node/progress_meter.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace rubato::node {
@@ -10,54 +9,31 @@ namespace {
 constexpr Duration kWindow = std::chrono::seconds(5);
 constexpr double kSmoothing = 0.2;
 
-std::optional<double> real(const Json& content, const char* name) {
-  const auto found = content.find(name);
-  if (found == content.end() || !found->is_number()) return std::nullopt;
-  const double value = found->get<double>();
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
-
-std::optional<int> whole(const Json& content, const char* name, int least) {
-  const auto value = real(content, name);
-  if (!value || *value < least || *value > std::numeric_limits<int>::max()) return std::nullopt;
-  return static_cast<int>(*value);
-}
-
 }  // namespace
 
-bool ProgressMeter::report(Time now, int round, const Json& content) {
-  if (!content.is_object()) return true;
-  const auto step = real(content, "step");
-  constexpr double kMost = 9e15;  // steps are counted exactly up to it
-  if (!step || *step < 0 || *step > kMost) return true;
-  const auto number = static_cast<std::int64_t>(*step);
+bool ProgressMeter::report(Time now, int round, const wire::StepReport& report) {
   const bool again = any_ && round != round_;
-  if (any_ && !again && number <= newest_.step) return false;
+  if (any_ && !again && report.step <= newest_.step) return false;
   if (again) {
     started_again_ = true;
     told_.clear();
   }
-  measure_pause(now, number, content);
+  measure_pause(now, report);
   any_ = true;
   round_ = round;
-  const double batch = std::max(0.0, real(content, "samples").value_or(0));
-  newest_.step = number;
-  newest_.loss = real(content, "loss");
-  newest_.workers = whole(content, "workers", 0).value_or(newest_.workers);
-  newest_.batch = whole(content, "samples", 0).value_or(0);
-  newest_.per_gpu = whole(content, "per_gpu", 1);
-  newest_.accumulation = whole(content, "accumulation", 0);
-  const auto noise = real(content, "noise");
-  newest_.noise = noise && *noise >= 0 ? noise : std::nullopt;
-  newest_.tuning.reset();
-  if (const auto told = content.find("tuning"); told != content.end()) {
-    if (const auto tuning = parse_job_tuning(*told)) newest_.tuning = *tuning;
-  }
-  const double epoch = std::max(0.0, real(content, "epoch").value_or(0));
-  const double size = std::max(0.0, real(content, "epoch_samples").value_or(0));
-  const double cursor = std::max(0.0, real(content, "cursor").value_or(0));
+  const double batch = report.samples.value_or(0);
+  newest_.step = report.step;
+  newest_.loss = report.loss;
+  newest_.workers = report.workers.value_or(newest_.workers);
+  newest_.batch = batch <= std::numeric_limits<int>::max() ? static_cast<int>(batch) : 0;
+  newest_.per_gpu = report.per_gpu;
+  newest_.accumulation = report.accumulation;
+  newest_.noise = report.noise;
+  newest_.tuning = report.tuning;
+  const double epoch = report.epoch.value_or(0);
+  const double size = report.epoch_samples.value_or(0);
   if (size > 0) {
-    newest_.samples = epoch * size + std::min(size, cursor + batch);
+    newest_.samples = epoch * size + std::min(size, report.cursor.value_or(0) + batch);
     newest_.epoch = newest_.samples / size;
   } else {
     newest_.samples += batch;
@@ -69,8 +45,9 @@ bool ProgressMeter::report(Time now, int round, const Json& content) {
   return true;
 }
 
-void ProgressMeter::measure_pause(Time now, std::int64_t step, const Json& content) {
-  const auto applied_at = real(content, "applied_at");
+void ProgressMeter::measure_pause(Time now, const wire::StepReport& report) {
+  const std::int64_t step = report.step;
+  const auto& applied_at = report.applied_at;
   if (any_) {
     const bool exact = applied_at && applied_at_ && step == newest_.step + 1;
     const double took =

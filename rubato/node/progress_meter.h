@@ -1,19 +1,19 @@
 // What the reports of a job's workers say about its progress: how far, how fast, and for how long
 // each change of its workers kept it waiting.
 //
-// A report is of one step (wire/launch.h). Speed is that of the last seconds; without news it goes
-// down by itself. The pause of a change is what its first step took longer than the steps before
-// it, by the workers' clock; a start of all workers again counts from the last step to the next.
-// Pure.
+// A report is of one step (wire/worker_messages.h). Speed is that of the last seconds; without news
+// it goes down by itself. The pause of a change is what its first step took longer than the steps
+// before it, by the workers' clock; a start of all workers again counts from the last step to the
+// next. Pure.
 #pragma once
 
 #include <deque>
 #include <optional>
 #include <vector>
 
-#include "rubato/base/json.h"
 #include "rubato/base/time.h"
 #include "rubato/launch/master_messages.h"
+#include "rubato/wire/worker_messages.h"
 
 namespace rubato::node {
 
@@ -21,7 +21,7 @@ class ProgressMeter {
  public:
   // `round` counts the starts of all workers together: steps may be done again after one. False:
   // told before, by a leader that died.
-  bool report(Time now, int round, const Json& content);
+  bool report(Time now, int round, const wire::StepReport& report);
   // The members train in a new composition from this step on.
   void members_changed(std::int64_t first_step);
   // A resize was asked for; its pauses add up until it is settled.
@@ -38,7 +38,7 @@ class ProgressMeter {
     double samples = 0;
   };
 
-  void measure_pause(Time now, std::int64_t step, const Json& content);
+  void measure_pause(Time now, const wire::StepReport& report);
 
   JobProgress newest_;
   std::deque<Told> told_;  // those of the last seconds, and the one before

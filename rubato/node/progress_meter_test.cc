@@ -6,15 +6,16 @@ namespace rubato::node {
 namespace {
 
 // One step a tenth of a second, 32 samples of 1000 each.
-Json step(std::int64_t number, double applied_at) {
-  return {{"step", number},
-          {"epoch", (number - 1) * 32 / 1000},
-          {"cursor", (number - 1) * 32 % 1000},
-          {"samples", 32},
-          {"epoch_samples", 1000},
-          {"loss", 1.0 / static_cast<double>(number)},
-          {"workers", 2},
-          {"applied_at", applied_at}};
+wire::StepReport step(std::int64_t number, double applied_at) {
+  return wire::read_step_report({{"step", number},
+                                 {"epoch", (number - 1) * 32 / 1000},
+                                 {"cursor", (number - 1) * 32 % 1000},
+                                 {"samples", 32},
+                                 {"epoch_samples", 1000},
+                                 {"loss", 1.0 / static_cast<double>(number)},
+                                 {"workers", 2},
+                                 {"applied_at", applied_at}})
+      .value();
 }
 
 void steps(ProgressMeter& meter, std::int64_t first, std::int64_t last, double from) {
@@ -58,7 +59,11 @@ TEST(ProgressMeter, WhatWasToldIsNotToldAgain) {
 TEST(ProgressMeter, WithoutTheSizeOfAnEpochSamplesAreAddedUp) {
   ProgressMeter meter;
   for (int number = 1; number <= 3; ++number) {
-    (void)meter.report(time_at(number), 0, {{"step", number}, {"samples", 8}, {"epoch", 1}});
+    wire::StepReport report;
+    report.step = number;
+    report.epoch = 1;
+    report.samples = 8;
+    (void)meter.report(time_at(number), 0, report);
   }
   EXPECT_EQ(meter.progress(time_at(3)).samples, 24);
   EXPECT_EQ(meter.progress(time_at(3)).epoch, 1);
@@ -70,7 +75,7 @@ TEST(ProgressMeter, AnyContentIsBorne) {
        {Json(), Json::array(), Json(3), Json{{"step", "x"}}, Json{{"step", -1}},
         Json{{"step", 1e300}},
         Json{{"step", 3}, {"samples", -5}, {"epoch", -1}, {"workers", 1e20}, {"loss", nullptr}}}) {
-    (void)meter.report(time_at(1), 0, odd);
+    if (const auto report = wire::read_step_report(odd)) (void)meter.report(time_at(1), 0, *report);
   }
   const JobProgress progress = meter.progress(time_at(2));
   EXPECT_EQ(progress.step, 3);
@@ -81,9 +86,11 @@ TEST(ProgressMeter, AnyContentIsBorne) {
 TEST(ProgressMeter, PassesOnWhatAProgramTellsOfItsBatch) {
   ProgressMeter meter;
   const JobTuning tuning{16, 512, 32, 0.25, 0.125};
-  (void)meter.report(time_at(1), 0, {{"step", 1}, {"tuning", to_json(tuning)}});
+  (void)meter.report(time_at(1), 0,
+                     wire::read_step_report({{"step", 1}, {"tuning", to_json(tuning)}}).value());
   EXPECT_EQ(meter.progress(time_at(1)).tuning, tuning);
-  (void)meter.report(time_at(2), 0, {{"step", 2}, {"tuning", {{"initial", 16}}}});
+  (void)meter.report(time_at(2), 0,
+                     wire::read_step_report({{"step", 2}, {"tuning", {{"initial", 16}}}}).value());
   EXPECT_EQ(meter.progress(time_at(2)).tuning, std::nullopt) << "half of it is nothing";
 }
 

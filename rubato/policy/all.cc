@@ -27,6 +27,8 @@ namespace {
 
 using Made = Result<std::unique_ptr<Policy>>;
 
+constexpr const char* kAdmission = "admission";
+
 PolicyEntry sorted(std::string name, std::string summary, std::string knows,
                    Sorted::Config config) {
   PolicyEntry entry;
@@ -423,10 +425,10 @@ PolicyEntry elasticflow() {
   entry.one_type = true;
   entry.work_conserving = false;
   entry.admits = true;
-  entry.keys = {choice_key("admission", {"on", "off"},
+  entry.keys = {choice_key(kAdmission, {"on", "off"},
                            "off: take every job in and promise nothing, for comparison")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
-    return erase(ElasticFlow{{values.text("admission") == "on"}});
+    return erase(ElasticFlow{{values.text(kAdmission) == "on"}});
   };
   return entry;
 }
@@ -558,6 +560,18 @@ Result<ChosenPolicy> choose(const PolicyText& text) {
 }
 
 }  // namespace
+
+bool ChosenPolicy::admits() const {
+  const bool has_choice = std::any_of(entry->keys.begin(), entry->keys.end(),
+                                      [](const Key& key) { return key.name == kAdmission; });
+  return entry->admits && (!has_choice || values->text(kAdmission) == "on");
+}
+
+Result<void> ChosenPolicy::check(const Cluster& cluster) const {
+  if (!entry->one_type || cluster.types() <= 1) return {};
+  return Error{fmt::format("policy {} needs a cluster with one GPU type, and this one has {}",
+                           entry->name, cluster.types())};
+}
 
 const std::vector<PolicyEntry>& all_policies() {
   static const std::vector<PolicyEntry> table = make_table();

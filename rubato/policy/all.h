@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rubato/base/result.h"
+#include "rubato/core/cluster.h"
 #include "rubato/policy/policy.h"
 
 namespace rubato::policy {
@@ -18,6 +19,11 @@ struct ChosenPolicy {
   const PolicyEntry* entry = nullptr;
   std::string canonical;  // the name with its non-default keys
   std::shared_ptr<const KeyValues> values;
+
+  // Whether, with these keys, it takes jobs in or refuses them by deadline.
+  [[nodiscard]] bool admits() const;
+  // An error if it is not defined on such a cluster.
+  [[nodiscard]] Result<void> check(const Cluster& cluster) const;
 
   [[nodiscard]] Result<std::unique_ptr<Policy>> make(const PolicyInputs& inputs) const {
     return entry->make(*values, inputs);

@@ -171,5 +171,28 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
   }
 }
 
+TEST(Policies, SayWhetherTheyAdmitAsTheyWereChosen) {
+  const auto admits = [](const char* text) {
+    return parse_policies(text).value().front().admits();
+  };
+  EXPECT_TRUE(admits("elasticflow"));
+  EXPECT_TRUE(admits("elasticflow:admission=on"));
+  EXPECT_FALSE(admits("elasticflow:admission=off"));
+  EXPECT_TRUE(admits("edf-admission"));
+  EXPECT_FALSE(admits("edf"));
+  EXPECT_FALSE(admits("fifo"));
+}
+
+TEST(Policies, ThatNeedOneTypeOfGpusSaySo) {
+  const auto check = [](const char* text, const char* cluster) {
+    const auto fits = parse_policies(text).value().front().check(parse_cluster(cluster).value());
+    return fits ? "" : fits.error().message;
+  };
+  EXPECT_EQ(check("afs-l", "2x4"), "");
+  EXPECT_EQ(check("fifo", "1x4:a,1x4:b"), "");
+  EXPECT_EQ(check("afs-l", "1x4:a,1x4:b"),
+            "policy afs-l needs a cluster with one GPU type, and this one has 2");
+}
+
 }  // namespace
 }  // namespace rubato::policy

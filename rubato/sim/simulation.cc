@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rubato/loop/admission.h"
+#include "rubato/loop/decision_times.h"
 #include "rubato/loop/scheduler.h"
 #include "rubato/sim/sim_engine.h"
 
@@ -81,12 +82,8 @@ class Simulation {
 
   // The first moment at or after t at which deciding is allowed.
   [[nodiscard]] Time boundary(Time t) const {
-    if (options_.interval == Duration(0)) return t;
-    const auto since = t - kStart;
-    const auto steps = (since + options_.interval - Duration(1)) / options_.interval;
-    Time at = kStart + steps * options_.interval;
-    if (decided_at_ && at <= *decided_at_) at = *decided_at_ + options_.interval;
-    return at;
+    return decision_allowed_from(next_interval(t, options_.interval), options_.interval,
+                                 decided_at_);
   }
 
   // All that happens at one instant is folded before the policy is asked, once.

@@ -1,6 +1,10 @@
 #include "rubato/wire/launch.h"
 
 #include <fmt/format.h>
+#include <optional>
+#include <utility>
+
+#include "rubato/base/json_reader.h"
 
 namespace rubato::wire {
 
@@ -41,23 +45,62 @@ Json encode(const Welcome& welcome) {
 Json encode(const Plan& plan) { return {{"type", "plan"}, {"plan", plan}}; }
 Json encode(const Stop&) { return {{"type", "stop"}}; }
 
-Welcome decode_welcome(const Json& json) {
+// One side may be newer, so unknown fields are ignored everywhere.
+constexpr auto kIgnored = JsonFields::Unknown::ignored;
+
+void read_plan(const JsonValue& json, Plan& plan) {
+  JsonFields fields(json, kIgnored);
+  plan.number = fields["number"].whole<std::int64_t>();
+  fields["workers"].each([&](const JsonValue& uid) { plan.workers.push_back(uid.whole<Uid>()); });
+}
+
+Welcome read_welcome(JsonFields& fields) {
   Welcome welcome;
-  for (const Json& peer : json.at("peers")) {
-    welcome.peers.push_back({peer.at("uid").get<Uid>(), peer.at("address").get<std::string>()});
-  }
-  json.at("plan").get_to(welcome.plan);
-  json.at("founder").get_to(welcome.founder);
+  fields["peers"].each([&](const JsonValue& json) {
+    JsonFields peer(json, kIgnored);
+    welcome.peers.push_back({peer["uid"].whole<Uid>(), peer["address"].text()});
+  });
+  read_plan(fields["plan"], welcome.plan);
+  welcome.founder = fields["founder"].boolean();
   return welcome;
 }
 
-Hello decode_hello(const Json& json) {
-  return {json.at("uid").get<Uid>(), json.at("token").get<std::string>(), json.at("pid").get<int>(),
-          json.at("address").get<std::string>()};
+Hello read_hello(JsonFields& fields) {
+  return {fields["uid"].whole<Uid>(), fields["token"].text(), fields["pid"].whole<int>(),
+          fields["address"].text()};
+}
+
+std::optional<FromWorker> read_from_worker(const std::string& type, JsonFields& fields) {
+  if (type == "hello") return read_hello(fields);
+  if (type == "beat") return Beat{fields["step"].whole<std::int64_t>()};
+  if (type == "report") return Report{fields["content"].json()};
+  if (type == "notice") return Notice{fields["kind"].text(), fields["content"].json()};
+  return std::nullopt;
+}
+
+std::optional<FromLauncher> read_from_launcher(const std::string& type, JsonFields& fields) {
+  if (type == "welcome") return read_welcome(fields);
+  if (type == "stop") return Stop{};
+  if (type != "plan") return std::nullopt;
+  Plan plan;
+  read_plan(fields["plan"], plan);
+  return plan;
 }
 
 Error unknown(const std::string& type) {
   return {fmt::format("message of unknown type '{}'; both sides must be of one version", type)};
+}
+
+template <class Message>
+Result<Message> parse(const Json& json,
+                      std::optional<Message> (*read)(const std::string&, JsonFields&)) {
+  JsonTrouble trouble;
+  JsonFields fields(JsonValue(json, trouble), kIgnored);
+  const std::string& type = fields["type"].text();
+  auto message = read(type, fields);
+  if (trouble.ok() && !message) return unknown(type);
+  if (!trouble.ok()) return trouble.error(type.empty() ? "message" : type);
+  return std::move(*message);
 }
 
 }  // namespace
@@ -70,30 +113,10 @@ Json to_json(const FromLauncher& message) {
 }
 
 Result<FromWorker> parse_from_worker(const Json& message) {
-  try {
-    const auto type = message.at("type").get<std::string>();
-    if (type == "hello") return FromWorker(decode_hello(message));
-    if (type == "beat") return FromWorker(Beat{message.at("step").get<std::int64_t>()});
-    if (type == "report") return FromWorker(Report{message.at("content")});
-    if (type == "notice") {
-      return FromWorker(Notice{message.at("kind").get<std::string>(), message.at("content")});
-    }
-    return unknown(type);
-  } catch (const Json::exception& error) {
-    return Error{fmt::format("message from a worker: {}", error.what())};
-  }
+  return parse<FromWorker>(message, read_from_worker);
 }
-
 Result<FromLauncher> parse_from_launcher(const Json& message) {
-  try {
-    const auto type = message.at("type").get<std::string>();
-    if (type == "welcome") return FromLauncher(decode_welcome(message));
-    if (type == "plan") return FromLauncher(message.at("plan").get<Plan>());
-    if (type == "stop") return FromLauncher(Stop{});
-    return unknown(type);
-  } catch (const Json::exception& error) {
-    return Error{fmt::format("message from the launcher: {}", error.what())};
-  }
+  return parse<FromLauncher>(message, read_from_launcher);
 }
 
 }  // namespace rubato::wire

@@ -53,21 +53,13 @@ struct Hello {
 struct Beat {
   std::int64_t step = 0;  // applied so far
 };
-// Progress of a step that all members are known to have applied, at most a few a second, by the
-// leader: step, epoch, cursor, samples, loss, workers, leaves, factor, epoch_samples (of a whole
-// one), ends_epoch (every sample of it was then used exactly once), applied_at (its clock); in
-// adaptive mode per_gpu, accumulation and tuning (the limits of the batch and how long such steps
-// and their passes take: JobTuning in launch/master_messages.h), where it is measured noise (the
-// gradient noise scale). Perhaps again by the leader that follows.
+// Progress, by the leader. The content is a StepReport (worker_messages.h), and whatever else a
+// newer worker says of the step: logs get it as it came.
 struct Report {
   Json content;
 };
-// Something happened, worth a line in the log. kind: "members" (uids, generation, step),
-// "recovered" (dead, seconds), "checkpoint" (path, step), "warning" (text), "tuned" (text),
-// "straggler" (worker, ratio), "stranded" (no state to go on from: start again from the
-// checkpoint), "refused" (text: this worker does not fit the job; do not start it again), "failed"
-// (text: the job cannot go on, such as a gradient that is not a number), "finished" (step, digest),
-// "stopped" (the same, because of Stop).
+// Something happened, worth a line in the log. worker_messages.h has the kinds and what is inside
+// of those that somebody acts upon.
 struct Notice {
   std::string kind;
   Json content;

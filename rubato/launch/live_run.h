@@ -1,0 +1,76 @@
+// A run whose workers join and leave while the others train. Pure, like every LaunchState.
+//
+// The first worker is alone until it has said Hello: a program that knows nothing of us would do
+// its work once for each worker. One that stays silent keeps its one process, as long as it likes;
+// a late Hello makes it a run like any other.
+//
+// Exactly one worker of a round founds the job, the first that says Hello; the others join. A
+// second founder would be a second job, so a new round begins only when every worker of the old one
+// is dead, and the old one is given up only when no living worker can have the state: each has said
+// that it is stranded, or never said Hello although the job is founded.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rubato/launch/launch_state.h"
+#include "rubato/wire/worker_messages.h"
+
+namespace rubato::launch {
+
+class LiveRun : public LaunchState {
+ public:
+  explicit LiveRun(LaunchLimits limits) : LaunchState(limits), silent_(limits.silent) {}
+
+  void begin(Time now) override;
+  [[nodiscard]] bool said_hello(Time now, const wire::Hello& hello) override;
+  void heard(Time now, Uid uid, const wire::FromWorker& message) override;
+  [[nodiscard]] const wire::Plan& plan() const { return plan_; }
+
+  [[nodiscard]] bool settled() const override;
+  [[nodiscard]] bool silent() const override { return silent_; }
+
+ private:
+  void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
+  void on_resize(Time now) override;
+  void on_place(Time now) override;
+  void on_pass(Time now) override;
+  int ask_to_end() override;
+
+  void heard_notice(Time now, Uid uid, const wire::Notice& notice);
+  void begin_round(Time now);
+  void fill(Time now, Duration delay);
+  [[nodiscard]] std::vector<Slot> missing() const;
+  void add_worker(Time now, const Slot& slot, Duration delay);
+  void look_for_hello(Time now, Uid uid, const Worker& worker);
+  void take_for_silent();
+  [[nodiscard]] Slot slot_of(Uid uid) const;
+  void drop(Uid uid);
+  void publish();
+  void refused(Time now, Uid uid, const Worker& worker);
+  void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);
+  void finishing();
+  void ask_to_end(Uid uid, const Worker& worker);
+  void heard_members(wire::MembersNotice notice);
+  void replace_straggler(Time now, Uid uid);
+  void give_up_if_lost(Time now, bool counted);
+  void forget_the_young(Time now);
+  [[nodiscard]] bool state_may_live() const;
+  [[nodiscard]] std::string too_few() const;
+  [[nodiscard]] bool planned(Uid uid) const;
+
+  wire::Plan plan_;
+  std::set<Uid> members_;  // by the newest notice
+  std::set<Uid> working_;  // those of them that neither join nor leave
+  std::vector<std::int64_t> members_age_;
+  bool founded_ = false;    // in this round
+  bool finishing_ = false;  // a worker has finished the job
+  bool spoke_ = false;      // a worker has said Hello, in this round or before
+  bool silent_;
+  Duration slowest_hello_{};
+  bool starting_over_ = false;  // a new round begins when all are dead
+};
+
+}  // namespace rubato::launch
