@@ -12,6 +12,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(yaml-cpp REQUIRED)
 find_package(Boost 1.74 REQUIRED CONFIG)
+find_library(XXHASH xxhash REQUIRED)
 find_package(GTest REQUIRED)
 find_library(RAPIDCHECK rapidcheck REQUIRED)
 
@@ -26,7 +27,7 @@ list(APPEND threaded_tests rubato/wire/poller_test.cc rubato/elastic/session_tes
 add_library(rubato_threaded STATIC ${threaded_sources})
 target_include_directories(rubato_threaded PUBLIC ${CMAKE_SOURCE_DIR})
 target_link_libraries(rubato_threaded PUBLIC fmt::fmt Threads::Threads nlohmann_json::nlohmann_json OpenSSL::Crypto
-                                             yaml-cpp Boost::headers)
+                                             yaml-cpp Boost::headers ${XXHASH})
 
 enable_testing()
 include(GoogleTest)

@@ -12,36 +12,36 @@
 #include <unistd.h>
 
 #include "rubato/base/check.h"
-#include "rubato/elastic/checkpoint.h"
+#include "rubato/elastic/checkpoint_format.h"
 
 namespace {
-
-using rubato::elastic::Checksum;
 
 template <class T>
 void append(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
+std::uint64_t checksum_of(std::uint32_t version, const rubato::elastic::Pieces& pieces) {
+  return version == 1 ? rubato::elastic::checksum_v1(pieces) : rubato::elastic::checksum(pieces);
+}
+
 // Puts the start of a file before a header.
-std::string sealed(const std::string& header) {
+std::string sealed(std::uint32_t version, const std::string& header) {
   std::string start = "RUBATOCK";
-  append(start, std::uint32_t{1});
+  append(start, version);
   append(start, static_cast<std::uint32_t>(header.size()));
-  Checksum checksum;
-  checksum.add(std::as_bytes(std::span(start)));
-  checksum.add(std::as_bytes(std::span(header)));
-  append(start, checksum.value());
+  append(start,
+         checksum_of(version, {std::as_bytes(std::span(start)), std::as_bytes(std::span(header))}));
   return start + header;
 }
 
-std::string from_header(const std::string& input) {
+std::string from_header(std::uint32_t version, const std::string& input) {
   const std::size_t length = std::min(input.find('\0'), input.size());
-  return sealed(input.substr(0, length)) + input.substr(length);
+  return sealed(version, input.substr(0, length)) + input.substr(length);
 }
 
 // 's', the number of sections, their sizes of 8 bytes each, what follows the header.
-std::string from_sizes(const std::string& input) {
+std::string from_sizes(std::uint32_t version, const std::string& input) {
   const std::size_t sections = input.size() < 2 ? 0 : static_cast<unsigned char>(input[1]) % 8U;
   const std::size_t sizes_end = 2 + 8 * sections;
   if (input.size() < sizes_end) return input;
@@ -51,15 +51,18 @@ std::string from_sizes(const std::string& input) {
   for (std::size_t i = 0; i < sections; ++i) {
     std::uint64_t size = 0;
     std::memcpy(&size, input.data() + 2 + 8 * i, 8);
-    Checksum checksum;
+    rubato::elastic::Pieces body;
     if (at <= rest.size() && size <= rest.size() - at)
-      checksum.add(std::as_bytes(std::span(rest)).subspan(at, size));
-    list.push_back(
-        {{"name", "s"}, {"head", nullptr}, {"bytes", size}, {"checksum", checksum.value()}});
+      body.push_back(std::as_bytes(std::span(rest)).subspan(at, size));
+    list.push_back({{"name", "s"},
+                    {"head", nullptr},
+                    {"bytes", size},
+                    {"checksum", checksum_of(version, body)}});
     at += (size + 63) / 64 * 64;
   }
   const rubato::base::Json about{{"plan", 1}, {"revision", 0}, {"step", 5}};
-  std::string file = sealed(rubato::base::Json{{"about", about}, {"sections", list}}.dump());
+  std::string file =
+      sealed(version, rubato::base::Json{{"about", about}, {"sections", list}}.dump());
   file.resize((file.size() + 63) / 64 * 64, '\0');
   return file + rest;
 }
@@ -69,8 +72,10 @@ std::string from_sizes(const std::string& input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace rubato::elastic;
   std::string bytes(reinterpret_cast<const char*>(data), size);
-  if (bytes.starts_with('{')) bytes = from_header(bytes);
-  if (bytes.starts_with('s')) bytes = from_sizes(bytes);
+  // Both versions of the format, by turns.
+  const std::uint32_t version = 1 + size % 2;
+  if (bytes.starts_with('{')) bytes = from_header(version, bytes);
+  if (bytes.starts_with('s')) bytes = from_sizes(version, bytes);
 
   const int file = memfd_create("input", 0);
   CHECK(file >= 0);

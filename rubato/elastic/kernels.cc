@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <xxhash.h>
 
 #include "rubato/base/check.h"
 
@@ -81,19 +82,6 @@ Measured pass(float* into, std::span<const float> from) {
   return measured;
 }
 
-// Both halves of the product, because the upper bits of a word reach the upper half only: with the
-// lower half alone a flipped sign would move one known bit, and a second flip could undo it.
-std::uint64_t mixed(std::uint64_t state, std::uint64_t word) {
-  const __uint128_t product = static_cast<__uint128_t>(state ^ word) * 0x9E3779B97F4A7C15ULL;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
-}
-
-std::uint64_t word_at(const std::byte* place, std::size_t bytes = sizeof(std::uint64_t)) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, place, bytes);
-  return word;
-}
-
 }  // namespace
 
 void copy(std::span<float> into, std::span<const float> from) {
@@ -122,25 +110,7 @@ Measured add_measured(std::span<float> into, std::span<const float> from) {
 Measured measure(std::span<const float> from) { return pass<Action::look>(nullptr, from); }
 
 std::uint64_t hash(std::span<const std::byte> bytes, std::uint64_t seed) {
-  constexpr std::size_t kWords = 8;  // chains side by side, so that no multiplication waits
-  std::array<std::uint64_t, kWords> chains;
-  for (std::size_t i = 0; i < kWords; ++i) chains[i] = mixed(seed, i + 1);
-  const std::byte* place = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= kWords * sizeof(std::uint64_t); left -= kWords * sizeof(std::uint64_t)) {
-    for (std::uint64_t& chain : chains) {
-      chain = mixed(chain, word_at(place));
-      place += sizeof(std::uint64_t);
-    }
-  }
-  std::uint64_t state = mixed(seed, bytes.size());
-  for (const std::uint64_t chain : chains) state = mixed(state, chain);
-  for (; left >= sizeof(std::uint64_t); left -= sizeof(std::uint64_t)) {
-    state = mixed(state, word_at(place));
-    place += sizeof(std::uint64_t);
-  }
-  if (left > 0) state = mixed(state, word_at(place, left));
-  return mixed(state, 0x2545F4914F6CDD1DULL);
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
 }  // namespace rubato::elastic

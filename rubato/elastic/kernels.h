@@ -35,7 +35,8 @@ void add(std::span<float> into, std::span<const float> from);
 [[nodiscard]] Measured add_measured(std::span<float> into, std::span<const float> from);
 [[nodiscard]] Measured measure(std::span<const float> from);
 
-// 64 bits that tell two states apart by accident, not by attack. Chained through `seed`.
+// XXH3 with 64 bits: tells apart states that differ by accident, not by attack. To hash several
+// pieces, give each the hash of the one before as its seed.
 [[nodiscard]] std::uint64_t hash(std::span<const std::byte> bytes, std::uint64_t seed);
 
 }  // namespace rubato::elastic

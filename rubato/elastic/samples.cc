@@ -25,7 +25,7 @@ std::uint64_t shifted(std::uint64_t value, std::uint64_t modulus, std::uint64_t 
 
 }  // namespace
 
-Positions leaf_positions(const Step& step, int leaves, int leaf) {
+Positions leaf_positions(const Slice& step, int leaves, int leaf) {
   CHECK(leaves >= 1 && leaf >= 0 && leaf < leaves && step.samples >= 0);
   const std::int64_t size = step.samples / leaves;
   const std::int64_t larger = step.samples % leaves;
@@ -33,7 +33,7 @@ Positions leaf_positions(const Step& step, int leaves, int leaf) {
   return {start(leaf), start(leaf + std::int64_t{1})};
 }
 
-int existing_leaves(const Step& step, int leaves) {
+int existing_leaves(const Slice& step, int leaves) {
   CHECK(leaves >= 1);
   return static_cast<int>(std::min<std::int64_t>(leaves, step.samples));
 }
@@ -67,14 +67,14 @@ std::int64_t SampleOrder::index(std::int64_t epoch, std::int64_t position) const
   return static_cast<std::int64_t>(point);
 }
 
-Step SampleOrder::at(std::int64_t epoch, std::int64_t cursor, std::int64_t batch) const {
+Slice SampleOrder::at(std::int64_t epoch, std::int64_t cursor, std::int64_t batch) const {
   CHECK(batch >= 1);
   return {epoch, cursor, std::min(batch, samples_ - cursor)};
 }
 
-Step SampleOrder::first(std::int64_t batch) const { return at(0, 0, batch); }
+Slice SampleOrder::first(std::int64_t batch) const { return at(0, 0, batch); }
 
-Step SampleOrder::next(const Step& step, std::int64_t batch) const {
+Slice SampleOrder::next(const Slice& step, std::int64_t batch) const {
   const std::int64_t cursor = step.cursor + step.samples;
   CHECK(cursor <= samples_);
   return cursor == samples_ ? at(step.epoch + 1, 0, batch) : at(step.epoch, cursor, batch);

@@ -19,11 +19,11 @@
 namespace rubato::elastic {
 
 // The samples [cursor, cursor + samples) of an epoch's permutation.
-struct Step {
+struct Slice {
   std::int64_t epoch = 0;
   std::int64_t cursor = 0;
   std::int64_t samples = 0;
-  friend bool operator==(const Step&, const Step&) = default;
+  friend bool operator==(const Slice&, const Slice&) = default;
 };
 
 // Positions [first, last) of the epoch's permutation.
@@ -40,9 +40,9 @@ struct Positions {
 // and a short one never gives a leaf more than that, so one rule serves a fixed leaf size and a
 // chosen one alike, and the short step still keeps all workers busy. Sizes of a short step differ,
 // so its gradients must be weighted by them.
-[[nodiscard]] Positions leaf_positions(const Step& step, int leaves, int leaf);
+[[nodiscard]] Positions leaf_positions(const Slice& step, int leaves, int leaf);
 // Leaves that get any sample; they are the first ones.
-[[nodiscard]] int existing_leaves(const Step& step, int leaves);
+[[nodiscard]] int existing_leaves(const Slice& step, int leaves);
 
 // A 64-bit hash. The sum of the marks (modulo 2^64) of all samples used in an epoch equals
 // SampleOrder::epoch_mark() if each was used exactly once, and by chance alone otherwise.
@@ -56,16 +56,16 @@ class SampleOrder {
   // The sample at a position of an epoch: for every epoch a bijection of 0..samples-1.
   [[nodiscard]] std::int64_t index(std::int64_t epoch, std::int64_t position) const;
 
-  [[nodiscard]] Step first(std::int64_t batch) const;
+  [[nodiscard]] Slice first(std::int64_t batch) const;
   // What follows `step` with a global batch of `batch`. The last step of an epoch is short rather
   // than mixed with the next epoch, so that every sample is used once in each.
-  [[nodiscard]] Step next(const Step& step, std::int64_t batch) const;
+  [[nodiscard]] Slice next(const Slice& step, std::int64_t batch) const;
 
   // The sum of the marks of all samples; linear in their number.
   [[nodiscard]] std::uint64_t epoch_mark(std::int64_t epoch) const;
 
  private:
-  [[nodiscard]] Step at(std::int64_t epoch, std::int64_t cursor, std::int64_t batch) const;
+  [[nodiscard]] Slice at(std::int64_t epoch, std::int64_t cursor, std::int64_t batch) const;
 
   std::int64_t samples_;
   std::uint64_t seed_;

@@ -97,7 +97,7 @@ RC_GTEST_PROP(Leaves, SplitInOrderEvenlyAndNeverAboveTheFullSize, (std::uint64_t
   const int leaves = 1 + static_cast<int>(random.below(70));
   const auto full = static_cast<std::int64_t>(1 + random.below(40));
   const auto cursor = static_cast<std::int64_t>(random.below(1000));
-  const Step step{0, cursor, 1 + static_cast<std::int64_t>(random.below(leaves * full))};
+  const Slice step{0, cursor, 1 + static_cast<std::int64_t>(random.below(leaves * full))};
   auto at = step.cursor;
   auto before = full;
   for (int v = 0; v < leaves; ++v) {
@@ -112,12 +112,12 @@ RC_GTEST_PROP(Leaves, SplitInOrderEvenlyAndNeverAboveTheFullSize, (std::uint64_t
 
 TEST(Steps, TheLastOfAnEpochIsShort) {
   const SampleOrder order(100, 1);
-  EXPECT_EQ(order.first(48), (Step{0, 0, 48}));
-  EXPECT_EQ(order.next({0, 0, 48}, 48), (Step{0, 48, 48}));
-  EXPECT_EQ(order.next({0, 48, 48}, 48), (Step{0, 96, 4}));
-  EXPECT_EQ(order.next({0, 96, 4}, 48), (Step{1, 0, 48}));
-  EXPECT_EQ(order.next({0, 48, 52}, 48), (Step{1, 0, 48})) << "no empty step";
-  EXPECT_EQ(order.first(1000), (Step{0, 0, 100}));
+  EXPECT_EQ(order.first(48), (Slice{0, 0, 48}));
+  EXPECT_EQ(order.next({0, 0, 48}, 48), (Slice{0, 48, 48}));
+  EXPECT_EQ(order.next({0, 48, 48}, 48), (Slice{0, 96, 4}));
+  EXPECT_EQ(order.next({0, 96, 4}, 48), (Slice{1, 0, 48}));
+  EXPECT_EQ(order.next({0, 48, 52}, 48), (Slice{1, 0, 48})) << "no empty step";
+  EXPECT_EQ(order.first(1000), (Slice{0, 0, 100}));
 }
 
 RC_GTEST_PROP(Steps, EverySampleOnceAnEpochWhateverTheBatchesAndLeaves, (std::uint64_t seed)) {
@@ -127,7 +127,7 @@ RC_GTEST_PROP(Steps, EverySampleOnceAnEpochWhateverTheBatchesAndLeaves, (std::ui
   const auto batch = [&] {
     return static_cast<std::int64_t>(random.log_uniform(1, 2.0 * static_cast<double>(samples)));
   };
-  Step step = order.first(batch());
+  Slice step = order.first(batch());
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     std::vector<int> used(static_cast<std::size_t>(samples));
     std::uint64_t mark = 0;

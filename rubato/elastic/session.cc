@@ -32,7 +32,7 @@ void restore_priority() {
   closedir(tasks);
 }
 
-Step slice_of(const StepPlan& plan) { return {plan.epoch, plan.cursor, plan.samples}; }
+Slice slice_of(const StepPlan& plan) { return {plan.epoch, plan.cursor, plan.samples}; }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
                        [this](Uid from, const Header& header) { arrived(from, header); },
                        [this](Uid peer) { on_lost_data(peer); }});
   reduction_ = make_tree_reduction(config_.place.uid, config_.layout, *transport_);
-  member::Agent::Hooks hooks;
+  member::Links::Hooks hooks;
   hooks.welcome = [this](const wire::Welcome& welcome) { on_welcome(welcome); };
   hooks.plan = [this](const member::Plan& plan) { on_plan(plan); };
   hooks.stop = [this] {
@@ -57,9 +57,9 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
   };
   hooks.difference = config_.difference;
   hooks.connected = [this](Uid peer) {
-    if (agent_->dials(peer)) dial_fresh(peer);
+    if (links_->dials(peer)) dial_fresh(peer);
     // One that came later may lead by the time we are taken in.
-    if (said_joined_) agent_->send(peer, {{"type", "ready"}});
+    if (said_joined_) links_->send(peer, {{"type", "ready"}});
     look_joined();
   };
   hooks.message = [this](Uid from, const Json& message) { on_message(from, message); };
@@ -72,17 +72,17 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
   };
   hooks.dead = [this](Uid peer) { on_dead(peer); };
   hooks.refused = [this](const std::string& why) {
-    agent_->notice("refused", {{"text", why}});
+    links_->notice("refused", {{"text", why}});
     push(End{wire::kRefused, why});
   };
-  agent_ = std::make_unique<member::Agent>(poller_, config_.place, config_.identity, hooks);
+  links_ = std::make_unique<member::Links>(poller_, config_.place, config_.identity, hooks);
   for (std::vector<float>& result : results_) result.resize(config_.layout.total);
 }
 
 Session::~Session() { close(); }
 
 Result<void> Session::start() {
-  if (Result<void> started = agent_->start(); !started) return started;
+  if (Result<void> started = links_->start(); !started) return started;
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -91,10 +91,10 @@ void Session::run() {
   while (!closing_) {
     poller_.wait(kTick);
     pump_feeds();
-    agent_->tick(std::chrono::steady_clock::now(), membership_.applied());
+    links_->tick(std::chrono::steady_clock::now(), membership_.applied());
   }
   transport_->flush();
-  agent_->flush_launcher();
+  links_->flush_launcher();
 }
 
 void Session::close() {
@@ -185,7 +185,7 @@ void Session::say_level() {
     if (member.uid != config_.place.uid && !there) return;
   }
   const Json message = {{"type", "level"}, {"level", membership_.own_level()}};
-  for (const Member& member : members) agent_->send(member.uid, message);
+  for (const Member& member : members) links_->send(member.uid, message);
 }
 
 void Session::caught_up(member::Step step) {
@@ -201,16 +201,16 @@ void Session::caught_up(member::Step step) {
 void Session::fail(const std::string& why) {
   post([this, why] {
     active_ = false;
-    agent_->broadcast({{"type", "failed"}, {"text", why}});
+    links_->broadcast({{"type", "failed"}, {"text", why}});
     push(End{wire::kJobFailed, why});
   });
 }
 
 void Session::report(const Json& content) {
-  post([this, content] { agent_->report(content); });
+  post([this, content] { links_->report(content); });
 }
 void Session::notice(const std::string& kind, const Json& content) {
-  post([this, kind, content] { agent_->notice(kind, content); });
+  post([this, kind, content] { links_->notice(kind, content); });
 }
 
 // --- launcher and peers ---
@@ -220,10 +220,10 @@ void Session::on_welcome(const wire::Welcome& welcome) {
   founder_ = welcome.founder;
   welcomed_ = true;
   if (founder_) {
-    agent_->holds_state();
+    links_->holds_state();
     push(Found{});
   }
-  agent_->dial(welcome.peers);
+  links_->dial(welcome.peers);
   look_joined();
 }
 
@@ -242,30 +242,30 @@ void Session::dropped() {
     push(End{wire::kLeft, ""});
     return;
   }
-  for (const Uid peer : agent_->peers()) {
-    if (agent_->dials(peer)) dial_fresh(peer);
+  for (const Uid peer : links_->peers()) {
+    if (links_->dials(peer)) dial_fresh(peer);
   }
   look_stranded();
 }
 
 // Everybody has answered, and the data connections are made.
 void Session::look_joined() {
-  if (said_joined_ || founder_ || !welcomed_ || !agent_->dialled()) return;
+  if (said_joined_ || founder_ || !welcomed_ || !links_->dialled()) return;
   said_joined_ = true;
-  agent_->broadcast({{"type", "ready"}});
+  links_->broadcast({{"type", "ready"}});
   look_stranded();
 }
 
 void Session::dial_fresh(Uid peer) {
-  wire::Fd fd = agent_->dial_data(peer, member::Agent::kFresh);
+  wire::Fd fd = links_->dial_data(peer, member::Links::kFresh);
   if (fd.valid()) transport_->connect(peer, std::move(fd));
   look_ready(peer);
 }
 
 void Session::look_stranded() {
-  if (!welcomed_ || !said_joined_ || membership_.record() || agent_->somebody_holds_state()) return;
-  agent_->notice("stranded", Json::object());
-  if (!agent_->launched()) push(End{wire::kLeft, "neither a launcher nor a member is left"});
+  if (!welcomed_ || !said_joined_ || membership_.record() || links_->somebody_holds_state()) return;
+  links_->notice("stranded", Json::object());
+  if (!links_->launched()) push(End{wire::kLeft, "neither a launcher nor a member is left"});
 }
 
 void Session::on_message(Uid from, const Json& message) {
@@ -295,7 +295,7 @@ void Session::on_message(Uid from, const Json& message) {
 // Whoever is a member was connected with this worker before either was taken in, unless it ended
 // before this one came.
 void Session::bury_unknown(const Record& record) {
-  const std::vector<Uid> peers = agent_->peers();
+  const std::vector<Uid> peers = links_->peers();
   for (const Member& member : record.members) {
     const bool known = std::find(peers.begin(), peers.end(), member.uid) != peers.end();
     if (!known && member.uid != config_.place.uid) membership_.dead(member.uid);
@@ -307,7 +307,7 @@ void Session::look_ready(Uid peer) {
 }
 
 void Session::on_data(Uid from, std::int64_t recovery, wire::Fd fd) {
-  if (recovery == member::Agent::kFresh) {
+  if (recovery == member::Links::kFresh) {
     transport_->connect(from, std::move(fd));
     look_ready(from);
     return;
@@ -332,9 +332,9 @@ void Session::on_lost_data(Uid peer) {
 // A recovery costs the connections with those who were joining; whoever dialled must dial again.
 void Session::redial_waiting() {
   if (!membership_.record() || membership_.recovering()) return;
-  for (const Uid peer : agent_->peers()) {
+  for (const Uid peer : links_->peers()) {
     const bool waits = membership_.record()->find(peer) == nullptr;
-    if (waits && agent_->dials(peer) && !transport_->connected(peer)) dial_fresh(peer);
+    if (waits && links_->dials(peer) && !transport_->connected(peer)) dial_fresh(peer);
   }
 }
 
@@ -358,9 +358,9 @@ void Session::perform_actions() {
        actions = membership_.take_actions()) {
     for (const Membership::Action& action : actions) {
       if (const auto* report = std::get_if<Membership::SendReport>(&action)) {
-        agent_->send(report->to, {{"type", "report"}, {"report", report->report}});
+        links_->send(report->to, {{"type", "report"}, {"report", report->report}});
       } else if (const auto* commit = std::get_if<Membership::SendCommit>(&action)) {
-        agent_->send(commit->to, {{"type", "commit"}, {"commit", commit->commit}});
+        links_->send(commit->to, {{"type", "commit"}, {"commit", commit->commit}});
       } else if (std::holds_alternative<Membership::Interrupted>(action)) {
         interrupt();
       } else if (const auto* go_on = std::get_if<Membership::Resume>(&action)) {
@@ -399,8 +399,8 @@ void Session::resume(const member::Commit& commit, bool behind) {
   const Uid self = config_.place.uid;
   for (const Member& member : commit.record.members) {
     if (member.uid == self || membership_.is_dead(member.uid)) continue;
-    if (agent_->dials(member.uid)) {
-      wire::Fd fd = agent_->dial_data(member.uid, commit.record.recovery);
+    if (links_->dials(member.uid)) {
+      wire::Fd fd = links_->dial_data(member.uid, commit.record.recovery);
       if (fd.valid()) transport_->connect(member.uid, std::move(fd));
     } else if (const auto early = early_data_.find(member.uid);
                early != early_data_.end() && early->second.first == commit.record.recovery) {
@@ -419,7 +419,7 @@ void Session::resume(const member::Commit& commit, bool behind) {
     }
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - interrupted_at_;
-  agent_->notice("recovered", {{"dead", died_},
+  links_->notice("recovered", {{"dead", died_},
                                {"seconds", took.count()},
                                {"step", commit.record.first},
                                {"generation", commit.record.generation}});
@@ -438,9 +438,9 @@ void Session::resume(const member::Commit& commit, bool behind) {
 void Session::take_members(const Record& record) {
   const Member* self = record.find(config_.place.uid);
   if (self != nullptr && self->role == Role::working) {
-    if (!announced_) agent_->notice("state", Json::object());
+    if (!announced_) links_->notice("state", Json::object());
     announced_ = true;
-    agent_->holds_state();
+    links_->holds_state();
     if (config_.place.niced) restore_priority();
     config_.place.niced = false;
   }
@@ -449,7 +449,7 @@ void Session::take_members(const Record& record) {
     Json content(record);
     content["uids"] = Json::array();
     for (const Member& member : record.members) content["uids"].push_back(member.uid);
-    agent_->notice("members", content);
+    links_->notice("members", content);
   }
 }
 

@@ -32,7 +32,7 @@
 #include "rubato/elastic/layout.h"
 #include "rubato/elastic/reduction.h"
 #include "rubato/elastic/transport.h"
-#include "rubato/member/agent.h"
+#include "rubato/member/links.h"
 #include "rubato/member/membership.h"
 
 namespace rubato::elastic {
@@ -186,7 +186,7 @@ class Session {
 
   Config config_;
   wire::Poller poller_;
-  std::unique_ptr<member::Agent> agent_;
+  std::unique_ptr<member::Links> links_;
   member::Membership membership_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Reduction> reduction_;

@@ -88,15 +88,17 @@ std::vector<Membership::Action> Membership::take_actions() {
 
 // --- undisturbed training ---
 
-// A leader that has not seen the plan that the record carries out keeps everybody.
+// If the record carries out a newer plan than the one this leader has seen, the leader keeps
+// everybody.
 bool Membership::planned(Uid uid) const {
   return plan_.number < record_->generation.plan ||
          std::find(plan_.workers.begin(), plan_.workers.end(), uid) != plan_.workers.end();
 }
 
-// Joiners come in groups, and not while a leaving member lives: all who may know a newer record
-// than another member are then in that member's record, and joiners need to be connected only with
-// those they are taken in with.
+// Workers are taken in only while all members work, and no process that has left is still alive.
+// Then a member that knows an older record than others has all of those others in its own record.
+// Workers that join at the same time must be connected with each other; with later ones they need
+// not be.
 bool Membership::may_take_in(const Record& next) const {
   return plan_.number >= record_->generation.plan && left_.empty() &&
          next.working().size() == next.members.size() &&
@@ -133,7 +135,7 @@ Record Membership::propose() const {
     if (anybody_works) member.role = Role::leaving;
     next.members.push_back(member);
   }
-  // One whose donor leaves is taken in again later.
+  // A joiner whose donor leaves is taken in again later.
   for (const Member& member : joining) {
     const Member* donor = next.find(member.donor);
     if (donor != nullptr && donor->role == Role::working) next.members.push_back(member);
@@ -177,14 +179,14 @@ void Membership::completed(const std::map<Uid, Word>& words) {
   }
 
   const Proposal proposal = leader.proposal.front();
-  // Who begins to work has not said yet whom it is connected with.
+  // A member that begins to work has not yet said which joiners it is connected with.
   for (const Uid uid : proposal.record.working()) {
     if (!words.contains(uid)) ready_everywhere_.clear();
   }
   enter(proposal.record);
   next_ = proposal.plan;
   if (record_->find(self_) == nullptr) return leave_record(before == Role::leaving);
-  // A joining one has a step only once the others count on it.
+  // A joining member counts as having applied a step only once it works.
   if (role() != Role::joining) applied_ = step;
   look_for_dead();
 }
@@ -260,7 +262,7 @@ Report Membership::own_report() const {
   return report;
 }
 
-// Also those who asked without being members: they may know us from a record that has passed.
+// Workers that asked without being members are told, too: they may know us from an older record.
 void Membership::tell_all() {
   const Report report = own_report();
   for (const Member& member : record_->members) tell(member.uid, report);
@@ -285,7 +287,7 @@ void Membership::report(Uid from, const Report& report) {
     answer_late(from);
   } else if (!record_) {
     if (!known_ || report.record.newer_than(*known_)) known_ = report.record;
-    // One that is out itself only answers what we asked before we left.
+    // A peer that is no member itself only answers what we asked before we left.
     const bool takes_part = !report.own.members.empty();
     if (known_->find(self_) != nullptr && takes_part) return take_part(from, report);
     if (report.record.find(self_) != nullptr) {
@@ -296,7 +298,7 @@ void Membership::report(Uid from, const Report& report) {
       known_ = report.record;
       return take_part(from, report);
     }
-    // Being told where we are, it answers with the commit.
+    // Once it knows where we are, it answers with the commit.
     early_[from] = report;
     start_recovery();
   } else {
@@ -310,7 +312,8 @@ void Membership::report(Uid from, const Report& report) {
   evaluate();
 }
 
-// Listed as joining in a recovery before the donor's word came, or while it never will.
+// This worker is listed as joining in a recovery, and its donor's message has not come or never
+// will.
 void Membership::take_part(Uid from, const Report& report) {
   enter(Record(*known_));
   next_ = report.plan;
@@ -319,8 +322,8 @@ void Membership::take_part(Uid from, const Report& report) {
   start_recovery();
 }
 
-// To one that is still in an earlier recovery: how that ended, or, if we came later, that it is
-// not among us.
+// Tells a peer that is still in an earlier recovery how that one ended, or, if this worker came
+// later, that the peer is no member.
 void Membership::answer_late(Uid to) {
   Commit answer;
   if (last_commit_ && last_commit_->record.recovery == known_->recovery) {
@@ -332,8 +335,9 @@ void Membership::answer_late(Uid to) {
   actions_.emplace_back(SendCommit{to, answer});
 }
 
-// The record whose living members go on. If all members of the newest are dead, those who had left
-// it, or were about to, have the newest state: the newest record that one of them has come to.
+// The record whose living members go on. If all members of the newest record are dead, the newest
+// state is with those who had left it or were about to leave. Then it is the newest record that one
+// of these has reached.
 const Record& Membership::basis() const {
   const auto lives = [&](const Member& member) { return !dead_.contains(member.uid); };
   if (std::any_of(known_->members.begin(), known_->members.end(), lives)) return *known_;
@@ -403,8 +407,9 @@ Commit Membership::decide(const Record& record) const {
   return result;
 }
 
-// Two may decide one recovery: a leaving member, and another that has heard of the newer record
-// without it. They go on without it, so it would wait for them for ever.
+// Two members may decide the same recovery: a leaving one, and one that has heard of the newer
+// record in which the first is missing. The others go on without the first, which would wait for
+// them for ever.
 bool Membership::left_out_by(const Commit& commit) const {
   return record_ && !recovering_ && role() == Role::leaving && !commit.stranded &&
          commit.record.recovery == record_->recovery &&
@@ -415,14 +420,14 @@ void Membership::commit(Uid from, const Commit& commit) {
   if (dead_.contains(from)) return;
   if (left_out_by(commit)) return leave_record(true);
   if (!recovering_ || commit.record.recovery <= record_->recovery) return;
-  // Said by a joining member that is behind: there are others.
+  // The sender is a joining member that is behind; there are others.
   if (commit.stranded && commit.record.generation <= known_->generation) return;
   std::map<Uid, Report> early;
   early.swap(early_);
   if (commit.stranded) {
-    // Nobody goes on from this: others that a joining member has not heard of may be in the old
-    // recovery still, and take us in.
-    // Passed on, since its sender may be dead to one that waits for us.
+    // Nobody goes on from this commit. Members that its sender has not heard of may still be in the
+    // old recovery and take us in. The commit is passed on, because a peer that waits for us may
+    // count its sender as dead.
     for (const auto& [uid, report] : reports_) {
       if (from != self_) actions_.emplace_back(SendCommit{uid, commit});
     }
@@ -436,7 +441,7 @@ void Membership::commit(Uid from, const Commit& commit) {
     last_commit_ = commit;
     enter(commit.record);
     const bool behind = applied_ < commit.applied;
-    // Until the gradient is applied, a further recovery must know that it is not.
+    // Until the gradient is applied, another recovery must know that it is not.
     if (behind) {
       catching_up_ = commit;
     } else {

@@ -4,20 +4,20 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <deque>
 #include <fmt/format.h>
 #include <future>
 #include <optional>
 
 #include "rubato/base/random.h"
-#include "rubato/elastic/checkpoint.h"
+#include "rubato/elastic/checkpoint_writer.h"
 #include "rubato/elastic/samples.h"
 #include "rubato/elastic/schema.h"
 #include "rubato/elastic/session.h"
 #include "rubato/elastic/straggler.h"
-#include "rubato/elastic/tuner.h"
-#include "rubato/member/agent.h"
+#include "rubato/member/links.h"
+#include "rubato/train/publishing.h"
 #include "rubato/train/replica.h"
+#include "rubato/train/tuning.h"
 
 namespace rubato::train {
 
@@ -39,15 +39,7 @@ std::uint64_t leaf_seed(std::uint64_t seed, std::int64_t step, int leaf) {
       .next();
 }
 
-elastic::Step slice_of(const StepPlan& plan) { return {plan.epoch, plan.cursor, plan.samples}; }
-
-elastic::TunerLimits tuner_limits(const Options& options) {
-  BatchLimits limits;
-  limits.initial = options.batch;
-  limits.largest = options.largest_batch > 0 ? options.largest_batch : 16 * options.batch;
-  limits.per_gpu_max = options.largest_per_worker > 0 ? options.largest_per_worker : options.batch;
-  return {limits, options.learning_rate_rule};
-}
+elastic::Slice slice_of(const StepPlan& plan) { return {plan.epoch, plan.cursor, plan.samples}; }
 
 // Never throws: whoever read it may be gone, and that must not end the training.
 void print(const std::string& text) {
@@ -82,9 +74,8 @@ class Trainer {
         loss_(loss),
         options_(options),
         order_(static_cast<std::int64_t>(data.size()), options.seed),
-        tuner_(tuner_limits(options)) {
-    options_.measure_noise |= options.adaptive;
-  }
+        tuning_(options),
+        publishing_([this](const Json& report) { session_->report(report); }) {}
 
   int run() {
     const Result<Device> device = Device::parse(options_.device);
@@ -171,7 +162,7 @@ class Trainer {
         }
         // Another launcher counts its plans anew: with the old count, workers would wait for its
         // plan to catch up. What it writes is newer by its start.
-        if ((*loaded)->start == start_) after = {(*loaded)->plan, (*loaded)->revision};
+        if ((*loaded)->age.start == start_) after = {(*loaded)->age.plan, (*loaded)->age.revision};
       }
     }
     held_.assign(static_cast<std::size_t>(replica_->chunks()), true);
@@ -194,16 +185,11 @@ class Trainer {
 
   StepPlan first_plan() {
     StepPlan plan;
-    const elastic::Step slice = order_.first(options_.batch);
+    const elastic::Slice slice = order_.first(options_.batch);
     plan.samples = slice.samples;
     plan.adaptive = options_.adaptive;
     plan.leaves = options_.adaptive ? 1 : options_.virtual_workers;
-    if (options_.adaptive) {
-      // Nothing is measured yet: M0 in as few passes as memory allows.
-      const int most = tuner_limits(options_).limits.per_gpu_max;
-      const int passes = (options_.batch + most - 1) / most;
-      shape(plan, 1, {(options_.batch + passes - 1) / passes, passes - 1}, 1);
-    }
+    if (options_.adaptive) tuning_.shape_first(plan);
     return plan;
   }
 
@@ -228,8 +214,8 @@ class Trainer {
       }
       if (ends_before(plan)) finish(plan, false);
       plan = member::for_workers(plan, 1);
-      take_tuner(loaded.about.at("tuner"));
-      unpublished_ = loaded.about.at("unpublished").get<std::deque<Json>>();
+      tuning_.take(loaded.about.at("tuner"));
+      publishing_.take(loaded.about.at("unpublished"));
     } catch (const Json::exception& error) {
       return Error{fmt::format("{}: {}", loaded.path, error.what())};
     }
@@ -245,14 +231,8 @@ class Trainer {
 
   void on(Session::Adopted& adopted) {
     held_.assign(static_cast<std::size_t>(replica_->chunks()), false);
-    take_tuner(adopted.about);
+    tuning_.take(adopted.about);
     last_checkpoint_ = Clock::now();
-  }
-
-  void take_tuner(const Json& json) {
-    if (!json.is_object()) return;
-    auto tuner = elastic::Tuner::from_json(tuner_limits(options_), json);
-    if (tuner) tuner_ = std::move(*tuner);
   }
 
   // --- one step ---
@@ -267,7 +247,7 @@ class Trainer {
     if (!compute(work, word)) return;
     word.compute_seconds = seconds_since(step_begun_);
     word.leaves = work.range.size();
-    word.published = published_;
+    word.published = publishing_.published();
     session_->say(work.attempt, std::move(word),
                   [this, plan = work.plan, size = world_size_](int workers) {
                     return next_plan(plan, size, workers);
@@ -317,13 +297,13 @@ class Trainer {
         return loss_(batch);
       };
       return replica_->leaf(step, weight, leaf_seed(options_.seed, number, step.leaf), loss,
-                            measures_noise(number), ready);
+                            tuning_.measures_noise(number), ready);
     } catch (const std::exception& error) {
       return Error{error.what()};
     }
   }
 
-  void on(Session::Interrupted&) { fresh_world_ = true; }
+  void on(Session::Interrupted&) { tuning_.members_changed(); }
 
   void on(Session::Completed& completed) {
     settle();
@@ -339,17 +319,19 @@ class Trainer {
     apply(completed.plan, completed.result, complete ? std::vector<bool>{} : held_);
     if (completed.role == Role::working) learn(completed);
     if (!check_epoch(completed)) return;
-    publish(completed);
+    publishing_.completed(completed, uid_);
+    publishing_.applied(
+        summary(completed.plan, completed.result, static_cast<int>(completed.words.size())));
     std::vector<elastic::StateChunk> chunks;
     if (completed.feeding) chunks = state_chunks();
     session_->applied(completed.plan.step, std::move(chunks), complete,
-                      completed.feeding && options_.adaptive ? tuner_.to_json() : Json());
+                      completed.feeding ? tuning_.to_json() : Json());
   }
 
   void on(Session::CatchUp& catch_up) {
     settle();
     apply(catch_up.plan, catch_up.result, {});
-    unpublished_.push_back(summary(catch_up.plan, catch_up.result, world_size_));
+    publishing_.applied(summary(catch_up.plan, catch_up.result, world_size_));
     session_->caught_up(catch_up.plan.step);
   }
 
@@ -392,8 +374,11 @@ class Trainer {
     const bool stop = session_->stop_requested();
     if (!plan.finish) {
       std::int64_t batch = options_.batch;
-      if (options_.adaptive) batch = tune(plan, next, workers, next_workers);
-      const elastic::Step slice = order_.next(slice_of(plan), batch);
+      if (options_.adaptive) {
+        batch = tuning_.choose(plan, next, workers, next_workers,
+                               [this](const Json& why) { session_->notice("tuned", why); });
+      }
+      const elastic::Slice slice = order_.next(slice_of(plan), batch);
       next.epoch = slice.epoch;
       next.cursor = slice.cursor;
       next.samples = slice.samples;
@@ -422,110 +407,30 @@ class Trainer {
     return by_step || by_time || state_.commit_requested_;
   }
 
-  // --- adaptive mode ---
+  // --- what the words tell ---
 
-  static void shape(StepPlan& plan, int workers, const model::Batch& batch, double factor) {
-    plan.passes = batch.accumulation + 1;
-    plan.per_pass = batch.per_gpu;
-    plan.leaves = workers * plan.passes;
-    plan.learning_rate_factor = factor;
-  }
-
-  std::int64_t tune(const StepPlan& plan, StepPlan& next, int workers, int next_workers) {
-    const Result<elastic::Choice> choice =
-        tuner_.choose({1, next_workers}, current_batch(plan), workers);
-    if (!choice) {
-      next = member::for_workers(next, next_workers);
-      return plan.samples;
-    }
-    shape(next, next_workers, choice->batch, choice->learning_rate_factor);
-    if (next.per_pass != plan.per_pass || next.leaves != plan.leaves) {
-      session_->notice("tuned",
-                       {{"text", choice->reason},
-                        {"step", next.step},
-                        {"batch", static_cast<std::int64_t>(choice->batch.global(next_workers))},
-                        {"per_worker", choice->batch.per_gpu},
-                        {"accumulation", choice->batch.accumulation},
-                        {"factor", choice->learning_rate_factor}});
-    }
-    return static_cast<std::int64_t>(choice->batch.global(next_workers));
-  }
-
-  static model::Batch current_batch(const StepPlan& plan) {
-    return {std::max(1, plan.per_pass), plan.passes - 1};
-  }
-
-  // Everybody learns the same from the words, so whoever leads next knows it.
   void learn(const Session::Completed& completed) {
-    const StepPlan& plan = completed.plan;
+    const double step_seconds = seconds_since(step_begun_);
+    watch_stragglers(completed);
+    const elastic::Layout& layout = replica_->layout();
+    const std::size_t gradients = layout.buckets[static_cast<std::size_t>(layout.tail())].offset;
+    const member::Word& own = completed.words.at(uid_);
+    tuning_.learn(completed, completed.result.first(gradients), world_size_,
+                  {step_seconds, own.compute_seconds, own.leaves});
+  }
+
+  // Everybody watches, so the next leader knows as much as the last; only the leader tells.
+  void watch_stragglers(const Session::Completed& completed) {
     std::vector<elastic::LeafTime> times;
-    double norms = 0;
-    int leaves = 0;
     for (const auto& [uid, word] : completed.words) {
       times.push_back({uid, word.leaves > 0 ? word.compute_seconds / word.leaves : 0});
-      norms += word.leaf_sqr_norm;
-      leaves += word.leaves;
     }
     const bool leads = completed.record.leader() == uid_;
-    for (const elastic::Straggler& straggler : straggling_.add(plan.step, times)) {
+    for (const elastic::Straggler& straggler : straggling_.add(completed.plan.step, times)) {
       if (!leads) continue;
       session_->notice("straggler", {{"worker", straggler.uid},
                                      {"ratio", straggler.seconds / straggler.median}});
     }
-    if (!options_.measure_noise) return;
-    if (measures_noise(plan.step)) {
-      note_noise(completed, leaves, norms);
-    } else if (leaves == 1 && measures_noise(plan.step + 1)) {
-      before_.assign(completed.result.begin(), completed.result.end());
-      before_step_ = plan.step;
-    }
-    const bool same_shape = plan.leaves == learned_.leaves && plan.samples == learned_.samples &&
-                            world_size_ == learned_workers_ && !fresh_world_;
-    fresh_world_ = false;
-    learned_ = plan;
-    learned_workers_ = world_size_;
-    if (!options_.adaptive || !same_shape || plan.samples != full_batch(plan)) return;
-    const member::Word& own = completed.words.at(uid_);
-    StepMeasurement measurement;
-    measurement.place = {1, world_size_};
-    measurement.batch = current_batch(plan);
-    measurement.step_seconds = seconds_since(step_begun_);
-    measurement.grad_seconds = own.compute_seconds / std::max(1, own.leaves);
-    tuner_.measured(measurement);
-  }
-
-  // Looking at every gradient of every step costs more than it tells: the noise changes slowly.
-  static constexpr int kStepsPerNoise = 4;
-  [[nodiscard]] bool measures_noise(std::int64_t step) const {
-    return options_.measure_noise && step % kStepsPerNoise == 0;
-  }
-
-  void note_noise(const Session::Completed& completed, int leaves, double norms) {
-    const double ratio = static_cast<double>(completed.plan.samples) / options_.batch;
-    if (leaves > 1) {
-      tuner_.noise(MicroGradients{leaves, norms / leaves, completed.sqr_norm}, ratio,
-                   kStepsPerNoise);
-    } else if (before_step_ == completed.plan.step - 1) {
-      note_successive(completed, ratio);
-    }
-  }
-
-  static std::int64_t full_batch(const StepPlan& plan) {
-    return static_cast<std::int64_t>(plan.leaves) * plan.per_pass;
-  }
-
-  void note_successive(const Session::Completed& completed, double ratio) {
-    const elastic::Layout& layout = replica_->layout();
-    const std::size_t count = layout.buckets[static_cast<std::size_t>(layout.tail())].offset;
-    SuccessiveGradients pair;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double before = before_[i];
-      const double now = completed.result[i];
-      pair.sqr_norm_before += before * before;
-      pair.sqr_norm_now += now * now;
-      pair.sqr_norm_mean += (before + now) * (before + now) / 4;
-    }
-    tuner_.noise(pair, ratio, kStepsPerNoise);
   }
 
   // --- telling ---
@@ -536,7 +441,7 @@ class Trainer {
     const auto place = std::find(working.begin(), working.end(), uid_);
     if (place == working.end() || working == last_working_) return;
     last_working_ = working;
-    fresh_world_ = true;
+    tuning_.members_changed();
     const World world{static_cast<int>(place - working.begin()), world_size_,
                       work.record.generation.plan, work.record.generation.revision};
     for (const auto& callback : state_.on_reset_) callback(world);
@@ -556,51 +461,8 @@ class Trainer {
         {"epoch_samples", order_.samples()},
         {"ends_epoch", ends_epoch(plan)},
         {"applied_at", std::chrono::duration<double>(Clock::now().time_since_epoch()).count()}};
-    if (plan.adaptive) {
-      const model::Batch batch = current_batch(plan);
-      summary["per_gpu"] = batch.per_gpu;
-      summary["accumulation"] = batch.accumulation;
-      summary["tuning"] = tuning(batch, workers);
-    }
-    const double noise = tuner_.noise().scale(options_.batch);
-    if (options_.measure_noise && std::isfinite(noise)) summary["noise"] = noise;
+    tuning_.describe(plan, workers, summary);
     return summary;
-  }
-
-  // What a scheduler needs to know to reckon with the same model.
-  [[nodiscard]] Json tuning(const model::Batch& batch, int workers) const {
-    const BatchLimits limits = tuner_limits(options_).limits;
-    const auto mean = tuner_.mean({1, workers}, batch);
-    return {{"initial", limits.initial},
-            {"largest", limits.largest},
-            {"largest_per_gpu", limits.per_gpu_max},
-            {"step_seconds", mean ? mean->step_seconds : 0},
-            {"pass_seconds", mean ? mean->grad_seconds : 0}};
-  }
-
-  // That this step completed proves that everybody has applied those before. The leader tells of
-  // them; the others keep them until its word says that it has, for it may die before.
-  void publish(const Session::Completed& completed) {
-    const member::Uid leader = completed.record.leader();
-    if (leader == uid_) publish_all();
-    const auto said = completed.words.find(leader);
-    if (said != completed.words.end()) forget_published(said->second.published);
-    unpublished_.push_back(
-        summary(completed.plan, completed.result, static_cast<int>(completed.words.size())));
-  }
-
-  void publish_all() {
-    for (const Json& step : unpublished_) {
-      session_->report(step);
-      published_ = step.at("step").get<std::int64_t>();
-    }
-    unpublished_.clear();
-  }
-
-  void forget_published(std::int64_t published) {
-    while (!unpublished_.empty() && unpublished_.front().at("step") <= published) {
-      unpublished_.pop_front();
-    }
   }
 
   [[nodiscard]] bool ends_epoch(const StepPlan& plan) const {
@@ -663,7 +525,7 @@ class Trainer {
       return;
     }
     if (leads) {
-      publish_all();
+      publishing_.publish_all();
       if (writer_ != nullptr) {
         begin_checkpoint(completed.record, completed.plan);
         settle();
@@ -701,8 +563,8 @@ class Trainer {
                      {"step", next.step - 1},
                      {"next", next},
                      {"schema", replica_->schema()},
-                     {"tuner", options_.adaptive ? tuner_.to_json() : Json()},
-                     {"unpublished", unpublished_}};
+                     {"tuner", tuning_.to_json()},
+                     {"unpublished", publishing_.to_json()}};
     const std::vector<elastic::StateChunk> chunks = state_chunks();
     std::size_t bytes = 0;
     for (const auto& chunk : chunks) {
@@ -746,7 +608,8 @@ class Trainer {
   const std::function<torch::Tensor(const Batch&)>& loss_;
   Options options_;
   elastic::SampleOrder order_;
-  elastic::Tuner tuner_;
+  Tuning tuning_;
+  Publishing publishing_;
   elastic::StragglerWatch straggling_;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<Session> session_;
@@ -754,14 +617,7 @@ class Trainer {
   std::future<void> copying_;
   std::vector<torch::Tensor> kept_tensors_;  // what chunks on their way point into
   std::vector<bool> held_;                   // chunks of the state
-  std::vector<float> before_;                // the gradient of that step, with a single leaf
-  std::int64_t before_step_ = 0;
   std::vector<member::Uid> last_working_;
-  StepPlan learned_;
-  int learned_workers_ = 0;
-  bool fresh_world_ = true;       // the step after a change is not measured
-  std::deque<Json> unpublished_;  // steps applied here of which nobody is known to have told
-  std::int64_t published_ = 0;    // the last step this worker told of
   member::Uid uid_ = 1;
   std::int64_t start_ = 0;  // of those that used the checkpoints' directory
   int world_size_ = 1;

@@ -1,4 +1,4 @@
-#include "rubato/member/agent.h"
+#include "rubato/member/links.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -48,13 +48,13 @@ Result<Place> place_from_environment() {
   return place;
 }
 
-Agent::Agent(wire::Poller& poller, Place place, Identity identity, Hooks hooks)
+Links::Links(wire::Poller& poller, Place place, Identity identity, Hooks hooks)
     : poller_(poller),
       place_(std::move(place)),
       identity_(std::move(identity)),
       hooks_(std::move(hooks)) {}
 
-Result<void> Agent::start() {
+Result<void> Links::start() {
   if (place_.launcher.empty()) {
     hooks_.welcome({{}, {1, {place_.uid}}, true});
     return {};
@@ -80,19 +80,19 @@ Result<void> Agent::start() {
   return {};
 }
 
-void Agent::tick(std::chrono::steady_clock::time_point now, Step applied) {
+void Links::tick(std::chrono::steady_clock::time_point now, Step applied) {
   if (now - last_beat_ < kBeat) return;
   last_beat_ = now;
   tell({wire::Beat{applied}});
 }
 
-void Agent::tell(const wire::FromWorker& message) {
+void Links::tell(const wire::FromWorker& message) {
   if (!launcher_.open()) return;
   launcher_.send(wire::to_json(message));
   poller_.want_out(launcher_.fd(), launcher_.unsent());
 }
 
-void Agent::flush_launcher() {
+void Links::flush_launcher() {
   while (launcher_.open() && launcher_.unsent()) {
     pollfd waiting{launcher_.fd(), POLLOUT, 0};
     if (poll(&waiting, 1, 1000) <= 0 || (waiting.revents & (POLLERR | POLLHUP)) != 0) return;
@@ -100,7 +100,7 @@ void Agent::flush_launcher() {
   }
 }
 
-void Agent::hear_launcher() {
+void Links::hear_launcher() {
   const int fd = launcher_.fd();
   for (const Json& json : launcher_.receive()) {
     const auto message = wire::parse_from_launcher(json);
@@ -117,7 +117,7 @@ void Agent::hear_launcher() {
 
 // --- peers ---
 
-Json Agent::introduction(const char* channel, std::int64_t recovery) const {
+Json Links::introduction(const char* channel, std::int64_t recovery) const {
   Json hello = {{"type", "peer"},
                 {"channel", channel},
                 {"uid", place_.uid},
@@ -134,7 +134,7 @@ Json Agent::introduction(const char* channel, std::int64_t recovery) const {
   return hello;
 }
 
-void Agent::dial(const std::vector<wire::Peer>& peers) {
+void Links::dial(const std::vector<wire::Peer>& peers) {
   for (const wire::Peer& peer : peers) {
     Result<wire::Fd> fd = wire::connect_to(peer.address);
     if (!fd) continue;  // nobody listens there any more: it has ended
@@ -147,14 +147,14 @@ void Agent::dial(const std::vector<wire::Peer>& peers) {
   }
 }
 
-bool Agent::dialled() const {
+bool Links::dialled() const {
   for (const auto& [uid, peer] : peers_) {
     if (!peer.answered) return false;
   }
   return true;
 }
 
-void Agent::watch(Uid uid) {
+void Links::watch(Uid uid) {
   poller_.add(peers_.at(uid).control.fd(), [this, uid](wire::Poller::Ready ready) {
     if (ready.out) {
       wire::FrameStream& control = peers_.at(uid).control;
@@ -165,7 +165,7 @@ void Agent::watch(Uid uid) {
   });
 }
 
-void Agent::hear(Uid uid) {
+void Links::hear(Uid uid) {
   Peer& peer = peers_.at(uid);
   const int fd = peer.control.fd();
   for (const Json& message : peer.control.receive()) {
@@ -191,7 +191,7 @@ void Agent::hear(Uid uid) {
   hooks_.lost(uid);
 }
 
-void Agent::accept_all() {
+void Links::accept_all() {
   for (wire::Fd fd = wire::accept_from(listener_); fd.valid(); fd = wire::accept_from(listener_)) {
     const int number = fd.get();
     strangers_[number] = {std::move(fd), {}};
@@ -200,7 +200,7 @@ void Agent::accept_all() {
 }
 
 // Reads not a byte more than the first message: what follows on a data connection is not ours.
-void Agent::hear_stranger(int fd) {
+void Links::hear_stranger(int fd) {
   Stranger& stranger = strangers_.at(fd);
   while (true) {
     std::size_t wanted = 4;
@@ -231,7 +231,7 @@ void Agent::hear_stranger(int fd) {
   strangers_.erase(fd);
 }
 
-void Agent::introduced(wire::Fd fd, const Json& hello) {
+void Links::introduced(wire::Fd fd, const Json& hello) {
   Uid uid = 0;
   std::string channel;
   std::int64_t recovery = 0;
@@ -253,7 +253,7 @@ void Agent::introduced(wire::Fd fd, const Json& hello) {
   met(uid, hello);
 }
 
-void Agent::met(Uid uid, const Json& hello) {
+void Links::met(Uid uid, const Json& hello) {
   Peer& peer = peers_.at(uid);
   if (peer.answered) return;
   Identity theirs;
@@ -286,7 +286,7 @@ void Agent::met(Uid uid, const Json& hello) {
   hooks_.connected(uid);
 }
 
-void Agent::ended(Uid uid) {
+void Links::ended(Uid uid) {
   const auto found = peers_.find(uid);
   if (found == peers_.end()) return;
   // What it said before it ended still counts.
@@ -298,12 +298,12 @@ void Agent::ended(Uid uid) {
   hooks_.dead(uid);
 }
 
-bool Agent::dials(Uid peer) const {
+bool Links::dials(Uid peer) const {
   const auto found = peers_.find(peer);
   return found != peers_.end() && found->second.dialled;
 }
 
-wire::Fd Agent::dial_data(Uid peer, std::int64_t recovery) {
+wire::Fd Links::dial_data(Uid peer, std::int64_t recovery) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return {};
   Result<wire::Fd> fd = wire::connect_to(found->second.address);
@@ -317,31 +317,31 @@ wire::Fd Agent::dial_data(Uid peer, std::int64_t recovery) {
   return std::move(*fd);
 }
 
-void Agent::holds_state() {
+void Links::holds_state() {
   if (holds_state_) return;
   holds_state_ = true;
   broadcast({{"type", "state"}});
 }
 
-bool Agent::somebody_holds_state() const {
+bool Links::somebody_holds_state() const {
   for (const auto& [uid, peer] : peers_) {
     if (peer.holds_state) return true;
   }
   return false;
 }
 
-void Agent::send(Uid peer, const Json& message) {
+void Links::send(Uid peer, const Json& message) {
   const auto found = peers_.find(peer);
   if (found == peers_.end() || !found->second.control.open()) return;
   found->second.control.send(message);
   poller_.want_out(found->second.control.fd(), found->second.control.unsent());
 }
 
-void Agent::broadcast(const Json& message) {
+void Links::broadcast(const Json& message) {
   for (const auto& [uid, peer] : peers_) send(uid, message);
 }
 
-std::vector<Uid> Agent::peers() const {
+std::vector<Uid> Links::peers() const {
   std::vector<Uid> uids;
   for (const auto& [uid, peer] : peers_) {
     if (peer.answered) uids.push_back(uid);

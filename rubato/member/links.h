@@ -1,15 +1,17 @@
-// The job's side of the protocol, without torch: a worker's links to its launcher and to its peers.
+// A worker's connections to its launcher and to its peers.
 //
-// It joins (says hello, connects to everybody), sends heartbeats, hears plans and reports, and
-// watches its peers: the end of a peer's process is seen by a process descriptor, which the kernel
-// signals for any process of this machine, so the launcher's life does not matter for it.
+// Links says hello to the launcher, sends it heartbeats and reports, and hears its plans. It
+// connects to every peer and watches each peer's process: the kernel signals the end of any process
+// of this machine through a process descriptor (pidfd), so nobody depends on the launcher for that.
 //
-// Each pair of workers has a control connection (JSON messages, here) and a data connection (given
-// away to whoever moves gradients), so that a death notice never waits behind a gradient. Of two
-// workers the one that was welcomed later dials.
+// Each pair of workers has two connections, so that the news of a death never waits behind a
+// gradient: one for control messages (JSON), which stays here, and one for data, which is handed to
+// whoever moves gradients. Of two workers the one that was welcomed later dials.
 //
-// Deviates from the protocol's idea of a rendezvous by majority: peers must be on one machine,
-// where death is a fact and not an opinion. Belongs to one thread, that of its Poller.
+// All workers of a job must be on one machine. There the end of a process is a fact; across
+// machines it would have to be agreed upon.
+//
+// Belongs to the thread of its Poller.
 #pragma once
 
 #include <chrono>
@@ -26,26 +28,26 @@
 
 namespace rubato::member {
 
-// Where a worker stands; from the environment that its launcher made.
+// What a worker is told by its launcher, through the environment.
 struct Place {
-  std::string launcher;  // address; empty = nobody launched it: it trains alone
+  std::string launcher;  // address; empty: it was started by hand and trains alone
   Uid uid = 1;
   std::string token;
-  bool niced = false;  // until it is a member
-  // Of a job of the live cluster: how often it has been started, and where its checkpoints belong.
+  bool niced = false;  // runs at a low priority until it is a member
+  // Only on the live cluster: how often the job has been started, and where its checkpoints are.
   std::int64_t start = 0;
   std::string checkpoint{};
 };
 // RUBATO_LAUNCHER, RUBATO_WORKER, RUBATO_TOKEN, RUBATO_NICED, RUBATO_START, RUBATO_CHECKPOINT.
 [[nodiscard]] Result<Place> place_from_environment();
 
-// Workers of different builds could disagree about everything else.
+// What must be equal in all workers of a job.
 struct Identity {
   std::string build;
   Json schema;
 };
 
-class Agent {
+class Links {
  public:
   struct Hooks {
     std::function<void(const wire::Welcome&)> welcome;
@@ -56,7 +58,8 @@ class Agent {
     std::function<std::string(const Identity& theirs)> difference;
     std::function<void(Uid)> connected;  // control messages can flow
     std::function<void(Uid, const Json&)> message;
-    // A data connection made for this recovery (kFresh: by a worker that waits to be taken in).
+    // A new data connection. It belongs to this recovery; kFresh if a worker made it that waits to
+    // be taken in.
     std::function<void(Uid, std::int64_t recovery, wire::Fd)> data;
     std::function<void(Uid)> lost;
     std::function<void(Uid)> dead;
@@ -64,34 +67,33 @@ class Agent {
   };
   static constexpr std::int64_t kFresh = -1;
 
-  Agent(wire::Poller& poller, Place place, Identity identity, Hooks hooks);
+  Links(wire::Poller& poller, Place place, Identity identity, Hooks hooks);
 
   // Listens and says hello to the launcher. Alone, it welcomes itself.
   [[nodiscard]] Result<void> start();
-  // Once in a while: heartbeats. The step is the last one applied.
+  // Sends a heartbeat if one is due. `applied` is the last step that was applied.
   void tick(std::chrono::steady_clock::time_point now, Step applied);
 
-  // To everybody in the welcome; dialled() is true when each has answered or ended.
+  // Connects to everybody in the welcome; dialled() is true when each has answered or ended.
   void dial(const std::vector<wire::Peer>& peers);
   [[nodiscard]] bool dialled() const;
 
-  // Peers are told from now on that this worker holds (or, if it starts the job, will hold) the
-  // state.
+  // Tells all peers, now and later, that this worker holds the state, or will if it starts the job.
   void holds_state();
-  // Living peers that said so.
+  // Whether a living peer has said so.
   [[nodiscard]] bool somebody_holds_state() const;
 
   void send(Uid peer, const Json& message);
   void broadcast(const Json& message);
   [[nodiscard]] std::vector<Uid> peers() const;
-  // A new data connection: for us to make if we came later.
+  // Whether it is this worker that makes the connections to this peer: it came later.
   [[nodiscard]] bool dials(Uid peer) const;
   [[nodiscard]] wire::Fd dial_data(Uid peer, std::int64_t recovery);
 
   void report(const Json& content) { tell({wire::Report{content}}); }
   void notice(const std::string& kind, const Json& content) { tell({wire::Notice{kind, content}}); }
   [[nodiscard]] bool launched() const { return launcher_.open(); }
-  // Waits until the launcher has all that was said.
+  // Waits until all messages to the launcher are sent.
   void flush_launcher();
 
  private:
@@ -104,7 +106,7 @@ class Agent {
     wire::FrameStream control;
     wire::Fd process;
   };
-  // A connection of which nothing is known yet: its first message says who it is.
+  // A new connection whose first message has not arrived yet; that message says who it is.
   struct Stranger {
     wire::Fd fd;
     std::string bytes;

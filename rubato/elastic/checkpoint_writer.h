@@ -1,0 +1,54 @@
+// Writes checkpoints on a thread of its own while training goes on.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "rubato/elastic/checkpoint_directory.h"
+
+namespace rubato::elastic {
+
+// At most one checkpoint is being written and one waits. A newer one replaces the one that waits,
+// which is then neither written nor reported.
+class CheckpointWriter {
+ public:
+  // Called on the writer's thread for each one written or failed, with its path.
+  using Done = std::function<void(const Result<std::string>&)>;
+
+  CheckpointWriter(std::string directory, int keep, Done done);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  // Finishes first.
+  ~CheckpointWriter();
+
+  // Returns at once. `memory` owns what the sections point to, a copy that training does not touch;
+  // it is released when no longer needed.
+  void begin(CheckpointContent content, std::shared_ptr<const void> memory);
+  // Waits until nothing is being written and nothing waits.
+  void finish();
+
+ private:
+  struct Order {
+    CheckpointContent content;
+    std::shared_ptr<const void> memory;
+  };
+
+  void run();
+
+  const std::string directory_;
+  const int keep_;
+  const Done done_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Order> waiting_;
+  bool writing_ = false;
+  bool closing_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace rubato::elastic

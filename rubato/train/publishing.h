@@ -1,0 +1,43 @@
+// Which steps the launcher has been told of.
+//
+// A step is published when the step after it completes, because that proves that everybody has
+// applied it. The leader publishes. The others keep their reports until the leader's word says that
+// it has published them, because it may die before; whoever leads next publishes what is left. So
+// the launcher hears of every step at least once.
+//
+// Belongs to the trainer's thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "rubato/elastic/session.h"
+
+namespace rubato::train {
+
+class Publishing {
+ public:
+  explicit Publishing(std::function<void(const Json&)> publish) : publish_(std::move(publish)) {}
+
+  // A step has completed, which proves that all have applied those before it.
+  void completed(const elastic::Session::Completed& completed, member::Uid self);
+  // This worker has applied the step of this report.
+  void applied(Json report) { unpublished_.push_back(std::move(report)); }
+  void publish_all();
+
+  // The last step that this worker has published.
+  [[nodiscard]] std::int64_t published() const { return published_; }
+
+  // For a checkpoint: reports on steps that have been applied and may not be published.
+  [[nodiscard]] Json to_json() const { return unpublished_; }
+  void take(const Json& json) { unpublished_ = json.get<std::deque<Json>>(); }
+
+ private:
+  std::function<void(const Json&)> publish_;
+  std::deque<Json> unpublished_;
+  std::int64_t published_ = 0;
+};
+
+}  // namespace rubato::train

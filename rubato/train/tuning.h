@@ -1,0 +1,71 @@
+// Adaptive mode: what a job learns from its steps, and the batch that it chooses for the next one.
+//
+// Every working member learns from the same words, so the next leader knows as much as the last.
+// Without `adaptive` it only measures the gradient noise, if that is asked for, and chooses
+// nothing.
+//
+// Torch is not needed here. Belongs to the trainer: to its thread, and to the network's thread
+// while the trainer waits in Session::next().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rubato/elastic/session.h"
+#include "rubato/elastic/tuner.h"
+#include "rubato/train/options.h"
+
+namespace rubato::train {
+
+class Tuning {
+ public:
+  explicit Tuning(const Options& options);
+
+  // Before anything is measured: the batch that was asked for, in as few passes as memory allows.
+  void shape_first(elastic::StepPlan& plan) const;
+  // Chooses the batch of `next`, the step after `plan`, and returns its samples. If it differs from
+  // the batch of `plan`, the reason goes to `notice`.
+  [[nodiscard]] std::int64_t choose(const elastic::StepPlan& plan, elastic::StepPlan& next,
+                                    int workers, int next_workers,
+                                    const std::function<void(const Json&)>& notice);
+
+  // Whether the norm of each leaf's gradient is wanted in this step.
+  [[nodiscard]] bool measures_noise(std::int64_t step) const;
+  // How long this worker took for a step.
+  struct Times {
+    double step_seconds = 0;
+    double compute_seconds = 0;
+    int leaves = 0;
+  };
+  // `gradient` is the part of the result that holds gradients.
+  void learn(const elastic::Session::Completed& completed, std::span<const float> gradient,
+             int workers, const Times& times);
+  // The step after a change of members is not measured.
+  void members_changed() { fresh_members_ = true; }
+
+  // What a scheduler needs to predict with the same model: fields of a report on this step.
+  void describe(const elastic::StepPlan& plan, int workers, Json& report) const;
+
+  // All that was learned: null if not adaptive.
+  [[nodiscard]] Json to_json() const;
+  // From another worker or a checkpoint. What cannot be read is ignored.
+  void take(const Json& json);
+
+ private:
+  void learn_noise(const elastic::Session::Completed& completed, std::span<const float> gradient);
+
+  bool adaptive_;
+  bool measure_noise_;
+  int batch_;
+  elastic::TunerLimits limits_;
+  elastic::Tuner tuner_;
+  std::vector<float> before_;  // with a single leaf: the gradient of the step `before_step_`
+  std::int64_t before_step_ = 0;
+  elastic::StepPlan learned_;  // the last step that was learned from
+  int learned_workers_ = 0;
+  bool fresh_members_ = true;
+};
+
+}  // namespace rubato::train
