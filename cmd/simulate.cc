@@ -201,8 +201,10 @@ std::vector<Result<SimulationResult>> run_all(const Comparison& c, unsigned thre
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
       for (std::size_t i = next++; i < results.size(); i = next++) {
+        SimulationOptions options = c.options;
+        options.record.rigid = !c.chosen[i].entry->elastic;
         results[i].emplace(
-            simulate(c.workload, c.cluster, *c.policies[i], c.options, &progress.done()));
+            simulate(c.workload, c.cluster, *c.policies[i], options, &progress.done()));
       }
     };
     if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());

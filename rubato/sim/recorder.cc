@@ -231,7 +231,8 @@ WorkRate Recorder::mean_rate(const SimJob& job, int gpus) const {
 }
 
 // Completion time over the time alone on a 1/N slice of the cluster, N being the mean number of
-// active jobs over its life. On a slice smaller than its smallest count a job shares time.
+// active jobs over its life: there it has the best count that this policy could choose. On a slice
+// smaller than its smallest count a job shares time.
 double Recorder::fairness(JobId id) const {
   const SimJob& job = workload_.jobs[id.index()];
   const JobRecord& record = jobs_[id.index()];
@@ -240,7 +241,7 @@ double Recorder::fairness(JobId id) const {
   const auto& [at_start, at_end] = active_integral_[id.index()];
   const double others = std::max(1.0, (at_end - at_start) / shared);
   const double slice = cluster_.installed() / others;
-  const bool elastic = !job.speed->measured().empty();
+  const bool elastic = !options_.rigid && !job.speed->measured().empty();
   const int smallest = elastic ? job.spec->limits.smallest() : job.spec->requested;
   int gpus = smallest;
   WorkRate rate = mean_rate(job, smallest);

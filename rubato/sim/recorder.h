@@ -72,6 +72,9 @@ struct Stretch {
 struct RecordingOptions {
   bool history = false;   // per job: GPU counts over time
   bool timeline = false;  // rectangles and series for the report
+  // The policy runs every job on the GPUs it asks for. Its fairness is judged by that count,
+  // whatever curves the jobs have.
+  bool rigid = false;
 };
 
 class Recorder {
