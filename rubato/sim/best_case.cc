@@ -1,6 +1,7 @@
 #include "rubato/sim/best_case.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,9 @@ namespace rubato::sim {
 namespace {
 
 constexpr double kRoundingSeconds = 1e-6;  // of one instant
+
+// From GPUs that are nearly free to GPUs that cost far more than time.
+constexpr double kGpuPrices[] = {0.03, 0.1, 0.3, 1, 1000};
 
 // Which way the path o, a, b turns: positive if a lies below the line from o to b.
 double turn(const Corner& o, const Corner& a, const Corner& b) {
@@ -36,9 +40,17 @@ struct BestCases::Speeds {
   std::optional<double> alone_s;
 };
 
-BestCases BestCases::of(const Workload& workload, const Cluster& cluster, bool sharing) {
-  BestCases cases(cluster);
-  if (sharing) {
+std::vector<double> gpu_prices_for(const Workload& workload) {
+  const bool profiles = std::any_of(workload.jobs.begin(), workload.jobs.end(),
+                                    [](const SimJob& job) { return job.application != nullptr; });
+  if (!profiles) return {0};
+  return {std::begin(kGpuPrices), std::end(kGpuPrices)};
+}
+
+BestCases BestCases::of(const Workload& workload, const Cluster& cluster,
+                        const BestCaseOptions& options) {
+  BestCases cases(cluster, options.gpu_price);
+  if (options.sharing) {
     std::set<const SpeedModel*> seen;
     for (const SimJob& job : workload.jobs)
       if (seen.insert(job.speed.get()).second) cases.partners_.push_back(job.speed);
@@ -136,23 +148,25 @@ BestCases::Speeds BestCases::profiled(const SimJob& job, const std::vector<int>&
   int node = 1;
   for (const auto& group : cluster_.groups()) node = std::max(node, group.gpus_per_node);
   const auto epochs = static_cast<std::size_t>(application.epochs());
-  std::vector<WorkRate> unit, best(epochs, 0);
-  std::vector<Corner> points;
+  std::map<int, std::vector<WorkRate>> rates;  // by GPUs and epoch
+  std::vector<WorkRate> unit(epochs, 0), best(epochs, 0);
   for (const int gpus : counts) {
-    const auto rates =
-        application.best_rates(gpus, node, job.spec->batch, job.spec->adaptive_batch);
-    if (rates.empty()) continue;
-    if (unit.empty()) unit = rates;
-    Corner point{static_cast<double>(gpus), 0};
-    for (std::size_t e = 0; e < epochs; ++e) {
-      point.speed = std::max(point.speed, rates[e] / unit[e]);
-      best[e] = std::max(best[e], rates[e]);
+    auto here = application.best_rates(gpus, node, job.spec->batch, job.spec->adaptive_batch);
+    for (std::size_t e = 0; e < here.size(); ++e) {
+      unit[e] = std::max(unit[e], here[e] / (1 + gpu_price_ * gpus));
+      best[e] = std::max(best[e], here[e]);
     }
-    points.push_back(point);
+    if (!here.empty()) rates.emplace(gpus, std::move(here));
+  }
+  std::vector<Corner> points;
+  for (const auto& [gpus, by_epoch] : rates) {
+    Corner& point = points.emplace_back(Corner{static_cast<double>(gpus), 0});
+    for (std::size_t e = 0; e < epochs; ++e)
+      point.speed = std::max(point.speed, by_epoch[e] / unit[e]);
   }
   Speeds speeds;
   double work = 0, alone_s = 0;
-  for (std::size_t e = 0; e < unit.size(); ++e) {
+  for (std::size_t e = 0; e < epochs; ++e) {
     const int epoch = static_cast<int>(e);
     const Work of_epoch =
         application.progress_after(epoch) - (e == 0 ? 0 : application.progress_after(epoch - 1));

@@ -5,19 +5,22 @@
 // integral of its speed is its work. For most jobs that is their SpeedModel. A job with a profile
 // (profiles.h) trains by epochs. Let epoch e have the work w_e, and let r_e(k) be the most progress
 // a second in it on k GPUs, over all placements on the cluster's nodes and all batches within the
-// limits (the owner's batch alone, if that is fixed). With u, the fewest GPUs it can use, we take
+// limits (the owner's batch alone, if that is fixed). With any numbers n_e > 0 we may take
 //
-//   p(k) = max over e of r_e(k) / r_e(u)     as its speed,
-//   L    = sum over e of w_e / r_e(u)        as its work.
+//   p(k) = max over e of r_e(k) / n_e     as its speed,
+//   L    = sum over e of w_e / n_e        as its work,
 //
-// Any schedule does at least L work at these speeds: during epoch e it does
+// because any schedule does at least L work at these speeds: during epoch e it does
 //
 //   w_e  =  integral of the rate  <=  integral of r_e(k(t)),  so
-//   w_e / r_e(u)  <=  integral over epoch e of r_e(k(t)) / r_e(u)  <=  integral of p(k(t)),
+//   w_e / n_e  <=  integral over epoch e of r_e(k(t)) / n_e  <=  integral over epoch e of p(k(t)),
 //
-// and the epochs follow each other. (Any positive number in place of r_e(u) would do. With r_e(u)
-// the fewest GPU-seconds of a job that scales badly, those on u GPUs, are exact.) `alone_s`, the
-// least time by itself, is exact by epochs: the sum of w_e / max over k of r_e(k).
+// and the epochs follow each other. With n_e = r_e(1) speeds are those over one GPU. We take
+// n_e = max over k of r_e(k) / (1 + c k): then 1 / n_e is what a unit of the epoch's work costs at
+// least, if a second of the job's time costs 1 and a GPU-second c. Where GPUs really cost about c,
+// nothing is lost by treating the epochs alike; at c = 0 the time alone is exact, at a very large c
+// the fewest GPU-seconds. Limits are found for a few c, and the best one counts. `alone_s`, the
+// least time by itself, is exact in any case: the sum of w_e / max over k of r_e(k).
 //
 // Two jobs that share k GPUs hold k/2 each. So held GPUs never add up to more than there are, and
 // with `sharing` every job has the choices (k/2 GPUs, its speed beside the best partner) as well.
@@ -64,13 +67,22 @@ struct BestCase {
   std::size_t menu = 0;
 };
 
+struct BestCaseOptions {
+  bool sharing = false;  // two jobs may share GPUs
+  double gpu_price = 0;  // c, for jobs with a profile
+};
+
+// The c worth trying: one, if no job has a profile.
+[[nodiscard]] std::vector<double> gpu_prices_for(const Workload& workload);
+
 class BestCases {
  public:
-  explicit BestCases(const Cluster& cluster) : cluster_(cluster) {}
+  explicit BestCases(const Cluster& cluster, double gpu_price = 0)
+      : cluster_(cluster), gpu_price_(gpu_price) {}
 
   // Of every job that the cluster can run at all.
   [[nodiscard]] static BestCases of(const Workload& workload, const Cluster& cluster,
-                                    bool sharing = false);
+                                    const BestCaseOptions& options = {});
 
   // Nothing if the cluster can never run it.
   std::optional<BestCase> best_case(const SimJob& job);
@@ -100,6 +112,7 @@ class BestCases {
   std::size_t menu_of(const Speeds& speeds, WorkRate best);
 
   const Cluster& cluster_;
+  double gpu_price_;
   std::vector<std::shared_ptr<const SpeedModel>> partners_;  // one of each kind, if jobs may share
   std::vector<BestCase> jobs_;
   std::vector<Menu> menus_;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "rubato/base/check.h"
-#include "rubato/sim/best_case.h"
 
 namespace rubato::sim {
 namespace {
@@ -408,15 +407,7 @@ double tuned_sum(const BestCases& cases, const MachineRun& machine, const BoundO
   return priced_sum(cases, best, kFineGrid, nullptr);
 }
 
-}  // namespace
-
-double Bound::avg_jct_s() const {
-  const double best = std::max({alone_s, srpt_s, priced_s});
-  return std::max(0.0, best * (1 - 1e-9) - rounding_s);
-}
-
-Bound lower_bound(const Workload& workload, const Cluster& cluster, const BoundOptions& options) {
-  const BestCases cases = BestCases::of(workload, cluster, options.sharing);
+Bound bound_of(const BestCases& cases, const BoundOptions& options) {
   Bound bound;
   bound.jobs = cases.jobs().size();
   if (bound.jobs == 0) return bound;
@@ -431,9 +422,30 @@ Bound lower_bound(const Workload& workload, const Cluster& cluster, const BoundO
   return bound;
 }
 
+}  // namespace
+
+double Bound::avg_jct_s() const {
+  const double best = std::max({alone_s, srpt_s, priced_s});
+  return std::max(0.0, best * (1 - 1e-9) - rounding_s);
+}
+
+Bound lower_bound(const Workload& workload, const Cluster& cluster, const BoundOptions& options) {
+  Bound bound;
+  for (const double gpu_price : gpu_prices_for(workload)) {
+    const BestCases cases = BestCases::of(workload, cluster, {options.sharing, gpu_price});
+    const Bound here = bound_of(cases, options);
+    bound.jobs = here.jobs;
+    bound.rounding_s = here.rounding_s;
+    bound.alone_s = here.alone_s;
+    bound.srpt_s = std::max(bound.srpt_s, here.srpt_s);
+    bound.priced_s = std::max(bound.priced_s, here.priced_s);
+  }
+  return bound;
+}
+
 double priced_bound(const Workload& workload, const Cluster& cluster, const Prices& prices,
-                    bool sharing) {
-  const BestCases cases = BestCases::of(workload, cluster, sharing);
+                    const BestCaseOptions& best_case) {
+  const BestCases cases = BestCases::of(workload, cluster, best_case);
   CHECK(prices.gpu_second.size() == cases.gpus().size() && prices.start_s.front() == 0);
   for (const auto& of_type : prices.gpu_second) CHECK(of_type.size() + 1 == prices.start_s.size());
   if (cases.jobs().empty()) return 0;

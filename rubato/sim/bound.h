@@ -43,6 +43,7 @@
 #include <cstddef>
 
 #include "rubato/core/cluster.h"
+#include "rubato/sim/best_case.h"
 #include "rubato/sim/price_search.h"
 #include "rubato/sim/workload.h"
 
@@ -70,6 +71,6 @@ struct BoundOptions {
 
 // The bound that some prices give.
 [[nodiscard]] double priced_bound(const Workload& workload, const Cluster& cluster,
-                                  const Prices& prices, bool sharing = false);
+                                  const Prices& prices, const BestCaseOptions& best_case = {});
 
 }  // namespace rubato::sim

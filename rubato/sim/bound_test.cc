@@ -368,11 +368,12 @@ Limits find_limits(const Workload& workload, const Cluster& cluster, bool sharin
   Limits limits{jct.avg_jct_s(),
                 static_cast<double>(deadline_bound(workload, cluster, {60, 100, sharing}).most())};
   for (int i = 0; i < 4; ++i) {
+    const BestCaseOptions best_case{sharing, random.log_uniform(0.01, 10)};
     const auto prices = draw_prices(random, cluster.types(), 20);
-    limits.jct = std::max(limits.jct, priced_bound(workload, cluster, prices, sharing) - 1e-4);
-    const auto dearest = draw_prices(random, cluster.types(), 0.1);
+    limits.jct = std::max(limits.jct, priced_bound(workload, cluster, prices, best_case) - 1e-4);
+    const auto dear = draw_prices(random, cluster.types(), 0.1);
     limits.deadlines =
-        std::min(limits.deadlines, priced_deadlines(workload, cluster, dearest, sharing) + 1e-4);
+        std::min(limits.deadlines, priced_deadlines(workload, cluster, dear, best_case) + 1e-4);
   }
   return limits;
 }

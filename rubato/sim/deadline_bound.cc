@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "rubato/base/check.h"
-#include "rubato/sim/best_case.h"
 
 namespace rubato::sim {
 namespace {
@@ -40,8 +40,9 @@ struct Instance {
   std::size_t total = 0;
 };
 
-Instance instance_of(const Workload& workload, const Cluster& cluster, bool sharing) {
-  const BestCases cases = BestCases::of(workload, cluster, sharing);
+Instance instance_of(const Workload& workload, const Cluster& cluster,
+                     const BestCaseOptions& best_case) {
+  const BestCases cases = BestCases::of(workload, cluster, best_case);
   Instance instance{cases.gpus(), cases.menus(), {}, 0};
   for (const SimJob& job : workload.jobs) instance.total += job.spec->deadline ? 1 : 0;
   for (const BestCase& best : cases.jobs()) {
@@ -205,23 +206,14 @@ std::vector<double> period_starts(const Instance& instance, std::size_t periods)
   return starts;
 }
 
-}  // namespace
-
-std::size_t DeadlineBound::most() const {
-  return std::min(feasible, static_cast<std::size_t>(std::floor(relaxed + kRounding)));
-}
-
-DeadlineBound deadline_bound(const Workload& workload, const Cluster& cluster,
-                             const DeadlineOptions& options) {
-  const Instance instance = instance_of(workload, cluster, options.sharing);
-  DeadlineBound bound{instance.total, instance.jobs.size(), 0};
-  bound.relaxed = static_cast<double>(bound.feasible);
-  if (bound.feasible == 0) return bound;
-
+// What the best prices prove that a search finds.
+double searched(const Instance& instance, const DeadlineOptions& options) {
+  const auto feasible = static_cast<double>(instance.jobs.size());
+  if (feasible == 0) return 0;
   Prices first{period_starts(instance, static_cast<std::size_t>(options.periods)), {}};
   double supply = 0;
   for (const double gpus : instance.gpus) supply += gpus * first.start_s.back();
-  const double even = kFirstEarnings * bound.relaxed / supply;
+  const double even = kFirstEarnings * feasible / supply;
   first.gpu_second.assign(instance.gpus.size(), std::vector<double>(first.periods(), even));
 
   PriceSearch search;
@@ -231,14 +223,30 @@ DeadlineBound deadline_bound(const Workload& workload, const Cluster& cluster,
   search.judge = [&](const Prices& prices, Demand& demand) {
     return -proven(instance, prices, &demand);
   };
-  bound.relaxed = std::min(bound.relaxed, proven(instance, search.best_from(first), nullptr));
-  return bound;
+  return std::min(feasible, proven(instance, search.best_from(first), nullptr));
+}
+
+}  // namespace
+
+std::size_t DeadlineBound::most() const {
+  return std::min(feasible, static_cast<std::size_t>(std::floor(relaxed + kRounding)));
+}
+
+DeadlineBound deadline_bound(const Workload& workload, const Cluster& cluster,
+                             const DeadlineOptions& options) {
+  std::optional<DeadlineBound> bound;
+  for (const double gpu_price : gpu_prices_for(workload)) {
+    const Instance instance = instance_of(workload, cluster, {options.sharing, gpu_price});
+    const DeadlineBound here{instance.total, instance.jobs.size(), searched(instance, options)};
+    if (!bound || here.relaxed < bound->relaxed) bound = here;
+  }
+  return *bound;
 }
 
 double priced_deadlines(const Workload& workload, const Cluster& cluster, const Prices& prices,
-                        bool sharing) {
+                        const BestCaseOptions& best_case) {
   CHECK(prices.gpu_second.size() == static_cast<std::size_t>(cluster.types()));
-  return proven(instance_of(workload, cluster, sharing), prices, nullptr);
+  return proven(instance_of(workload, cluster, best_case), prices, nullptr);
 }
 
 }  // namespace rubato::sim

@@ -30,6 +30,7 @@
 #include <cstddef>
 
 #include "rubato/core/cluster.h"
+#include "rubato/sim/best_case.h"
 #include "rubato/sim/price_search.h"
 #include "rubato/sim/workload.h"
 
@@ -54,6 +55,6 @@ struct DeadlineOptions {
 
 // What some prices prove, in deadlines a GPU-second.
 [[nodiscard]] double priced_deadlines(const Workload& workload, const Cluster& cluster,
-                                      const Prices& prices, bool sharing = false);
+                                      const Prices& prices, const BestCaseOptions& best_case = {});
 
 }  // namespace rubato::sim
