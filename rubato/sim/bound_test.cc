@@ -323,12 +323,26 @@ Workload draw_typed(Random& random, const Cluster& cluster) {
   return workload_of(std::move(jobs));
 }
 
+// In the second of its epochs gradients are so noisy that large batches are worth nearly all
+// samples.
+std::shared_ptr<const Application> noisy_application() {
+  ApplicationTexts texts = small_application_texts();
+  texts.validation[10].text = "progress,grad_sqr,grad_var\n300,1,1\n2000,1,40\n";
+  texts.validation[40].text = "progress,grad_sqr,grad_var\n290,1,3\n2100,1,60\n";
+  return Application::parse(texts).value();
+}
+
 Workload draw_profiled(Random& random) {
   std::vector<SimJob> jobs;
   double submit_s = 0;
   for (auto left = random.below(5) + 1; left > 0; --left) {
     const auto batch = random.below(3) == 0 ? std::optional<int>(20) : std::nullopt;
     SimJob job = random.below(5) == 0 ? rigid_job(0, 2, 20) : profiled_job(batch, 2);
+    if (job.application && random.below(2) == 0) {
+      job.application = noisy_application();
+      job.work = job.application->work();
+      job.speed = std::make_shared<ApplicationSpeed>(job.application, job.spec->batch);
+    }
     job.submit = time_at(submit_s);
     jobs.push_back(with_deadline(job, random, 300));
     submit_s += static_cast<double>(random.below(2) * random.below(40));
