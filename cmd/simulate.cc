@@ -12,6 +12,7 @@
 #include "rubato/policy/all.h"
 #include "rubato/policy/measuring.h"
 #include "rubato/sim/bound.h"
+#include "rubato/sim/deadline_bound.h"
 #include "rubato/sim/failures.h"
 #include "rubato/sim/report.h"
 #include "rubato/sim/simulation.h"
@@ -197,8 +198,10 @@ std::vector<Result<SimulationResult>> run_all(const Comparison& c, unsigned thre
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
       for (std::size_t i = next++; i < results.size(); i = next++) {
+        SimulationOptions options = c.options;
+        options.record.rigid = !c.chosen[i].entry->elastic;
         results[i].emplace(
-            simulate(c.workload, c.cluster, *c.policies[i], c.options, &progress.done()));
+            simulate(c.workload, c.cluster, *c.policies[i], options, &progress.done()));
       }
     };
     if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
@@ -239,32 +242,77 @@ std::string html_page(const Comparison& c, const std::vector<Run>& runs,
   return html;
 }
 
+// What no schedule of the comparison's jobs can exceed.
+struct Limits {
+  Bound jct;
+  DeadlineBound deadlines;
+};
+struct AllLimits {
+  Limits plain;
+  std::optional<Limits> sharing;  // also for schedules in which jobs share GPUs, if a policy did
+
+  [[nodiscard]] const Limits& of(const Metrics& metrics) const {
+    return metrics.shared && sharing ? *sharing : plain;
+  }
+};
+
+Limits find_limits(const Comparison& c, bool sharing) {
+  BoundOptions jct;
+  jct.sharing = sharing;
+  DeadlineOptions deadlines;
+  deadlines.sharing = sharing;
+  return {lower_bound(c.workload, c.cluster, jct),
+          deadline_bound(c.workload, c.cluster, deadlines)};
+}
+
+AllLimits find_limits(const Comparison& c, const std::vector<Run>& runs) {
+  AllLimits limits{find_limits(c, false), {}};
+  if (std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.metrics.shared; }))
+    limits.sharing = find_limits(c, true);
+  return limits;
+}
+
+Json limits_json(const Limits& limits) {
+  return {{"jobs", limits.jct.jobs},
+          {"avg_jct_s", limits.jct.avg_jct_s()},
+          {"alone_s", limits.jct.alone_s},
+          {"srpt_s", limits.jct.srpt_s},
+          {"priced_s", limits.jct.priced_s},
+          {"deadlines",
+           {{"total", limits.deadlines.total},
+            {"feasible", limits.deadlines.feasible},
+            {"most", limits.deadlines.most()}}}};
+}
+
+void print_limits(const Limits& limits, std::string_view whose) {
+  const Bound& jct = limits.jct;
+  fmt::print(
+      "\nNo schedule {} has an average JCT below {} ({:.0f} s: alone {:.0f}, one machine {:.0f}, "
+      "prices {:.0f}).\n",
+      whose, human_duration(jct.avg_jct_s()), jct.avg_jct_s(), jct.alone_s, jct.srpt_s,
+      jct.priced_s);
+  const DeadlineBound& deadlines = limits.deadlines;
+  if (deadlines.total == 0) return;
+  fmt::print("No schedule {} keeps more than {} of the {} deadlines; {} are feasible alone.\n",
+             whose, deadlines.most(), deadlines.total, deadlines.feasible);
+}
+
 void print_runs(const Comparison& c, const std::vector<Run>& runs,
-                const std::optional<Bound>& bound, bool json) {
+                const std::optional<AllLimits>& limits, bool json) {
   if (json) {
     Json list = Json::array();
     for (const auto& run : runs) list.push_back(to_json(run.policy, run.metrics));
     Json all = {{"runs", list}};
-    if (bound) {
-      all["bound"] = {{"jobs", bound->jobs},
-                      {"avg_jct_s", bound->avg_jct_s()},
-                      {"alone_s", bound->alone_s},
-                      {"srpt_s", bound->srpt_s},
-                      {"priced_s", bound->priced_s}};
-    }
+    if (limits) all["bound"] = limits_json(limits->plain);
+    if (limits && limits->sharing) all["bound"]["sharing"] = limits_json(*limits->sharing);
     fmt::print("{}\n", all.dump(2));
     return;
   }
   fmt::print("{}: {} jobs on {} GPUs\n\n{}", c.workload.name, c.workload.jobs.size(),
              c.cluster.installed(), to_table(runs));
   if (runs.size() > 1) fmt::print("\n* best of its column\n");
-  if (bound) {
-    fmt::print(
-        "\nNo schedule of these jobs has an average JCT below {} ({:.0f} s: alone {:.0f}, "
-        "one machine {:.0f}, prices {:.0f}).\n",
-        human_duration(bound->avg_jct_s()), bound->avg_jct_s(), bound->alone_s, bound->srpt_s,
-        bound->priced_s);
-  }
+  if (limits) print_limits(limits->plain, "of these jobs");
+  if (limits && limits->sharing) print_limits(*limits->sharing, "in which jobs share GPUs");
 }
 
 // An average over fewer jobs than the bound is about cannot be compared with it.
@@ -288,10 +336,10 @@ int run(const SimulateFlags& flags) {
     runs.push_back({c.chosen[i].canonical, c.chosen[i].entry->paper, c.chosen[i].entry->elastic,
                     results[i]->metrics, std::move(results[i]->recorder)});
   }
-  std::optional<Bound> bound;
+  std::optional<AllLimits> limits;
   if (flags.bound) {
-    bound = lower_bound(c.workload, c.cluster);
-    for (auto& run : runs) compare(*bound, run.metrics);
+    limits = find_limits(c, runs);
+    for (auto& run : runs) compare(limits->of(run.metrics).jct, run.metrics);
   }
   if (!flags.jobs_csv.empty()) {
     if (auto ok = write_file(flags.jobs_csv, jobs_csv(c.workload, runs)); !ok)
@@ -302,7 +350,7 @@ int run(const SimulateFlags& flags) {
       return bad_input(ok.error());
     }
   }
-  print_runs(c, runs, bound, flags.json);
+  print_runs(c, runs, limits, flags.json);
   if (!flags.html.empty()) fmt::print(stderr, "report written to {}\n", flags.html);
   return 0;
 }
@@ -408,7 +456,8 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->type_name("SECONDS")
       ->capture_default_str();
   command->add_flag("--bound", flags->bound,
-                    "a proven lower bound on the average JCT, and each policy's ratio to it");
+                    "what no schedule can exceed: a lower bound on the average JCT, with each "
+                    "policy's ratio to it, and the most deadlines that can be kept together");
   command->add_flag("--json", flags->json, "print one JSON object {\"runs\": [...]}");
   command->add_option("--jobs-csv", flags->jobs_csv, "write one row per job and policy")
       ->type_name("FILE");

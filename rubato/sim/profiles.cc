@@ -91,6 +91,11 @@ StepSeconds lerp(const StepSeconds& a, const StepSeconds& b, double share) {
   return {a.step + share * (b.step - a.step), a.sync + share * (b.sync - a.sync)};
 }
 
+// Of a step with its accumulating passes.
+double step_time(const StepSeconds& seconds, const Batch& batch) {
+  return seconds.step + batch.accumulation * seconds.grad();
+}
+
 // The neighbours of `key` in a map, and how far `key` is between them. At the ends of the map, and
 // if it has the key, both neighbours are the same.
 template <class Map>
@@ -300,10 +305,56 @@ StepSeconds Application::packed_step_seconds(int gpus, int per_gpu) const {
 
 WorkRate Application::rate(const StepSeconds& seconds, int gpus, const Batch& batch,
                            int epoch) const {
-  const double size = batch.global(gpus);
-  const double steps_a_second = 1 / (seconds.step + batch.accumulation * seconds.grad());
+  const double steps_a_second = 1 / step_time(seconds, batch);
+  return steps_a_second * step_worth(batch.global(gpus), epoch);
+}
+
+double Application::step_worth(double batch, int epoch) const {
   // Below the initial batch, a sample is worth as much as at the initial batch.
-  return steps_a_second * noise(size, epoch).gain(size / limits_.initial);
+  return noise(batch, epoch).gain(batch / limits_.initial);
+}
+
+std::vector<StepSeconds> Application::all_step_seconds(int gpus, int node_gpus, int per_gpu) const {
+  std::vector<StepSeconds> all;
+  for (const auto& [digits, times] : placements_) {
+    int sum = 0;
+    for (const char digit : digits) sum += digit - '0';
+    const bool fits = *std::max_element(digits.begin(), digits.end()) - '0' <= node_gpus;
+    if (sum == gpus && fits) all.push_back(times.at(per_gpu));
+  }
+  for (int nodes = (gpus + node_gpus - 1) / node_gpus; nodes <= gpus; ++nodes) {
+    all.push_back(step_seconds(nodes, gpus, per_gpu));
+    if (nodes >= kMostNodes) break;  // more count as many
+  }
+  return all;
+}
+
+std::vector<WorkRate> Application::best_rates(int gpus, int node_gpus, int owners_batch,
+                                              bool tuned) const {
+  std::map<double, double> shortest;  // step time by global batch
+  const auto consider = [&](const std::vector<StepSeconds>& placements, const Batch& batch) {
+    double time = std::numeric_limits<double>::infinity();
+    for (const auto& seconds : placements) time = std::min(time, step_time(seconds, batch));
+    const auto [at, fresh] = shortest.try_emplace(batch.global(gpus), time);
+    if (!fresh) at->second = std::min(at->second, time);
+  };
+  if (const auto owners = spread_batch(limits_, gpus, owners_batch))
+    consider(all_step_seconds(gpus, node_gpus, owners->per_gpu), *owners);
+  for (int per_gpu = limits_.per_gpu_min; tuned && per_gpu <= limits_.per_gpu_max; ++per_gpu) {
+    if (Batch{per_gpu, 0}.global(gpus) > limits_.largest) break;
+    const auto placements = all_step_seconds(gpus, node_gpus, per_gpu);
+    for (Batch batch{per_gpu, 0}; batch.global(gpus) <= limits_.largest; ++batch.accumulation) {
+      if (batch.global(gpus) >= limits_.initial) consider(placements, batch);
+      if (!limits_.accumulate) break;
+    }
+  }
+  if (shortest.empty()) return {};
+  std::vector<WorkRate> best(progress_.size(), 0);
+  for (const auto& [batch, time] : shortest) {
+    for (std::size_t epoch = 0; epoch < best.size(); ++epoch)
+      best[epoch] = std::max(best[epoch], step_worth(batch, static_cast<int>(epoch)) / time);
+  }
+  return best;
 }
 
 ApplicationSpeed::ApplicationSpeed(std::shared_ptr<const Application> application, int batch)
@@ -314,12 +365,8 @@ ApplicationSpeed::ApplicationSpeed(std::shared_ptr<const Application> applicatio
     const Work of_epoch =
         application_->progress_after(epoch) - application_->progress_after(epoch - 1);
     const auto at = static_cast<std::size_t>(epoch);
-    steps_after_[at - 1] = steps_after_[at] + of_epoch / step_worth(epoch);
+    steps_after_[at - 1] = steps_after_[at] + of_epoch / application_->step_worth(batch_, epoch);
   }
-}
-
-double ApplicationSpeed::step_worth(int epoch) const {
-  return application_->noise(batch_, epoch).gain(1.0 * batch_ / application_->limits().initial);
 }
 
 double ApplicationSpeed::steps_left(Work left) const {
@@ -327,7 +374,8 @@ double ApplicationSpeed::steps_left(Work left) const {
   int epoch = 0;
   while (epoch + 1 < application_->epochs() && application_->progress_after(epoch) <= done) ++epoch;
   const Work of_epoch = std::max(application_->progress_after(epoch) - done, 0.0);
-  return of_epoch / step_worth(epoch) + steps_after_[static_cast<std::size_t>(epoch)];
+  return of_epoch / application_->step_worth(batch_, epoch) +
+         steps_after_[static_cast<std::size_t>(epoch)];
 }
 
 StepSeconds ApplicationSpeed::step_seconds(const Shape& shape, const Batch& batch) const {
@@ -339,7 +387,7 @@ double ApplicationSpeed::seconds_left(const Shape& shape, Work left) const {
   const auto batch = spread_batch(application_->limits(), shape.gpus, batch_);
   if (!batch) return std::numeric_limits<double>::infinity();
   const auto seconds = step_seconds(shape, *batch);
-  return steps_left(left) * (seconds.step + batch->accumulation * seconds.grad());
+  return steps_left(left) * step_time(seconds, *batch);
 }
 
 WorkRate ApplicationSpeed::rate(const Shape& shape) const {

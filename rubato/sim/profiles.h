@@ -94,6 +94,14 @@ class Application {
   // Progress per second during an epoch.
   [[nodiscard]] WorkRate rate(const StepSeconds& seconds, int gpus, const Batch& batch,
                               int epoch) const;
+  // Steps at the initial batch that one at this batch is worth during an epoch.
+  [[nodiscard]] double step_worth(double batch, int epoch) const;
+
+  // By epoch: the most progress a second on so many GPUs, over all placements on nodes that have at
+  // most `node_gpus`, with the owner's batch and, if it may be tuned, all batches within the
+  // limits. Empty if no batch can be spread over them.
+  [[nodiscard]] std::vector<WorkRate> best_rates(int gpus, int node_gpus, int owners_batch,
+                                                 bool tuned) const;
 
  private:
   struct Statistics {  // by epoch, of one global batch
@@ -109,6 +117,9 @@ class Application {
   void join_statistics();
   void set_limits();
   [[nodiscard]] static StepSeconds across_gpus(const ByGpus& row, double gpus, int per_gpu);
+  // Of every placement of so many GPUs, and some more.
+  [[nodiscard]] std::vector<StepSeconds> all_step_seconds(int gpus, int node_gpus,
+                                                          int per_gpu) const;
 
   std::string name_;
   BatchLimits limits_;
@@ -131,8 +142,6 @@ class ApplicationSpeed final : public SpeedModel {
   [[nodiscard]] std::span<const int> measured() const override { return counts_; }
 
  private:
-  // The work of one step with the owner's batch.
-  [[nodiscard]] double step_worth(int epoch) const;
   [[nodiscard]] double steps_left(Work left) const;
   [[nodiscard]] StepSeconds step_seconds(const Shape& shape, const Batch& batch) const;
 

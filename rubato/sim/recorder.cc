@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "rubato/sim/best_case.h"
+
 namespace rubato::sim {
 namespace {
 
@@ -184,7 +186,11 @@ void Recorder::change_held(Time now, JobId job, Allocation gpus, WorkRate rate) 
   running_ += more;
   if (more != 0) count_waiting(job, -more);
   if (!held.gpus.empty()) use_[held.gpus.type().index()].give(held.gpus);
-  if (!gpus.empty()) use_[gpus.type().index()].take(gpus);
+  if (!gpus.empty()) {
+    GpuUse& use = use_[gpus.type().index()];
+    use.take(gpus);
+    shared_ = shared_ || use.any_shared(gpus);
+  }
   // Sums of doubles drift: an idle cluster is exactly idle.
   speedups_ = running_ == 0 ? 0 : speedups_ + speedup - held.speedup;
   if (options_.history) {
@@ -231,7 +237,8 @@ WorkRate Recorder::mean_rate(const SimJob& job, int gpus) const {
 }
 
 // Completion time over the time alone on a 1/N slice of the cluster, N being the mean number of
-// active jobs over its life. On a slice smaller than its smallest count a job shares time.
+// active jobs over its life: there it has the best count that this policy could choose. On a slice
+// smaller than its smallest count a job shares time.
 double Recorder::fairness(JobId id) const {
   const SimJob& job = workload_.jobs[id.index()];
   const JobRecord& record = jobs_[id.index()];
@@ -240,7 +247,7 @@ double Recorder::fairness(JobId id) const {
   const auto& [at_start, at_end] = active_integral_[id.index()];
   const double others = std::max(1.0, (at_end - at_start) / shared);
   const double slice = cluster_.installed() / others;
-  const bool elastic = !job.speed->measured().empty();
+  const bool elastic = !options_.rigid && !job.speed->measured().empty();
   const int smallest = elastic ? job.spec->limits.smallest() : job.spec->requested;
   int gpus = smallest;
   WorkRate rate = mean_rate(job, smallest);
@@ -255,35 +262,20 @@ double Recorder::fairness(JobId id) const {
   return alone > 0 ? shared / alone : 1;
 }
 
+namespace {
+
 // Whether the deadline could be kept at all: started at once, at its fastest, never disturbed.
-bool Recorder::feasible_alone(const SimJob& job) const {
-  const GpuLimits& limits = job.spec->limits;
-  const int most = cluster_.largest_type();
-  WorkRate fastest = 0;
-  const auto consider = [&](int gpus) {
-    if (gpus > most) return;
-    for (int t = 0; t < cluster_.types(); ++t)
-      fastest = std::max(fastest, job.speed->on(GpuType(static_cast<std::uint8_t>(t)), gpus));
-  };
-  consider(job.spec->requested);
-  if (!job.speed->measured().empty()) {
-    for (const int gpus : limits.allowed) consider(gpus);
-    if (limits.allowed.empty()) {
-      // Between two measured counts the curve is straight: no count there is faster than both.
-      for (const int gpus : job.speed->measured()) {
-        if (limits.legal(gpus)) consider(gpus);
-      }
-      consider(limits.min);
-      consider(std::min(limits.max, most));
-    }
-  }
-  if (!(fastest > 0)) return false;
-  return job.submit + job.spec->restart_cost + from_seconds(job.work / fastest) <=
-         *job.spec->deadline;
+bool feasible_alone(const SimJob& job, BestCases& cases) {
+  const auto best = cases.best_case(job);
+  return best &&
+         job.submit + job.spec->restart_cost + from_seconds(best->alone_s) <= *job.spec->deadline;
 }
+
+}  // namespace
 
 Metrics Recorder::metrics() const {
   Metrics m;
+  BestCases cases(cluster_);
   std::vector<double> jct, queued, fairness_of;
   m.jobs = jobs_.size();
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
@@ -293,7 +285,7 @@ Metrics Recorder::metrics() const {
     if (record.start) queued.push_back(seconds(*record.start - job.submit));
     if (job.spec->deadline) {
       ++m.deadlines_total;
-      m.deadlines_feasible += feasible_alone(job) ? 1 : 0;
+      m.deadlines_feasible += feasible_alone(job, cases) ? 1 : 0;
       m.deadlines_met += record.end && *record.end <= *job.spec->deadline ? 1 : 0;
     }
     if (!record.end) continue;
@@ -340,6 +332,7 @@ Metrics Recorder::metrics() const {
   m.resizes = resizes_;
   m.migrations = migrations_;
   m.failures = failures_;
+  m.shared = shared_;
   return m;
 }
 

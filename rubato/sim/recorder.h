@@ -43,6 +43,7 @@ struct Metrics {
   std::optional<double> utility, advised_nodes;  // of policies that advise
   std::size_t deadlines_total = 0, deadlines_met = 0;
   std::size_t deadlines_feasible = 0;                   // by a job alone on the whole cluster
+  bool shared = false;                                  // two jobs had the same GPUs at some time
   std::optional<double> ftf_mean, ftf_max, ftf_unfair;  // unfair: share of jobs above 1.05
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
   std::optional<double> bound_ratio;  // average JCT / proven lower bound, if one was asked for
@@ -72,6 +73,9 @@ struct Stretch {
 struct RecordingOptions {
   bool history = false;   // per job: GPU counts over time
   bool timeline = false;  // rectangles and series for the report
+  // The policy runs every job on the GPUs it asks for. Its fairness is judged by that count,
+  // whatever curves the jobs have.
+  bool rigid = false;
 };
 
 class Recorder {
@@ -116,7 +120,6 @@ class Recorder {
   [[nodiscard]] WorkRate mean_rate(const SimJob& job, int gpus) const;
   void draw(JobId job, const Held& held, Time until);
   [[nodiscard]] double fairness(JobId job) const;
-  [[nodiscard]] bool feasible_alone(const SimJob& job) const;
 
   const Workload& workload_;
   const Cluster& cluster_;
@@ -130,6 +133,7 @@ class Recorder {
   Time last_end_ = kStart;
   int active_ = 0, running_ = 0;
   std::vector<GpuUse> use_;  // by type: a GPU that two jobs share is busy once
+  bool shared_ = false;
   double speedups_ = 0;
   std::optional<Advice> advice_;
   double active_seconds_ = 0;

@@ -316,6 +316,7 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"resizes", m.resizes},
           {"migrations", m.migrations},
           {"failures", m.failures},
+          {"shared_gpus", m.shared},
           {"bound_ratio", or_null(m.bound_ratio)},
           {"events", m.events},
           {"decisions", m.decisions},

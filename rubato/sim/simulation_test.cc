@@ -100,6 +100,28 @@ TEST(Simulation, RigidJobsInOrderByHand) {
   EXPECT_EQ(story.done, 3U);
 }
 
+// Curves that jobs have for the sake of other policies do not change it.
+TEST(Simulation, FairnessOfARigidPolicyIsThatOfRigidJobs) {
+  const auto elastic = [](double submit_s, double duration_s) {
+    return with(elastic_job(submit_s, 1.5 * duration_s, {{1, 1}, {2, 1.5}, {4, 2}}),
+                [](JobSpec& spec) { spec.requested = 2; });
+  };
+  const auto cluster = cluster_of("1x4");
+  const auto rho = [&](std::vector<SimJob> jobs, bool rigid) {
+    SimulationOptions options;
+    options.record.rigid = rigid;
+    FunctionPolicy policy(in_order);
+    return *simulate(workload_of(std::move(jobs)), cluster, policy, options)->metrics.ftf_max;
+  };
+  const std::vector<SimJob> curved = {elastic(0, 10), elastic(0, 6), elastic(1, 8), elastic(2, 3)};
+  const std::vector<SimJob> plain = {rigid_job(0, 2, 10), rigid_job(0, 2, 6), rigid_job(1, 2, 8),
+                                     rigid_job(2, 2, 3)};
+  EXPECT_DOUBLE_EQ(rho(curved, true), rho(plain, false));
+  EXPECT_DOUBLE_EQ(rho(curved, true), rho(plain, true));
+  EXPECT_GT(rho(curved, false), rho(curved, true))
+      << "one GPU of its own would be more than a share";
+}
+
 TEST(Simulation, AllThatHappensAtOneInstantIsDecidedOnce) {
   std::vector<SimJob> jobs;
   for (int i = 0; i < 8; ++i) jobs.push_back(rigid_job(0, 1, 10));
