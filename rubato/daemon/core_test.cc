@@ -2015,7 +2015,8 @@ TEST(Core, TheHistoryOfANewJournalBeginsNow) {
   const Json events = daemon.ask(kRoot, History{0, 1000, {}}).body["events"];
   ASSERT_GE(events.size(), 2U);
   EXPECT_EQ(events[0]["text"], "the clock was set");
-  for (const Json& event : events) EXPECT_EQ(event["at"], to_text(kWallStart)) << event.dump();
+  for (const Json& event : events)
+    EXPECT_EQ(event["at"], jobfile::to_text(kWallStart)) << event.dump();
 }
 
 // --- trouble ---

@@ -297,7 +297,8 @@ class World {
       }
       const bool admitted = job->promise || daemon_.options.policy == "edf-admission";
       if (!faulty_ && admitted && completed && job->deadline) {
-        EXPECT_LE(to_text(*job->ended), to_text(*job->deadline)) << daemon_.show(*order.id).dump();
+        EXPECT_LE(jobfile::to_text(*job->ended), jobfile::to_text(*job->deadline))
+            << daemon_.show(*order.id).dump();
       }
     }
     daemon_.judge = nullptr;
