@@ -172,17 +172,17 @@ class Story {
     for (const Client& client : clients_) {
       if (!client.answered) return false;
     }
-    return daemon_.core->ledger().alive() == 0;
+    return daemon_.core->state().alive() == 0;
   }
 
   void check() {
-    const DaemonState& ledger = daemon_.core->ledger();
-    const auto measuring = std::count_if(ledger.jobs().begin(), ledger.jobs().end(),
+    const DaemonState& state = daemon_.core->state();
+    const auto measuring = std::count_if(state.jobs().begin(), state.jobs().end(),
                                          [](const auto& job) { return job.second.measures_for; });
-    EXPECT_EQ(ledger.jobs().size(), ids_.size() + static_cast<std::size_t>(measuring))
+    EXPECT_EQ(state.jobs().size(), ids_.size() + static_cast<std::size_t>(measuring))
         << "each was taken in once";
     for (const auto& [name, id] : ids_) {
-      const JobRecord* job = ledger.job(id);
+      const JobRecord* job = state.job(id);
       ASSERT_NE(job, nullptr) << name;
       EXPECT_EQ(job->name, name);
       const bool completed = job->ending->how == Ending::completed;

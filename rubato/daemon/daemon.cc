@@ -144,7 +144,7 @@ Result<void> Daemon::start() {
   if (!core) return core.error();
   core_ = std::move(*core);
   note(core_->made_up_for());
-  if (!had_secret && !options_.restored && !core_->ledger().jobs().empty()) {
+  if (!had_secret && !options_.restored && !core_->state().jobs().empty()) {
     note(
         fmt::format("{}/jobs.secret was gone and was made anew: jobs that have run before cannot "
                     "be started again in their directories, nor their logs be shown.",
@@ -166,7 +166,7 @@ void Daemon::note(const std::string& sentence) {
 }
 
 Result<void> Daemon::seat_engine() {
-  const DaemonState& ledger = core_->ledger();
+  const DaemonState& state = core_->state();
   LocalEngineOptions options;
   options.state_directory = options_.state_directory;
   options.lease = options_.lease;
@@ -176,10 +176,10 @@ Result<void> Daemon::seat_engine() {
     launch.user = job_users_.runs_as(launch.user);
     return launch;
   };
-  options.cluster = ledger.now().cluster;
+  options.cluster = state.now().cluster;
   for (std::size_t i = 0; i < options.cluster.nodes().size(); ++i) {
     const NodeId node(static_cast<NodeId::rep>(i));
-    options.cluster.set_state(node, ledger.reported(node));
+    options.cluster.set_state(node, state.reported(node));
   }
   engine_.seat(std::make_unique<LocalEngine>(poller_, std::move(options)));
   if (auto opened = engine_->open(told()); !opened) return opened;
@@ -203,7 +203,7 @@ std::vector<KnownJob> Daemon::told() const {
 std::string Daemon::token_of(JobId job) const {
   Digester digester;
   digester.add(secret_).add(job.value());
-  const JobRecord* record = core_->ledger().job(job);
+  const JobRecord* record = core_->state().job(job);
   if (record != nullptr && record->nonce) digester.add(*record->nonce);
   const Digest digest = digester.finish();
   return hex({reinterpret_cast<const char*>(digest.data()),  // NOLINT(*-reinterpret-cast)
@@ -225,7 +225,7 @@ Result<void> Daemon::write_admin_token() {
   const std::string name = system_name(::geteuid());
   const Digest hash = token_hash(token);
   const Caller self{name, true};
-  const bool known = core_->ledger().users().contains(name);
+  const bool known = core_->state().users().contains(name);
   const Ask ask = known ? Ask(AddToken{name, hash}) : Ask(AddUser{name, true, 1e6, hash});
   Turn turn = core_->turn(now(), wall_clock(), {Asked{kOwnRequest, {self, ask}}});
   for (const auto& [id, answer] : turn.answers) {
@@ -301,7 +301,7 @@ Result<void> Daemon::run() {
   server_.reset();
   turn();
   if (core_->lost()) return Error{core_->trouble()};
-  const auto& jobs = core_->ledger().now().jobs;
+  const auto& jobs = core_->state().now().jobs;
   if (std::all_of(jobs.begin(), jobs.end(), [](const JobView& job) { return job.held.empty(); }))
     engine_->dismiss_agents();
   return core_->close();
@@ -370,7 +370,7 @@ void Daemon::publish_changes() {
 
 void Daemon::publish_callers() {
   Callers::Table table;
-  for (const auto& [name, user] : core_->ledger().users()) {
+  for (const auto& [name, user] : core_->state().users()) {
     if (user.admin) table.admins.insert(name);
     for (const std::string& token : user.tokens) {
       if (const auto hash = parse_digest(token)) table.tokens[*hash] = {name, user.admin};

@@ -4,7 +4,7 @@
 // One way in: apply() folds a row, whether it is new or read back, so that what was recovered is
 // what was there before. Nothing is decided twice: a "decided" row carries what became of it, and
 // the policy is given the state it had. decide() alone asks the policy; it gives the rows that say
-// what it did. A row that cannot be folded is an error, after which the ledger is of no more use.
+// what it did. A row that cannot be folded is an error, after which the state is of no more use.
 //
 // Pure but for the files a policy reads when it is made; of one thread.
 #pragma once
@@ -86,7 +86,7 @@ class DaemonState {
   [[nodiscard]] Result<std::optional<JournalRow>> row_of_commands(Time now) const;
   [[nodiscard]] const std::vector<Command>& issued() const { return issued_; }
 
-  // All of it as the body of a JournalSnapshot, and back into a ledger without rows.
+  // All of it as the body of a JournalSnapshot, and back into a state without rows.
   [[nodiscard]] Result<std::string> snapshot() const;
   [[nodiscard]] Result<void> load(const JournalSnapshot& snapshot);
   // After load() and rows that were read back, before anything is decided.

@@ -232,14 +232,14 @@ class World {
   }
 
   void look_for_the_passed_over() {
-    const DaemonState& ledger = daemon_.core->ledger();
-    const auto& last = ledger.last_decision();
+    const DaemonState& state = daemon_.core->state();
+    const auto& last = state.last_decision();
     if (!last || last->number == decision_ || !conserves_work(daemon_.options.policy)) return;
     decision_ = last->number;
     if (faulty_ && seconds(daemon_.now) < kTroubles + kRecovery) return;
-    int free = ledger.now().cluster.usable();
-    for (const JobView& job : ledger.now().jobs) free -= job.target.gpus();
-    for (const JobView& job : ledger.now().jobs) {
+    int free = state.now().cluster.usable();
+    for (const JobView& job : state.now().jobs) free -= job.target.gpus();
+    for (const JobView& job : state.now().jobs) {
       const bool waits = job.held.empty() && job.target.empty() && !job.stays_away();
       int& times = passed_over_[job.id];
       times = waits && job.spec->limits.smallest() <= free ? times + 1 : 0;
@@ -263,24 +263,24 @@ class World {
     for (const Order& order : orders_) {
       if (!order.id || order.cancel_at) return false;
     }
-    return daemon_.core->ledger().alive() == 0;
+    return daemon_.core->state().alive() == 0;
   }
 
   void check() {
     ASSERT_TRUE(daemon_.machines.violations.empty()) << daemon_.machines.violations.front();
     ASSERT_TRUE(daemon_.is_up());
-    const DaemonState& ledger = daemon_.core->ledger();
+    const DaemonState& state = daemon_.core->state();
     if (!over()) {
-      for (const auto& [id, job] : ledger.jobs()) {
+      for (const auto& [id, job] : state.jobs()) {
         if (!job.gone()) ADD_FAILURE() << "did not end: " << daemon_.show(id).dump();
       }
     }
     std::size_t taken_in = 0;
-    for (const auto& [id, job] : ledger.jobs()) taken_in += job.measures_for ? 0 : 1;
+    for (const auto& [id, job] : state.jobs()) taken_in += job.measures_for ? 0 : 1;
     EXPECT_EQ(taken_in, orders_.size()) << "each was taken in once";
     for (const Order& order : orders_) {
       ASSERT_TRUE(order.id);
-      const JobRecord* job = ledger.job(*order.id);
+      const JobRecord* job = state.job(*order.id);
       ASSERT_NE(job, nullptr);
       if (!job->gone()) continue;
       EXPECT_EQ(job->name, order.file.name);

@@ -21,9 +21,9 @@ struct Outlook {
 };
 
 // For every job that waits.
-[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& ledger);
-// The same if the loop were in that state, with a job that the ledger does not know.
-[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& ledger, const Snapshot& snapshot,
+[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& state);
+// The same if the loop were in that state, with a job that the state does not know.
+[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& state, const Snapshot& snapshot,
                                                 const JobRecord& newcomer);
 
 // When the job will be done if all goes on as it is.

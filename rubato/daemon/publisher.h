@@ -25,8 +25,8 @@ class Publisher {
 
  private:
   void publish_jobs(Core& core, const std::set<JobId>& changed);
-  void publish_nodes(const DaemonState& ledger);
-  void publish_policy(const DaemonState& ledger);
+  void publish_nodes(const DaemonState& state);
+  void publish_policy(const DaemonState& state);
 
   ChangeFeed& feed_;
   std::vector<NodeState> nodes_;  // as published; up at first

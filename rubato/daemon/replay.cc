@@ -13,14 +13,14 @@ constexpr const char* kNothing = "nothing";
 
 class Replay {
  public:
-  explicit Replay(const DaemonStateOptions& options) : ledger_(options) {}
+  explicit Replay(const DaemonStateOptions& options) : state_(options) {}
 
   Result<void> begin(const JournalSnapshot& snapshot) {
     if (snapshot.version != DaemonState::kSnapshotVersion)
       return Error{fmt::format("the journal's snapshot has version {}", snapshot.version)};
-    if (auto ok = ledger_.load(snapshot); !ok) return ok;
+    if (auto ok = state_.load(snapshot); !ok) return ok;
     result.after = snapshot.number;
-    return ledger_.load_policy();
+    return state_.load_policy();
   }
 
   Result<void> take(RowNumber number, const JournalRow& row) {
@@ -36,13 +36,13 @@ class Replay {
     }
     if (row.type == "commands") {
       ++result.commands;
-      const auto computed = ledger_.row_of_commands(row.time);
+      const auto computed = state_.row_of_commands(row.time);
       if (!computed) return computed.error();
       const std::string text = *computed ? (*computed)->body : kNothing;
       if (text != row.body) return differ(number, row.type, row.body, text);
     }
     result.jobs += row.type == "job" ? 1 : 0;
-    return ledger_.apply(number, row);
+    return state_.apply(number, row);
   }
 
   void finish(RowNumber last) {
@@ -52,8 +52,8 @@ class Replay {
           differ(last.next(), expected_.front().type, kNothing, expected_.front().body));
       return;
     }
-    if (!ledger_.begun()) return;
-    const auto computed = ledger_.row_of_commands(ledger_.time());
+    if (!state_.begun()) return;
+    const auto computed = state_.row_of_commands(state_.time());
     if (computed && *computed)
       static_cast<void>(differ(last.next(), "commands", kNothing, (*computed)->body));
   }
@@ -65,8 +65,8 @@ class Replay {
     if (!expected_.empty())
       return differ(number, expected_.front().type, kNothing, expected_.front().body);
     ++result.decisions;
-    if (!ledger_.begun()) return Error{"decides before it begins"};
-    auto rows = ledger_.decide(row.time, number);
+    if (!state_.begun()) return Error{"decides before it begins"};
+    auto rows = state_.decide(row.time, number);
     if (!rows) return rows.error();
     expected_.assign(rows->begin(), rows->end());
     compare(number, row);
@@ -92,7 +92,7 @@ class Replay {
     return Error{"differs"};
   }
 
-  DaemonState ledger_;
+  DaemonState state_;
   std::deque<JournalRow> expected_;  // that should follow
 };
 
