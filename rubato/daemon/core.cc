@@ -110,10 +110,8 @@ void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
   const auto tx = take_in(wall, load, replies, turn);
   asked = std::move(load.asked);
   if (!tx) return;
-  std::vector<Answer> answers;
-  answers.reserve(replies.size());
-  for (const auto& reply : replies) answers.push_back(reply());
-  const bool quiet = asked.empty();
+  auto answers = answers_so_far(replies);
+  const bool quiet = answers.empty();
   const RowNumber before = parts_.store.last();
   if (auto ok = commit(*tx); !ok) {
     parts_.reports.set_unread(unread);
@@ -123,9 +121,10 @@ void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
   just_started_ = false;
   facts_ = std::move(load.later);
   list_changes(*tx, before, turn);
-  for (std::size_t i = 0; i < answers.size(); ++i)
-    turn.answers.emplace_back(asked[i].id, std::move(answers[i]));
+  for (std::size_t i = 0; i < replies.size(); ++i)
+    waiting_.push_back({asked[i].id, std::move(replies[i])});
   asked.clear();
+  give_answers(std::move(answers), turn);
   if (!tx->commands().empty()) engine_.carry_out(parts_.time, tx->commands());
   parts_.store.snapshot_if_due(*parts_.state, parts_.time, quiet);
 }
@@ -202,9 +201,7 @@ void Core::work(Transaction& tx, WallTime wall, const Load& load, Replies& repli
   suspect = std::monostate();
   end_pauses(tx);
   profile(tx);
-  const auto& again = state.loop().state().again_at;
-  if (again && *again <= parts_.time && may_decide()) tx.post(Wake{});
-  if (state.loop().decision_due() && (may_decide() || tx.must_decide())) decide(tx);
+  decide_if_due(tx);
   tx.put_commands();
 }
 
@@ -216,11 +213,38 @@ bool Core::may_decide() const {
   return (parts_.time - kStart) / interval > (state.loop().state().asked_at - kStart) / interval;
 }
 
-void Core::decide(Transaction& tx) {
-  const double begun = seconds_now(parts_.options);
-  tx.decide();
-  if (parts_.options.stopwatch)
-    parts_.metrics.decision.observe(seconds_now(parts_.options) - begun);
+// Takes in what the policy has said meanwhile, and asks it if that is due and it is not thinking.
+void Core::decide_if_due(Transaction& tx) {
+  const DaemonState& state = *parts_.state;
+  // Another policy is in force, or the turn that asked was taken back.
+  if (pending_ && state.asked() != pending_->asked) pending_.reset();
+  if (state.asked() && !pending_) tx.drop_question();
+  if (pending_) {
+    if (!pending_->task->done()) return;
+    answer(tx, *std::exchange(pending_, std::nullopt));
+  }
+  const auto& again = state.loop().state().again_at;
+  if (again && *again <= parts_.time && may_decide()) tx.post(Wake{});
+  if (state.loop().decision_due() && (may_decide() || tx.must_decide())) ask(tx);
+}
+
+void Core::ask(Transaction& tx) {
+  Pending pending{std::make_shared<Question>(tx.ask()), std::make_shared<double>(0), nullptr, {}};
+  pending.task = parts_.options.background->start(
+      [question = pending.question, took = pending.took, stopwatch = parts_.options.stopwatch] {
+        const double begun = stopwatch ? stopwatch() : 0;
+        think(*question);
+        *took = stopwatch ? stopwatch() - begun : 0;
+      });
+  if (pending.task->done()) return answer(tx, std::move(pending));
+  tx.decide_later();
+  pending.asked = tx.last_row();
+  pending_ = std::move(pending);
+}
+
+void Core::answer(Transaction& tx, Pending pending) {
+  tx.answer(std::move(*pending.question));
+  if (parts_.options.stopwatch) parts_.metrics.decision.observe(*pending.took);
   ++parts_.metrics.decisions;
 }
 
@@ -262,6 +286,27 @@ void Core::list_changes(const Transaction& tx, RowNumber before, Turn& turn) {
   turn.users_changed = tx.users_changed();
 }
 
+// Of those who wait, in their order, and of these.
+std::vector<std::optional<Answer>> Core::answers_so_far(const Replies& replies) const {
+  std::vector<std::optional<Answer>> answers;
+  for (const Waiting& one : waiting_) answers.push_back(one.reply());
+  for (const Reply& reply : replies) answers.push_back(reply());
+  return answers;
+}
+
+// To those who wait, in their order; who has no answer yet goes on waiting.
+void Core::give_answers(std::vector<std::optional<Answer>> answers, Turn& turn) {
+  std::vector<Waiting> still;
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    if (answers[i]) {
+      turn.answers.emplace_back(waiting_[i].id, std::move(*answers[i]));
+    } else {
+      still.push_back(std::move(waiting_[i]));
+    }
+  }
+  waiting_ = std::move(still);
+}
+
 void Core::fail(std::string why) {
   parts_.trouble = std::move(why);
   retry_at_ = parts_.time + kRetry;
@@ -278,21 +323,27 @@ void Core::take_back() {
                                 trouble().empty() ? "" : "; and ", state.error().message);
 }
 
+// Those whose request is stored go on waiting, unless nothing is known any more.
 void Core::refuse(const std::vector<Asked>& asked, Turn& turn) {
+  const auto no = [&](std::uint64_t id) {
+    turn.answers.emplace_back(
+        id, refusal(503, fmt::format("nothing can be stored now, so nothing new is taken in; what "
+                                     "runs goes on; the reason: {}",
+                                     trouble())));
+  };
+  if (lost()) {
+    for (const Waiting& one : std::exchange(waiting_, {})) no(one.id);
+  }
   for (const Asked& one : asked) {
-    if (changes_something(one.request.ask) || lost()) {
-      turn.answers.emplace_back(
-          one.id,
-          refusal(503,
-                  fmt::format("nothing can be stored now, so nothing new is taken in; what runs "
-                              "goes on; the reason: {}",
-                              trouble())));
+    if (lost() || changes_something(one.request.ask)) {
+      no(one.id);
       continue;
     }
     Transaction nothing = new_transaction();
-    turn.answers.emplace_back(
-        one.id, RequestHandler(parts_, nothing, one.request.caller).take(one.request.ask)());
+    waiting_.push_back(
+        {one.id, RequestHandler(parts_, nothing, one.request.caller).take(one.request.ask)});
   }
+  if (!lost()) give_answers(answers_so_far({}), turn);
 }
 
 Time Core::again_at() const {
@@ -306,8 +357,10 @@ Time Core::again_at() const {
     const Time next = kStart + ((loop.asked_at - kStart) / interval + 1) * interval;
     return std::max(t, next);
   };
-  if (loop.decision_due) at = std::min(at, when_allowed(parts_.time));
-  if (loop.again_at) at = std::min(at, when_allowed(*loop.again_at));
+  if (state.asked() && !pending_) return parts_.time;
+  // Who thinks calls when it is done.
+  if (loop.decision_due && !pending_) at = std::min(at, when_allowed(parts_.time));
+  if (loop.again_at && !pending_) at = std::min(at, when_allowed(*loop.again_at));
   for (const JobId id : state.to_be_measured()) {
     if (const JobRecord* job = state.job(id); job->verdict_by) at = std::min(at, *job->verdict_by);
   }

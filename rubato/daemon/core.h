@@ -2,12 +2,14 @@
 // answers and commands come out. Knows no clock, no thread and no I/O but through its StateStore,
 // its JobTexts and its Engine.
 //
-// turn() takes in all that has come, asks the policy once if that is due, stores everything in one
-// transaction (transaction.h), and only then answers and commands. So whatever anybody was told is
-// stored, and a crash at any point loses nothing that was said. If the journal cannot be written,
-// nothing of the turn has happened: the state is read back, people are answered 503, and the facts
-// of the engine are kept for the next turn. There is nothing to repair when the journal can be
-// written again.
+// turn() takes in all that has come, asks the policy if that is due, stores everything in one
+// transaction (transaction.h), and only then answers and commands. A policy may take its time
+// (CoreOptions::background): turns go on, and its answer is taken in by the turn that finds it. A
+// submission is answered when a decision has seen it; everything else is answered at once. So
+// whatever anybody was told is stored, and a crash at any point loses nothing that was said. If the
+// journal cannot be written, nothing of the turn has happened: the state is read back, people are
+// answered 503, and the facts of the engine are kept for the next turn. There is nothing to repair
+// when the journal can be written again.
 //
 // Recovery folds rows; it asks neither a policy nor a placement (daemon_state.h).
 //
@@ -27,6 +29,7 @@
 #include "rubato/api/request.h"
 #include "rubato/daemon/core_options.h"
 #include "rubato/daemon/core_parts.h"
+#include "rubato/daemon/reader.h"
 #include "rubato/daemon/transaction.h"
 #include "rubato/engine/engine_table.h"
 #include "rubato/journal/journal.h"
@@ -111,7 +114,19 @@ class Core {
   };
   // What of it is being taken in at the moment; none if that cannot be told.
   using Suspect = std::variant<std::monostate, const Event*, const Asked*>;
-  using Replies = std::vector<std::function<Answer()>>;
+  using Replies = std::vector<Reply>;
+  // Somebody whose request is stored, and whose answer is still to come.
+  struct Waiting {
+    std::uint64_t id = 0;
+    Reply reply;
+  };
+  // A policy that thinks while turns go on.
+  struct Pending {
+    std::shared_ptr<Question> question;
+    std::shared_ptr<double> took;  // seconds
+    std::unique_ptr<Task> task;
+    RowNumber asked;  // the row that says so
+  };
 
   Core(Journal::Opened opened, CoreOptions options, Engine& engine);
 
@@ -128,7 +143,11 @@ class Core {
                                             const std::string& why, Turn& turn);
   void work(Transaction& tx, WallTime wall, const Load& load, Replies& replies, Suspect& suspect);
   [[nodiscard]] bool may_decide() const;
-  void decide(Transaction& tx);
+  void decide_if_due(Transaction& tx);
+  void ask(Transaction& tx);
+  void answer(Transaction& tx, Pending pending);
+  [[nodiscard]] std::vector<std::optional<Answer>> answers_so_far(const Replies& replies) const;
+  void give_answers(std::vector<std::optional<Answer>> answers, Turn& turn);
   [[nodiscard]] Result<void> commit(const Transaction& tx);
   void list_changes(const Transaction& tx, RowNumber before, Turn& turn);
   void fail(std::string why);
@@ -138,6 +157,8 @@ class Core {
   CoreParts parts_;
   Engine& engine_;
   std::vector<Event> facts_;  // not yet stored
+  std::optional<Pending> pending_;
+  std::vector<Waiting> waiting_;
   std::string made_up_for_;
   Time retry_at_ = kStart;
   bool just_started_ = true;  // no turn has been stored yet

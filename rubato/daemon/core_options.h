@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rubato/api/request.h"
+#include "rubato/daemon/background.h"
 #include "rubato/daemon/daemon_state.h"
 #include "rubato/daemon/job_texts.h"
 #include "rubato/launch/master_messages.h"
@@ -56,7 +57,10 @@ struct CoreOptions {
   std::function<Result<void>()> may_grow;
   // What is wrong outside of the core, for those who ask for its health.
   std::function<std::vector<Problem>()> problems;
-  // Seconds of some clock, for metrics alone: how long decisions and the journal take.
+  // Where policies decide.
+  std::shared_ptr<Background> background = std::make_shared<Foreground>();
+  // Seconds of some clock, from any thread; for metrics alone: how long decisions and the
+  // journal take.
   std::function<double()> stopwatch;
 };
 

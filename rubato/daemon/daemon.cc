@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "rubato/base/check.h"
+#include "rubato/daemon/background_threads.h"
 #include "rubato/engine/state_identity.h"
 #include "rubato/http/listen.h"
 #include "rubato/node/state_directory.h"
@@ -29,6 +30,9 @@ using namespace std::chrono_literals;
 // The engine looks at its limits of time when its facts are collected.
 constexpr auto kTick = 100ms;
 constexpr Duration kPublishEvery = 250ms;
+// A decision that takes longer goes on while the loop does. Most are over sooner, and then share
+// the transaction of what they are about.
+constexpr auto kDecisionPatience = 10ms;
 constexpr Duration kLookEvery = 1s;
 constexpr std::uint64_t kOwnRequest = 0;
 // Enough for what is going on to be finished, and for a snapshot of many jobs.
@@ -94,7 +98,12 @@ Daemon::Daemon(DaemonOptions options)
       memory_(kMemoryReserve),
       feed_({.epoch = fmt::format("{:x}", wall_clock().time_since_epoch().count())}) {}
 
-Daemon::~Daemon() = default;
+// Threads that decide wake the loop: they end before what they wake is gone.
+Daemon::~Daemon() {
+  server_.reset();
+  core_.reset();
+  options_.core.background.reset();
+}
 
 Result<void> Daemon::start() {
   const std::string& state = options_.state_directory;
@@ -136,6 +145,8 @@ Result<void> Daemon::start() {
         "again when jobs have ended, or start it again with more memory"};
   };
   options_.core.problems = [this] { return problems(); };
+  options_.core.background =
+      std::make_shared<BackgroundThreads>(kDecisionPatience, [this] { poller_.post([] {}); });
   options_.core.stopwatch = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();

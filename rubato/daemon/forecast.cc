@@ -13,10 +13,6 @@ struct End {
   int gpus = 0;
 };
 
-int least_of(const JobView& view, const Policy& policy) {
-  return policy.least_gpus(*view.spec, *view.speed);
-}
-
 // How long it would take from its start, if that was measured of it or its like.
 std::optional<Duration> takes(const DaemonState& state, const JobRecord* job, const JobView& view,
                               int gpus, Time now) {
@@ -66,7 +62,7 @@ std::map<JobId, Outlook> forecast_of(const DaemonState& state, const Snapshot& s
     Outlook& outlook = outlooks.emplace_hint(outlooks.end(), view.id, Outlook())->second;
     outlook.position = ++position;
     if (!known) continue;
-    const int needs = least_of(view, state.policy_object());
+    const int needs = state.least_gpus(*view.spec, *view.speed);
     while (free < needs && known) {
       if (ends.empty() || ends.front().at == kNever) {
         known = false;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "rubato/daemon/job_model.h"
-#include "rubato/loop/admission.h"
 
 namespace rubato::daemon {
 
@@ -31,8 +30,7 @@ std::optional<JobEnding> refuse_at_once(const JobRecord& job, const DaemonState&
         "its program tells nothing of its speed (elastic: false), so nothing can be promised; "
         "submit it without a deadline, or name a profile that was measured at a count it may have");
   }
-  if (const auto never = never_fits(submitted_event(job, state, options), state.policy_object(),
-                                    state.now().cluster))
+  if (const auto never = state.never_fits(submitted_event(job, state, options)))
     return because(never->reason);
   return std::nullopt;
 }

@@ -2,10 +2,11 @@
 // another's job: it is answered like one that is not there.
 //
 // A request is checked at once; its answer is made when the turn is over, so that it shows what the
-// turn has changed.
+// turn has changed. Some answers take longer.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@
 
 namespace rubato::daemon {
 
-using Reply = std::function<Answer()>;
+// Called when the turn is over, before it is stored, and if there is no answer yet, again at each
+// later turn.
+using Reply = std::function<std::optional<Answer>()>;
 
 [[nodiscard]] Reply say(int status, std::string sentence);
 [[nodiscard]] Reply no_job(const JobRef& ref);

@@ -26,6 +26,11 @@ class Replay {
   Result<void> take(RowNumber number, const JournalRow& row) {
     ++result.rows;
     if (row.type == "decided" || row.type == "undecided") return decide(number, row);
+    if (row.type == "policy_state" && unasked_) {
+      if (auto ok = state_.apply(number, row); !ok) return ok;
+      return state_.load_policy();
+    }
+    unasked_ = false;
     if (row.type == "policy_state") {
       ++result.policy_states;
       compare(number, row);
@@ -34,7 +39,14 @@ class Replay {
     if (!expected_.empty()) {
       return differ(number, expected_.front().type, kNothing, expected_.front().body);
     }
-    if (row.type == "commands") {
+    if (row.type == "asked") {
+      if (!state_.begun()) return Error{"asks before it begins"};
+      if (state_.asked()) return Error{"asks while the policy is deciding"};
+      question_ = state_.ask(row.time);
+      think(*question_);
+    } else if (row.type == "unanswered" || row.type == "policy") {
+      question_.reset();
+    } else if (row.type == "commands") {
       ++result.commands;
       const auto computed = state_.row_of_commands(row.time);
       if (!computed) return computed.error();
@@ -64,9 +76,15 @@ class Replay {
   Result<void> decide(RowNumber number, const JournalRow& row) {
     if (!expected_.empty())
       return differ(number, expected_.front().type, kNothing, expected_.front().body);
-    ++result.decisions;
     if (!state_.begun()) return Error{"decides before it begins"};
-    auto rows = state_.decide(row.time, number);
+    unasked_ = state_.asked() && !question_;
+    if (unasked_) return state_.apply(number, row);
+    ++result.decisions;
+    if (!question_) {
+      question_ = state_.ask(row.time);
+      think(*question_);
+    }
+    auto rows = state_.answer(std::move(*std::exchange(question_, std::nullopt)), row.time, number);
     if (!rows) return rows.error();
     expected_.assign(rows->begin(), rows->end());
     compare(number, row);
@@ -93,6 +111,10 @@ class Replay {
   }
 
   DaemonState state_;
+  std::optional<Question> question_;  // with its answer, which comes by a later row
+  // The decision before answers a question from before the snapshot that replay began with: it is
+  // believed, with the policy's state after it.
+  bool unasked_ = false;
   std::deque<JournalRow> expected_;  // that should follow
 };
 

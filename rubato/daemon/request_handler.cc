@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <memory>
 #include <type_traits>
 
 #include "rubato/base/glob.h"
@@ -186,7 +187,7 @@ Reply RequestHandler::operator()(const SubmitJob& ask) {
   if (!ask.key.empty()) {
     if (const auto known = state().by_key(reader_.caller().user, ask.key)) {
       const auto& first = state().job(*known)->digest;
-      if (!first || *first == digest) return submit_reply(*known, 200);
+      if (!first || *first == digest) return after_decision(submit_answer(*known, 200));
       return say(422,
                  fmt::format("the key {} was used before for another job, number {}; use a new "
                              "key for each job",
@@ -218,13 +219,14 @@ Reply RequestHandler::operator()(const SubmitJob& ask) {
   if (const auto ending = refuse_at_once(*job, state(), options())) {
     tx_.put_job(*job);
     tx_.end_job(id, *ending);
-  } else if (const auto kept = large ? options().texts->keep(digest, *text) : Result<void>();
-             !kept) {
-    return say(503, fmt::format("the job's file cannot be stored: {}", kept.error().message));
-  } else {
-    enter(tx_, std::move(*job), options());
+    return submit_answer(id, 201);
   }
-  return submit_reply(id, 201);
+  if (large) {
+    if (const auto kept = options().texts->keep(digest, *text); !kept)
+      return say(503, fmt::format("the job's file cannot be stored: {}", kept.error().message));
+  }
+  enter(tx_, std::move(*job), options());
+  return after_decision(submit_answer(id, 201));
 }
 
 // Nobody but an admin may have all that the daemon takes. Why not, if the caller has enough.
@@ -275,7 +277,15 @@ Result<JobRecord> RequestHandler::record_of(const SubmitJob& ask) const {
   return job;
 }
 
-Reply RequestHandler::submit_reply(JobId id, int status) const {
+Reply RequestHandler::after_decision(std::function<Answer()> answer) const {
+  return [&core = reader_.core(), row = tx_.last_row(),
+          answer = std::move(answer)]() -> std::optional<Answer> {
+    if (core.state->asked() && core.state->decided_before() <= row) return std::nullopt;
+    return answer();
+  };
+}
+
+std::function<Answer()> RequestHandler::submit_answer(JobId id, int status) const {
   return [&core = reader_.core(), id, status]() -> Answer {
     const JobRecord* job = core.state->job(id);
     if (job == nullptr) return no_such_job(id);
@@ -290,14 +300,8 @@ Reply RequestHandler::submit_reply(JobId id, int status) const {
 
 // What would happen, on copies of everything that would change.
 Reply RequestHandler::try_out(JobRecord job) const {
-  return [trial = Trial(reader_.core()), job = std::move(job)]() mutable -> Answer {
-    job.id = trial.state().next_job();  // others may have come in the same turn
-    Json body = show_job(trial.view(), job);
-    body["id"] = nullptr;
-    body["verdict"] = to_json(trial.state(), trial.run(job));
-    body["dry_run"] = true;
-    return {200, std::move(body)};
-  };
+  return
+      [trial = std::make_shared<Trial>(reader_.core(), std::move(job))] { return trial->answer(); };
 }
 
 // --- the cluster ---
@@ -326,22 +330,21 @@ Reply RequestHandler::operator()(const SwitchPolicy& ask) {
   for (const JobView& view : state().now().jobs) {
     const JobRecord* job = state().job(view.id);
     if (job == nullptr) continue;
-    if (job->promise || state().policy_object().keeps_deadline(view.id))
-      promised_before.push_back(view.id);
+    if (job->promise || state().keeps_deadline(view.id)) promised_before.push_back(view.id);
   }
   switch_policy(tx_, *chosen, options());
-  return [reader = reader_, promised_before]() -> Answer {
+  return after_decision([reader = reader_, promised_before]() -> Answer {
     Json lost = Json::array();
     for (const JobId id : promised_before) {
       const JobRecord* job = reader.state().job(id);
       if (job == nullptr || job->gone() || job->honoured) continue;
-      if (reader.state().policy_object().keeps_deadline(id)) continue;
+      if (reader.state().keeps_deadline(id)) continue;
       lost.push_back({{"job", id.value()}, {"name", job->name}, {"promised", iso(job->deadline)}});
     }
     Json body = show_policy(reader.state(), [](JobId) { return true; });
     body["not_honoured"] = std::move(lost);
     return {200, std::move(body)};
-  };
+  });
 }
 
 // --- users ---

@@ -2,6 +2,7 @@
 // that makes the answer when the turn is over. Requests that only look are the Reader's.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,7 +45,9 @@ class RequestHandler {
   [[nodiscard]] Result<JobRecord> record_of(const SubmitJob& ask) const;
   // Nobody but an admin may have all that the daemon takes. Why not, if the caller has enough.
   [[nodiscard]] std::optional<std::string> beyond_share(std::size_t bytes) const;
-  [[nodiscard]] Reply submit_reply(JobId id, int status) const;
+  // Once a decision has seen the rows of this request, or none is under way.
+  [[nodiscard]] Reply after_decision(std::function<Answer()> answer) const;
+  [[nodiscard]] std::function<Answer()> submit_answer(JobId id, int status) const;
   // What would happen, on copies of everything that would change.
   [[nodiscard]] Reply try_out(JobRecord job) const;
 

@@ -83,8 +83,18 @@ void Transaction::end_job(JobId id, const JobEnding& ending) {
             {Ending::cancelled, "nobody waits for its measurements", std::nullopt, std::nullopt});
 }
 
-void Transaction::decide() {
-  for (JournalRow& row : must(state_.decide(now_, next_row()))) rows_.push_back(std::move(row));
+Question Transaction::ask() { return state_.ask(now_); }
+
+void Transaction::decide_later() { put("asked", Json::object()); }
+
+void Transaction::drop_question() {
+  put("unanswered", Json::object());
+  post(Wake{});
+}
+
+void Transaction::answer(Question question) {
+  for (JournalRow& row : must(state_.answer(std::move(question), now_, next_row())))
+    rows_.push_back(std::move(row));
   const auto& last = state_.last_decision();
   if (!last || last->at != now_) return;
   for (const Reject& reject : last->decision.reject) touch(reject.job);

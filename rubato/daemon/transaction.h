@@ -53,8 +53,14 @@ class Transaction {
   void put_policy(const PolicyInForce& policy);
   // The job leaves as soon as it holds no GPU, and so does the run that measures it.
   void end_job(JobId id, const JobEnding& ending);
-  // Asks the policy and carries out what it says.
-  void decide();
+  // Asks the policy (DaemonState::ask). Its answer may come in this transaction, or in a later one
+  // if this one says so (decide_later).
+  [[nodiscard]] Question ask();
+  void decide_later();
+  // Carries out what the policy has said.
+  void answer(Question question);
+  // The answer will never come.
+  void drop_question();
   // All commands that follow from the rows so far.
   void put_commands();
 
@@ -72,13 +78,15 @@ class Transaction {
   [[nodiscard]] const std::vector<NodeMark>& marks() const { return marks_; }
   [[nodiscard]] bool users_changed() const { return users_changed_; }
   [[nodiscard]] bool must_decide() const { return decide_now_; }
+  // The newest row so far.
+  [[nodiscard]] RowNumber last_row() const { return RowNumber(last_.value() + rows_.size()); }
   // For metrics: jobs that came, and jobs that were told to move to other GPUs.
   [[nodiscard]] std::uint64_t submitted() const { return submitted_; }
   [[nodiscard]] std::uint64_t resizes() const { return resizes_; }
 
  private:
   void put(std::string type, int version, std::string body);
-  [[nodiscard]] RowNumber next_row() const { return RowNumber(last_.value() + rows_.size() + 1); }
+  [[nodiscard]] RowNumber next_row() const { return last_row().next(); }
 
   DaemonState& state_;
   RowNumber last_;

@@ -508,7 +508,7 @@ class Explanation {
   }
 
   void tell_wait(const LastDecision& last) {
-    const int needs = state_.policy_object().least_gpus(*view_->spec, *view_->speed);
+    const int needs = state_.least_gpus(*view_->spec, *view_->speed);
     const int free = free_gpus();
     int running = 0;
     int used = 0;

@@ -1,4 +1,4 @@
-// What people and programs are shown of the state, as JSON (docs/live.md, docs/openapi.yaml).
+// What people and programs see of the state, as JSON (docs/live.md, docs/openapi.yaml).
 //
 // Pure functions of the state and of the newest reports of the machines.
 #pragma once
