@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "rubato/base/check.h"
+#include "rubato/daemon/background_threads.h"
 #include "rubato/daemon/core.h"
 
 namespace rubato::bench {
 namespace {
+
+using namespace std::chrono_literals;
 
 // Machines that never report anything.
 class Silence final : public Engine {
@@ -35,6 +38,7 @@ void take_in(benchmark::State& state, const std::string& policy) {
     CoreOptions options;
     options.cluster = parse_cluster("2x4").value();
     options.policy = policy;
+    options.background = std::make_shared<BackgroundThreads>(10ms, [] {});  // as the daemon
     Silence engine;
     const WallTime wall(std::chrono::hours(500'000));
     auto core =

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "rubato/daemon/testing_background.h"
 #include "rubato/daemon/testing_daemon.h"
 
 namespace rubato::daemon {
@@ -26,11 +28,16 @@ struct Client {
   std::function<Ask(const std::map<std::string, JobId>&)> ask;
   std::string name;  // of the job it submits
   bool answered = false;
+  bool waits = false;  // for the answer of a daemon that lives
 };
 
 class Story {
  public:
-  explicit Story(const std::string& policy) {
+  // With `late`, each decision comes two turns after it was asked for.
+  explicit Story(const std::string& policy, bool late = false) {
+    if (late) {
+      daemon_.options.background = std::make_shared<LateBackground>([] { return 2; });
+    }
     daemon_.options.policy = policy;
     daemon_.options.verdict_within = from_seconds(30);
     daemon_.options.snapshot_rows = 25;
@@ -114,11 +121,11 @@ class Story {
                         [file, name](const auto&) {
                           return Ask(SubmitJob{file, "key of " + name, false});
                         },
-                        name, false});
+                        name});
   }
   void wish(double at_s, const Caller& caller,
             std::function<Ask(const std::map<std::string, JobId>&)> ask) {
-    clients_.push_back({at_s, caller, std::move(ask), "", false});
+    clients_.push_back({at_s, caller, std::move(ask), ""});
   }
 
   void restart() {
@@ -133,6 +140,7 @@ class Story {
   }
   void bury() {
     daemon_.kill();
+    for (Client& client : clients_) client.waits = false;
     dead_ = false;
     ++deaths_;
   }
@@ -140,9 +148,10 @@ class Story {
   void moment() {
     std::vector<Input> inputs;
     for (std::size_t i = 0; i < clients_.size(); ++i) {
-      const Client& client = clients_[i];
-      if (client.answered || time_at(client.at_s) > daemon_.now) continue;
+      Client& client = clients_[i];
+      if (client.answered || client.waits || time_at(client.at_s) > daemon_.now) continue;
       if (client.name.empty() && ids_.size() < submissions_) continue;
+      client.waits = true;
       inputs.emplace_back(Asked{i, {client.caller, client.ask(ids_)}});
     }
     Turn turn;
@@ -161,6 +170,7 @@ class Story {
   }
 
   void hear(Client& client, const Answer& answer) {
+    client.waits = false;
     if (answer.status == 503) return;
     client.answered = true;
     if (client.name.empty()) return;
@@ -172,17 +182,17 @@ class Story {
     for (const Client& client : clients_) {
       if (!client.answered) return false;
     }
-    return daemon_.core->ledger().alive() == 0;
+    return daemon_.core->state().alive() == 0;
   }
 
   void check() {
-    const DaemonState& ledger = daemon_.core->ledger();
-    const auto measuring = std::count_if(ledger.jobs().begin(), ledger.jobs().end(),
+    const DaemonState& state = daemon_.core->state();
+    const auto measuring = std::count_if(state.jobs().begin(), state.jobs().end(),
                                          [](const auto& job) { return job.second.measures_for; });
-    EXPECT_EQ(ledger.jobs().size(), ids_.size() + static_cast<std::size_t>(measuring))
+    EXPECT_EQ(state.jobs().size(), ids_.size() + static_cast<std::size_t>(measuring))
         << "each was taken in once";
     for (const auto& [name, id] : ids_) {
-      const JobRecord* job = ledger.job(id);
+      const JobRecord* job = state.job(id);
       ASSERT_NE(job, nullptr) << name;
       EXPECT_EQ(job->name, name);
       const bool completed = job->ending->how == Ending::completed;
@@ -192,7 +202,9 @@ class Story {
       }
     }
     EXPECT_TRUE(daemon_.machines.violations.empty()) << daemon_.machines.violations.front();
-    daemon_.judge = nullptr;
+    daemon_.judge = nullptr;  // the story is over: nobody dies any more
+    daemon_.before_command = nullptr;
+    daemon_.before_told = nullptr;
     daemon_.expect_replay();
   }
 
@@ -209,13 +221,21 @@ class Story {
   bool dead_ = false;
 };
 
-class CoreCrash : public ::testing::TestWithParam<const char*> {};
+struct Plot {
+  std::string policy;
+  bool late = false;
+  friend std::ostream& operator<<(std::ostream& out, const Plot& plot) {
+    return out << plot.policy << (plot.late ? ", late" : "");
+  }
+};
+class CoreCrash : public ::testing::TestWithParam<Plot> {};
 
 TEST_P(CoreCrash, AtEveryWriteAndEveryCommand) {
-  Story quiet(GetParam());
+  const auto& [policy, late] = GetParam();
+  Story quiet(policy, late);
   ASSERT_NO_FATAL_FAILURE(quiet.tell());
   const auto endings = quiet.endings();
-  const bool promises = std::string_view(GetParam()) == "elasticflow";
+  const bool promises = policy == "elasticflow";
   EXPECT_EQ(endings.at("a"), "COMPLETED");
   EXPECT_EQ(endings.at("d"), "COMPLETED");
   if (!promises) {
@@ -228,7 +248,7 @@ TEST_P(CoreCrash, AtEveryWriteAndEveryCommand) {
   const auto dies_at_each = [&](const char* what, std::optional<long> Story::*when, long times) {
     for (long n = 0; n < times; ++n) {
       SCOPED_TRACE(what + std::to_string(n));
-      Story story(GetParam());
+      Story story(GetParam().policy, GetParam().late);
       story.*when = n;
       ASSERT_NO_FATAL_FAILURE(story.tell());
       ASSERT_EQ(story.endings(), endings);
@@ -243,11 +263,12 @@ TEST_P(CoreCrash, AtEveryWriteAndEveryCommand) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, CoreCrash,
-                         ::testing::Values("fifo-backfill", "afs-l", "elasticflow"),
+                         ::testing::Values(Plot{"fifo-backfill"}, Plot{"afs-l"},
+                                           Plot{"elasticflow"}, Plot{"elasticflow", true}),
                          [](const auto& info) {
-                           std::string name = info.param;
+                           std::string name = info.param.policy;
                            std::erase(name, '-');
-                           return name;
+                           return name + (info.param.late ? "late" : "");
                          });
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(Core, AKeyOfAnOldRowMeansItsJob) {
   TestDaemon daemon;
   daemon.start();
   static_cast<void>(daemon.submit(kAda, job_file("one", 100), "key"));
-  DaemonState ledger(daemon.options.ledger);
+  DaemonState state(daemon.options.state);
   const auto read = read_journal(daemon.directory.path(), RowNumber(),
                                  [&](RowNumber number, const JournalRow& row) -> Result<void> {
                                    JournalRow old = row;
@@ -111,11 +111,11 @@ TEST(Core, AKeyOfAnOldRowMeansItsJob) {
                                      EXPECT_EQ(body.erase("digest"), 1U);
                                      old.body = body.dump();
                                    }
-                                   return ledger.apply(number, old);
+                                   return state.apply(number, old);
                                  });
   ASSERT_TRUE(read) << read.error().message;
-  ASSERT_TRUE(ledger.by_key("ada", "key"));
-  EXPECT_FALSE(ledger.job(*ledger.by_key("ada", "key"))->digest);
+  ASSERT_TRUE(state.by_key("ada", "key"));
+  EXPECT_FALSE(state.job(*state.by_key("ada", "key"))->digest);
 }
 
 TEST(Core, NobodySeesOrTouchesAnothersJob) {
@@ -210,7 +210,7 @@ TEST(Core, OfJobsThatAreCancelledAtOnceNoneStarts) {
   EXPECT_EQ(answer.body["jobs"][0]["state"], "STOPPING");
   EXPECT_EQ(answer.body["jobs"][kJobs - 1]["state"], "CANCELLED");
   EXPECT_EQ(daemon.ask(kAda, all).body["cancelled"], 0) << "they are leaving or gone";
-  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 120));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 120));
   EXPECT_EQ(starts, 3) << "two of hers before, and his";
   EXPECT_EQ(daemon.state(his), "COMPLETED");
   EXPECT_TRUE(daemon.machines.violations.empty());
@@ -296,7 +296,7 @@ TEST(Core, OwnersResizeTheirJobs) {
     EXPECT_EQ(one.ask(kAda, ResizeJob{id, {4, 8, {}}}).status, 200);
     one.pass(5);
     EXPECT_GE(one.show(id)["gpus"], 4);
-    EXPECT_TRUE(one.core->ledger().last_decision()->refused.empty());
+    EXPECT_TRUE(one.core->state().last_decision()->refused.empty());
     one.expect_replay();
   }
 }
@@ -453,11 +453,11 @@ TEST(Core, AJobThatFailsAgainAndAgainStartsAfterLongerAndLongerPauses) {
   const Json why = daemon.ask(kAda, ExplainJob{jobs[0]}).body;
   EXPECT_NE(why["sentences"][0].get<std::string>().find("It starts again at"), std::string::npos);
   // The pause is in the journal: a restart of the daemon does not cut it short.
-  const auto until = daemon.core->ledger().job(jobs[0])->paused_until();
+  const auto until = daemon.core->state().job(jobs[0])->paused_until();
   ASSERT_TRUE(until);
   daemon.kill();
   daemon.start();
-  EXPECT_EQ(daemon.core->ledger().job(jobs[0])->paused_until(), until);
+  EXPECT_EQ(daemon.core->state().job(jobs[0])->paused_until(), until);
   EXPECT_LE(daemon.core->again_at(), *until);
   // An hour later they are tried every five minutes.
   daemon.pass(3600);
@@ -474,7 +474,7 @@ TEST(Core, OwnersHoldAndReleaseAJobThatIsPausedAfterFailures) {
   daemon.crashes["frail"] = 7;
   daemon.start();
   const JobId id = id_of(daemon.submit(kAda, file));
-  const auto paused = [&] { return daemon.core->ledger().job(id)->paused_until().has_value(); };
+  const auto paused = [&] { return daemon.core->state().job(id)->paused_until().has_value(); };
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.show(id)["failures"] == 6 && paused(); }));
   EXPECT_EQ(daemon.ask(kAda, HoldJob{id, true}).body["state"], "HELD");
   daemon.pass(1000);
@@ -492,12 +492,12 @@ TEST(Core, AJobThatIsReleasedDuringItsPauseStartsAtOnce) {
   daemon.crashes["frail"] = 8;
   daemon.start();
   const JobId id = id_of(daemon.submit(kAda, file));
-  const auto paused = [&] { return daemon.core->ledger().job(id)->paused_until().has_value(); };
+  const auto paused = [&] { return daemon.core->state().job(id)->paused_until().has_value(); };
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.show(id)["failures"] == 7 && paused(); }));
   EXPECT_EQ(daemon.ask(kAda, HoldJob{id, false}).body["state"], "RUNNING");
   ASSERT_TRUE(daemon.pass_until(paused));
   EXPECT_EQ(daemon.ask(kAda, CancelJob{id}).body["state"], "CANCELLED") << "also while it waits";
-  EXPECT_TRUE(daemon.core->ledger().pausing().empty());
+  EXPECT_TRUE(daemon.core->state().pausing().empty());
   daemon.expect_replay();
 }
 
@@ -520,7 +520,7 @@ TEST(Core, AJobEndedWhenItsMachineSaysSo) {
     daemon.now += from_seconds(600);
     daemon.start();
     ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }));
-    const JobRecord* job = daemon.core->ledger().job(id);
+    const JobRecord* job = daemon.core->state().job(id);
     EXPECT_EQ(*job->ended <= *job->deadline, told) << "else nobody knows better";
     const std::string metrics = daemon.ask(kRoot, ShowMetrics{}).body["text"];
     EXPECT_NE(metrics.find(fmt::format("rubato_deadlines_total{{result=\"{}\"}} 1",
@@ -539,7 +539,7 @@ TEST(Core, AnEndThatCannotBeIsNotBelieved) {
     daemon.start();
     const JobId id = id_of(daemon.submit(kAda, job_file("off", 400)));
     ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }));
-    const JobRecord* job = daemon.core->ledger().job(id);
+    const JobRecord* job = daemon.core->state().job(id);
     EXPECT_GE(*job->ended, *job->started);
     EXPECT_LE(*job->ended, daemon.wall());
   }
@@ -587,7 +587,7 @@ TEST(Core, OneUserCannotFillTheQueue) {
   EXPECT_EQ(daemon.submit(kRoot, job_file("r", 1e6)).status, 429) << "there is one bound for all";
   daemon.kill();
   daemon.start();
-  EXPECT_EQ(daemon.core->ledger().held_by("ada").jobs, 2U);
+  EXPECT_EQ(daemon.core->state().held_by("ada").jobs, 2U);
   static_cast<void>(daemon.ask(kAda, CancelJob{first}));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "CANCELLED"; }, 60));
   EXPECT_EQ(daemon.submit(kAda, job_file("c", 1e6)).status, 201);
@@ -619,10 +619,10 @@ TEST(Core, LargeJobFilesAreOnDiskUntilTheirJobsEnd) {
   const JobId small = id_of(daemon.submit(kAda, job_file("small", 1e6, 1, 1)));
   EXPECT_EQ(kept(), 2U) << "equal files are one";
   for (int life = 0; life < 2; ++life) {
-    const JobRecord* record = daemon.core->ledger().job(first);
+    const JobRecord* record = daemon.core->state().job(first);
     EXPECT_LT(record->file.command.back().size(), 300U);
     EXPECT_EQ(record->text_bytes, text_of(large_file("first")).value().size());
-    EXPECT_FALSE(daemon.core->ledger().job(small)->text_bytes);
+    EXPECT_FALSE(daemon.core->state().job(small)->text_bytes);
     const JobLaunch launch = daemon.core->launch_of(other);
     EXPECT_EQ(launch.command, large_file("other", 'y').command);
     EXPECT_EQ(launch.env.at("LEVEL"), "3");
@@ -652,7 +652,7 @@ TEST(Core, LargeJobFilesAreOnDiskUntilTheirJobsEnd) {
   daemon.expect_replay();
 
   // Half a command is never run: what should have been there is named.
-  const std::string path = daemon.options.texts->path_of(*daemon.core->ledger().job(other)->digest);
+  const std::string path = daemon.options.texts->path_of(*daemon.core->state().job(other)->digest);
   std::filesystem::remove(path);
   EXPECT_EQ(daemon.core->launch_of(other).command, std::vector<std::string>{path});
 }
@@ -680,7 +680,7 @@ TEST(Core, AFileThatCannotBeKeptIsNoJob) {
   daemon.start();
   const Answer answer = daemon.submit(kAda, large_file("a"));
   EXPECT_EQ(answer.status, 503);
-  EXPECT_EQ(daemon.core->ledger().jobs().size(), 0U);
+  EXPECT_EQ(daemon.core->state().jobs().size(), 0U);
   EXPECT_EQ(daemon.submit(kAda, job_file("small", 1)).status, 201);
 }
 
@@ -718,7 +718,7 @@ TEST(Core, ElasticflowPromisesAndRefusesAtOnce) {
   job.profile = "net";
   const JobId first = id_of(daemon.submit(kAda, job));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
-  ASSERT_NE(daemon.core->ledger().profile("ada/samples/net"), nullptr) << "its speed is known now";
+  ASSERT_NE(daemon.core->state().profile("ada/samples/net"), nullptr) << "its speed is known now";
   job.deadline_after = from_seconds(300);
   const Answer admitted = daemon.submit(kAda, job);
   EXPECT_EQ(admitted.status, 201) << admitted.body.dump(1);
@@ -757,7 +757,7 @@ TEST(Core, AJobOfUnknownSpeedIsMeasuredBeforeItIsPromisedAnything) {
   EXPECT_EQ(daemon.ask(kAda, ListJobs{}).body["jobs"].size(), 1U)
       << "the one that measures is not shown";
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) != "PROFILING"; }, 130));
-  const JobRecord* record = daemon.core->ledger().job(id);
+  const JobRecord* record = daemon.core->state().job(id);
   EXPECT_GE(record->rates.by_gpus.size(), 3U);
   EXPECT_TRUE(record->promise.has_value()) << daemon.show(id).dump(1);
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 700));
@@ -811,7 +811,7 @@ void make_known(TestDaemon& daemon, int gpus) {
   file.profile = "net";
   const JobId id = id_of(daemon.submit(kAda, file));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 120));
-  ASSERT_TRUE(daemon.core->ledger().profile("ada/samples/net")->by_gpus.contains(gpus));
+  ASSERT_TRUE(daemon.core->state().profile("ada/samples/net")->by_gpus.contains(gpus));
 }
 
 JobFile due_job(double samples, int min, int max, double deadline_s) {
@@ -896,7 +896,7 @@ TEST(Core, AJobThatCoolsDownIsGrownLater) {
   daemon.pass(5);
   const int shrunk = daemon.show(id)["gpus"];
   ASSERT_LT(shrunk, 8) << "others do not wait for it";
-  const Time resized = *daemon.core->ledger().view(id)->resized;
+  const Time resized = *daemon.core->state().view(id)->resized;
   daemon.ask(kAda, CancelJob{other});
   daemon.pass(20);
   EXPECT_EQ(daemon.show(id)["gpus"], shrunk);
@@ -921,13 +921,13 @@ TEST(Core, WhatIsMeasuredReachesThePolicyAndTheNextJobOfTheProfile) {
   file.profile = "net";
   const JobId id = id_of(daemon.submit(kAda, file));
   daemon.pass(90);
-  const auto& known = daemon.core->ledger().job(id)->rates.by_gpus;
+  const auto& known = daemon.core->state().job(id)->rates.by_gpus;
   EXPECT_GE(known.size(), 2U) << "smaller counts are tried, too";
   for (const auto& [gpus, rate] : known) EXPECT_NEAR(rate, 100 * std::sqrt(gpus), 1);
-  const auto& speed = *daemon.core->ledger().view(id)->speed;
+  const auto& speed = *daemon.core->state().view(id)->speed;
   EXPECT_EQ(speed.measured().size(), known.size());
   const JobId next = id_of(daemon.submit(kAda, file));
-  EXPECT_EQ(daemon.core->ledger().view(next)->speed->measured().size(), known.size());
+  EXPECT_EQ(daemon.core->state().view(next)->speed->measured().size(), known.size());
   // At most one row a job in 5 s.
   std::size_t rows = 0;
   ASSERT_TRUE(read_journal(daemon.directory.path(), RowNumber(),
@@ -956,7 +956,7 @@ JobFile adaptive_job(const std::string& name, double samples, int max = 8) {
 }
 
 const GoodputEstimate* goodput_of(const TestDaemon& daemon, JobId id) {
-  return dynamic_cast<const GoodputEstimate*>(daemon.core->ledger().view(id)->speed.get());
+  return dynamic_cast<const GoodputEstimate*>(daemon.core->state().view(id)->speed.get());
 }
 
 std::size_t rows_of(const TestDaemon& daemon, std::string_view type) {
@@ -987,12 +987,12 @@ TEST(Core, GoodputIsLearnedFromWhatAdaptiveJobsReport) {
   ASSERT_TRUE(learned != nullptr && learned->seen());
   EXPECT_GE(learned->seen()->most_gpus, 4) << "it grew, twice as far each time";
   EXPECT_NEAR(learned->seen()->noise.scale(64), 64 * 20, 1);
-  const auto& held = daemon.core->ledger().view(id)->held;
+  const auto& held = daemon.core->state().view(id)->held;
   const Footprint place{held.nodes(), held.gpus()};
   EXPECT_NEAR(learned->goodput().best(place)->goodput, truth.best(place)->goodput,
               0.1 * truth.best(place)->goodput);
-  EXPECT_NEAR(daemon.core->ledger().view(id)->progress.rate,
-              daemon.core->ledger().job(id)->rates.by_gpus.at(held.gpus()), 1)
+  EXPECT_NEAR(daemon.core->state().view(id)->progress.rate,
+              daemon.core->state().job(id)->rates.by_gpus.at(held.gpus()), 1)
       << "progress is in the job's own unit";
   EXPECT_FALSE(daemon.show(id)["eta"].is_null());
   EXPECT_LE(rows_of(daemon, "measured"), 2 * (120U / 5 + 2));
@@ -1001,14 +1001,14 @@ TEST(Core, GoodputIsLearnedFromWhatAdaptiveJobsReport) {
   const JobId next = id_of(daemon.submit(kAda, file));
   ASSERT_TRUE(goodput_of(daemon, next) != nullptr && goodput_of(daemon, next)->seen());
   EXPECT_EQ(goodput_of(daemon, next)->seen()->most_gpus, learned->seen()->most_gpus);
-  const auto before = daemon.core->ledger().snapshot().value();
+  const auto before = daemon.core->state().snapshot().value();
   daemon.kill();
   daemon.start();
-  EXPECT_EQ(daemon.core->ledger().snapshot().value(), before);
+  EXPECT_EQ(daemon.core->state().snapshot().value(), before);
   ASSERT_TRUE(daemon.core->save());
   daemon.kill();
   daemon.start();
-  EXPECT_EQ(daemon.core->ledger().snapshot().value(), before);
+  EXPECT_EQ(daemon.core->state().snapshot().value(), before);
   // Other policies are told speeds.
   EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"afs-l"}).status, 200);
   EXPECT_EQ(goodput_of(daemon, id), nullptr);
@@ -1061,7 +1061,7 @@ TEST(Core, AnotherBatchIsNoResize) {
   daemon.start();
   const JobId id = id_of(daemon.submit(kAda, adaptive_job("net", 1e7, 1)));
   daemon.pass(60);
-  const auto& told = daemon.core->ledger().job(id)->told;
+  const auto& told = daemon.core->state().job(id)->told;
   ASSERT_TRUE(told && std::holds_alternative<Resize>(*told)) << "the batch was chosen anew";
   EXPECT_TRUE(std::get<Resize>(*told).batch);
   EXPECT_EQ(daemon.show(id)["resizes"], 0);
@@ -1138,7 +1138,7 @@ TEST(Core, TheOperatorsWordOutlivesTheDaemon) {
   dies_after(NodeState::up);
   daemon.pass(3);
   EXPECT_EQ(state(), "up");
-  EXPECT_EQ(daemon.core->ledger().reported(node_id(0)), NodeState::up);
+  EXPECT_EQ(daemon.core->state().reported(node_id(0)), NodeState::up);
   // Said twice, it is told twice.
   static_cast<void>(daemon.ask(kRoot, SetNode{node_id(0), NodeState::down}));
   std::vector<Input> again;
@@ -1290,13 +1290,13 @@ TEST(Core, AfterASwitchJobsOfUnknownSpeedAreMeasuredBeforeTheyArePromisedAnythin
   EXPECT_EQ(daemon.state(held), "HELD");
   EXPECT_EQ(daemon.ask(kAda, HoldJob{held, false}).body["state"], "PROFILING");
   daemon.pass(5);
-  const auto before = daemon.core->ledger().snapshot().value();
+  const auto before = daemon.core->state().snapshot().value();
   daemon.kill();
   daemon.start();
-  EXPECT_EQ(daemon.core->ledger().snapshot().value(), before);
+  EXPECT_EQ(daemon.core->state().snapshot().value(), before);
   for (const JobId one : {id, held}) {
     ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(one) != "PROFILING"; }, 130));
-    EXPECT_TRUE(daemon.core->ledger().job(one)->promise) << daemon.show(one).dump(1);
+    EXPECT_TRUE(daemon.core->state().job(one)->promise) << daemon.show(one).dump(1);
   }
   daemon.expect_replay();
 }
@@ -1316,7 +1316,7 @@ TEST(Core, AProfileThatWasMeasuredAtOtherCountsDoesNotDo) {
     const JobId id = id_of(daemon.submit(kAda, due_job(1000, min, max, 600)));
     EXPECT_EQ(daemon.state(id) == "PROFILING", measured) << min << ":" << max;
     ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) != "PROFILING"; }, 130));
-    EXPECT_TRUE(daemon.core->ledger().job(id)->promise) << daemon.show(id).dump(1);
+    EXPECT_TRUE(daemon.core->state().job(id)->promise) << daemon.show(id).dump(1);
     daemon.expect_replay();
   }
 }
@@ -1452,7 +1452,7 @@ TEST(Core, HistoryIsTheSameFromMemoryAndFromTheJournal) {
   ASSERT_TRUE(daemon.core->save());
   daemon.kill();
   daemon.start();
-  EXPECT_TRUE(daemon.core->ledger().lines().empty()) << "they are in the journal now";
+  EXPECT_TRUE(daemon.core->state().lines().empty()) << "they are in the journal now";
   const Json after = daemon.ask(kRoot, History{0, 1000, {}}).body;
   EXPECT_EQ(after["events"].dump(), before["events"].dump());
   // Without a number, the newest; of what the restart itself has added, too.
@@ -1502,7 +1502,7 @@ TEST(Core, AQuestionAboutALongPastIsAnsweredInParts) {
 
 TEST(Core, EndedJobsOfOneUserPushOutNobodyElses) {
   TestDaemon daemon;
-  daemon.options.ledger.ended_kept = 5;
+  daemon.options.state.ended_kept = 5;
   daemon.options.snapshot_rows = 10;
   daemon.start();
   const JobId hers = id_of(daemon.submit(kAda, job_file("hers", 100, 2, 2), "key"));
@@ -1525,8 +1525,8 @@ TEST(Core, EndedJobsOfOneUserPushOutNobodyElses) {
     static_cast<void>(daemon.submit(kBob, job_file("short", 10, 2, 2)));
     daemon.pass(10);
   }
-  EXPECT_EQ(daemon.core->ledger().alive(), 0U);
-  EXPECT_EQ(daemon.core->ledger().jobs().size(), 5U);
+  EXPECT_EQ(daemon.core->state().alive(), 0U);
+  EXPECT_EQ(daemon.core->state().jobs().size(), 5U);
   EXPECT_EQ(daemon.state(hers), "COMPLETED");
   EXPECT_EQ(id_of(daemon.submit(kAda, job_file("hers", 100, 2, 2), "key")), hers);
   EXPECT_EQ(daemon.ask(kBob, ShowJob{his}).status, 404);
@@ -1544,7 +1544,7 @@ TEST(Core, EndedJobsOfOneUserPushOutNobodyElses) {
 // Who cancels a long queue keeps what is known of the jobs that ran, and their directories.
 TEST(Core, JobsThatNeverStartedPushOutNoneThatRan) {
   TestDaemon daemon("1x1");
-  daemon.options.ledger.ended_kept = 8;
+  daemon.options.state.ended_kept = 8;
   daemon.options.snapshot_rows = 10;
   daemon.start();
   std::vector<JobId> ran;
@@ -1696,8 +1696,8 @@ TEST(Core, AResizeOfAProgramThatIsStartedAgainIsARestart) {
   inputs.emplace_back(status);
   static_cast<void>(daemon.core->turn(daemon.loop_now() + from_seconds(6),
                                       daemon.wall() + from_seconds(6), std::move(inputs)));
-  const Json job = show_job({daemon.core->ledger(), {}, [](JobId) { return nullptr; }},
-                            *daemon.core->ledger().job(id));
+  const Json job = show_job({daemon.core->state(), {}, [](JobId) { return nullptr; }},
+                            *daemon.core->state().job(id));
   EXPECT_EQ(job["resizes"], 1);
   EXPECT_EQ(job["restarts"], 1);
   EXPECT_EQ(job["last_pause_seconds"], 2.5);
@@ -1769,7 +1769,7 @@ TEST(Core, TheJournalIsPrunedAndHistoryAndReplaySayFromWhereOnTheySee) {
   EXPECT_EQ(std::find(lines.begin(), lines.end(), "job0 submitted by ada"), lines.end());
   EXPECT_NE(std::find(lines.begin(), lines.end(), "job4 submitted by ada"), lines.end());
   EXPECT_EQ(daemon.show(JobId(1))["state"], "COMPLETED") << "jobs are remembered all the same";
-  const auto replayed = replay(daemon.directory.path(), daemon.options.ledger);
+  const auto replayed = replay(daemon.directory.path(), daemon.options.state);
   ASSERT_TRUE(replayed) << replayed.error().message;
   EXPECT_FALSE(replayed->difference);
   EXPECT_GE(replayed->after.value() + 1, first);
@@ -1878,10 +1878,10 @@ TEST(Core, LoopTimeGoesOnAndDeadlinesAreWallTimes) {
   const JobId id = id_of(daemon.submit(kAda, job));
   daemon.pass(10);
   const Json before = daemon.show(id);
-  const Time deadline = *daemon.core->ledger().view(id)->spec->deadline;
+  const Time deadline = *daemon.core->state().view(id)->spec->deadline;
   daemon.clock_jump = from_seconds(3600);  // somebody sets the clock
   daemon.pass(1);
-  EXPECT_EQ(*daemon.core->ledger().view(id)->spec->deadline, deadline - from_seconds(3600));
+  EXPECT_EQ(*daemon.core->state().view(id)->spec->deadline, deadline - from_seconds(3600));
   EXPECT_EQ(daemon.show(id)["deadline"], before["deadline"]) << "the wall time it was";
   EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["state"], "up") << "no lease is lost";
   const auto lines = texts(daemon.ask(kRoot, History{0, 1000, {}}).body["events"]);
@@ -1962,7 +1962,7 @@ TEST(Core, AJumpOfTheWallClockLosesNoLeaseAndNoPromise) {
   file.deadline_after = from_seconds(kHour / 2);  // impossible if the clock is right
   const JobId soon = id_of(daemon.submit(kAda, file));
   daemon.pass(20);
-  const auto deadline = [&](JobId id) { return *daemon.core->ledger().view(id)->spec->deadline; };
+  const auto deadline = [&](JobId id) { return *daemon.core->state().view(id)->spec->deadline; };
   const std::map<JobId, Time> due = {{late, deadline(late)}, {soon, deadline(soon)}};
   std::map<JobId, Json> promised;
   for (const auto& [id, at] : due) {
@@ -1999,9 +1999,9 @@ TEST(Core, AJumpOfTheWallClockLosesNoLeaseAndNoPromise) {
               2)
         << moved;
   }
-  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 3 * kHour));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 3 * kHour));
   for (const auto& [id, at] : due) {
-    const JobRecord* job = daemon.core->ledger().job(id);
+    const JobRecord* job = daemon.core->state().job(id);
     EXPECT_EQ(job->ending->how, Ending::completed);
     EXPECT_LE(*job->ended, *job->deadline);
   }
@@ -2071,7 +2071,7 @@ TEST(Core, AJournalThatCannotBeReadBackEndsTheDaemonAndNotTheJobs) {
   daemon.start();
   EXPECT_EQ(daemon.state(runs), "RUNNING");
   EXPECT_EQ(daemon.submit(kAda, job_file("new", 100), "key").status, 201);
-  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 300));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 300));
   daemon.expect_replay();
 }
 
@@ -2080,11 +2080,11 @@ TEST(Core, AJournalThatCannotBeReadBackEndsTheDaemonAndNotTheJobs) {
 JobStatus status_saying(const TestDaemon& daemon, JobId id, double samples, double rate) {
   JobStatus status;
   status.job = id;
-  status.generation = daemon.core->ledger().view(id)->generation;
+  status.generation = daemon.core->state().view(id)->generation;
   status.running = true;
   status.progress.samples = samples;
   status.progress.rate = rate;
-  status.progress.workers = daemon.core->ledger().view(id)->held.gpus();
+  status.progress.workers = daemon.core->state().view(id)->held.gpus();
   return status;
 }
 
@@ -2104,7 +2104,7 @@ TEST(Core, AProgramThatDoesNotSpeakKeepsTheGpuOfItsOneProcess) {
   daemon.options.hello = from_seconds(7);
   daemon.start();
   const JobId id = id_of(daemon.submit(kAda, job_file("plain", 1e6, 4, 8)));
-  ASSERT_EQ(daemon.core->ledger().view(id)->held.gpus(), 8);
+  ASSERT_EQ(daemon.core->state().view(id)->held.gpus(), 8);
   EXPECT_TRUE(daemon.show(id)["note"].is_null());
   EXPECT_EQ(daemon.core->launch_of(id).hello, from_seconds(7));
   EXPECT_FALSE(daemon.core->launch_of(id).silent);
@@ -2115,7 +2115,7 @@ TEST(Core, AProgramThatDoesNotSpeakKeepsTheGpuOfItsOneProcess) {
       daemon.kill();
       daemon.start();
     }
-    const JobView* view = daemon.core->ledger().view(id);
+    const JobView* view = daemon.core->state().view(id);
     EXPECT_EQ(view->target, gpus_on({{1, 0b100}})) << "where its process is";
     EXPECT_EQ(view->spec->limits.max, 1) << "though its owner wanted four";
     EXPECT_TRUE(daemon.core->launch_of(id).silent);
@@ -2130,11 +2130,11 @@ TEST(Core, AProgramThatDoesNotSpeakKeepsTheGpuOfItsOneProcess) {
                           [](const Json& event) { return event["type"] == "plain"; }));
   // The machines of this test speak.
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.show(id)["note"].is_null(); }, 60));
-  EXPECT_EQ(daemon.core->ledger().view(id)->spec->limits.min, 4);
-  EXPECT_EQ(daemon.core->ledger().view(id)->spec->limits.max, 8);
+  EXPECT_EQ(daemon.core->state().view(id)->spec->limits.min, 4);
+  EXPECT_EQ(daemon.core->state().view(id)->spec->limits.max, 8);
   ASSERT_TRUE(
-      daemon.pass_until([&] { return daemon.core->ledger().view(id)->held.gpus() == 8; }, 60));
-  EXPECT_EQ(daemon.core->ledger().job(id)->failures, 0);
+      daemon.pass_until([&] { return daemon.core->state().view(id)->held.gpus() == 8; }, 60));
+  EXPECT_EQ(daemon.core->state().job(id)->failures, 0);
   daemon.expect_replay();
 }
 
@@ -2146,7 +2146,7 @@ TEST(Core, AProgramThatFinishesWithoutAWordHasRunAsOneProcess) {
   const auto finish = [&](JobId job, const Slot& slot) {
     JobStatus status = silent_status(daemon, job, slot);
     status.ended = JobEnd{};
-    const Generation told = daemon.core->ledger().view(job)->generation;
+    const Generation told = daemon.core->state().view(job)->generation;
     static_cast<void>(
         daemon.core->turn(daemon.loop_now(), daemon.wall(), {status, Fact{Finished{job, told}}}));
   };
@@ -2155,7 +2155,7 @@ TEST(Core, AProgramThatFinishesWithoutAWordHasRunAsOneProcess) {
   EXPECT_EQ(daemon.state(id), "COMPLETED");
   EXPECT_FALSE(daemon.show(id)["note"].is_null());
   EXPECT_TRUE(daemon.show(one)["note"].is_null()) << "one GPU is what it asked for";
-  for (const HistoryLine& line : daemon.core->ledger().lines()) EXPECT_NE(line.type, "limited");
+  for (const HistoryLine& line : daemon.core->state().lines()) EXPECT_NE(line.type, "limited");
   daemon.expect_replay();
 }
 
@@ -2172,7 +2172,7 @@ TEST(Core, NumbersThatNoMachineHasAreAsIfNotReported) {
       const JobId other = id_of(daemon.submit(kBob, job_file("other", 1e6, 1, 4)));
       daemon.pass(10);
       daemon.now += from_seconds(25);
-      const Generation told = daemon.core->ledger().view(other)->generation;
+      const Generation told = daemon.core->state().view(other)->generation;
       const Turn turn =
           daemon.core->turn(daemon.loop_now(), daemon.wall(),
                             {status_saying(daemon, odd, samples, rate), Fact{Finished{other, told}},
@@ -2180,8 +2180,8 @@ TEST(Core, NumbersThatNoMachineHasAreAsIfNotReported) {
       EXPECT_EQ(turn.trouble, "");
       ASSERT_EQ(turn.answers.size(), 1U);
       EXPECT_EQ(turn.answers[0].second.status, 201);
-      EXPECT_EQ(daemon.core->ledger().job(other)->ending->how, Ending::completed);
-      const JobRecord* job = daemon.core->ledger().job(odd);
+      EXPECT_EQ(daemon.core->state().job(other)->ending->how, Ending::completed);
+      const JobRecord* job = daemon.core->state().job(odd);
       EXPECT_TRUE(job->scale == 0 || (job->scale > 1e-12 && job->scale < 1e15)) << job->scale;
       for (const auto& [gpus, known] : job->rates.by_gpus) EXPECT_LT(known, 1e15);
       EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"srtf"}).status, 200);
@@ -2199,7 +2199,7 @@ TEST(Core, WhatCannotBeTakenInKeepsNobodyElseFromBeingHeard) {
   const JobId other = id_of(daemon.submit(kBob, job_file("other", 1e6, 1, 1)));
   daemon.pass(10);
   const double no_number = std::numeric_limits<double>::quiet_NaN();
-  const Generation told = daemon.core->ledger().view(other)->generation;
+  const Generation told = daemon.core->state().view(other)->generation;
   const Turn turn = daemon.core->turn(
       daemon.loop_now() + from_seconds(6), daemon.wall() + from_seconds(6),
       {status_saying(daemon, odd, no_number, no_number), Fact{Finished{other, told}},
@@ -2207,7 +2207,7 @@ TEST(Core, WhatCannotBeTakenInKeepsNobodyElseFromBeingHeard) {
   EXPECT_EQ(turn.trouble, "");
   ASSERT_EQ(turn.answers.size(), 1U);
   EXPECT_EQ(turn.answers[0].second.status, 201);
-  EXPECT_EQ(daemon.core->ledger().job(other)->ending->how, Ending::completed);
+  EXPECT_EQ(daemon.core->state().job(other)->ending->how, Ending::completed);
   EXPECT_EQ(daemon.state(odd), "RUNNING");
   daemon.expect_replay();
 }
@@ -2249,11 +2249,11 @@ TEST(Core, RecoveryFollowsWhatWasToldAndOnlyReplayCompares) {
     write_with_other_commands(then, changes[i], now.directory.path());
     now.now = then.now;
     ASSERT_EQ(now.up(), "");
-    const JobView* view = now.core->ledger().view(id);
+    const JobView* view = now.core->state().view(id);
     EXPECT_EQ(view->generation, Generation(i == 0 ? 5 : 0));
     EXPECT_EQ(view->held.gpus(), i == 0 ? 2 : 0);
     EXPECT_EQ(now.core->told().size(), i == 0 ? 1U : 0U);
-    const auto replayed = replay(now.directory.path(), now.options.ledger);
+    const auto replayed = replay(now.directory.path(), now.options.state);
     ASSERT_TRUE(replayed) << replayed.error().message;
     ASSERT_TRUE(replayed->difference);
     EXPECT_EQ(replayed->difference->type, "commands");
@@ -2280,12 +2280,12 @@ TEST(Core, WhoNamesNoClusterGetsTheOneOfTheJournal) {
   daemon.options.cluster = cluster_of("1x1");
   daemon.options.cluster_of_journal = true;
   ASSERT_EQ(daemon.up(), "");
-  EXPECT_EQ(machines_text(daemon.core->ledger().now().cluster), "2x4");
+  EXPECT_EQ(machines_text(daemon.core->state().now().cluster), "2x4");
   EXPECT_EQ(daemon.submit(kAda, job_file("wide", 100, 8, 8)).status, 201);
   TestDaemon fresh("1x8:v100,2x4:k80");
   fresh.options.cluster_of_journal = true;
   fresh.start();
-  EXPECT_EQ(machines_text(fresh.core->ledger().now().cluster), "1x8:v100,2x4:k80");
+  EXPECT_EQ(machines_text(fresh.core->state().now().cluster), "1x8:v100,2x4:k80");
 }
 
 TEST(Core, SettingsMayChangeBetweenStarts) {
@@ -2298,11 +2298,11 @@ TEST(Core, SettingsMayChangeBetweenStarts) {
   daemon.options.policy = "srtf";
   daemon.options.switch_policy = true;
   daemon.start();
-  EXPECT_EQ(daemon.core->ledger().policy().text, "srtf");
-  EXPECT_EQ(daemon.core->ledger().placement(), Placement::spread);
+  EXPECT_EQ(daemon.core->state().policy().text, "srtf");
+  EXPECT_EQ(daemon.core->state().placement(), Placement::spread);
   EXPECT_EQ(daemon.state(JobId(1)), "RUNNING");
   daemon.submit(kAda, job_file("b", 200, 2, 2));
-  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 900));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 900));
   daemon.expect_replay();
 }
 
@@ -2341,7 +2341,7 @@ TEST(Core, AJournalThatWasCutAnywhereStartsAndGoesOn) {
     daemon.now = whole.now;
     daemon.clock_jump = whole.clock_jump;
     ASSERT_EQ(daemon.up(), "");
-    ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 900));
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 900));
     EXPECT_EQ(daemon.submit(kAda, job_file("more", 50)).status, 201);
     EXPECT_TRUE(daemon.machines.violations.empty());
   }
@@ -2370,7 +2370,7 @@ TEST(Core, AfterALossAllThatIsSaidIsNewToTheMachines) {
     sqlite3_close(file);
     daemon.start();
     EXPECT_NE(daemon.dropped, "");
-    ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->ledger().alive() == 0; }, 900));
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 900));
     const JobId next = id_of(daemon.submit(kAda, job_file("more", 50)));
     EXPECT_GT(next.value(), 1000U) << "another job may have had its number";
     ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(next) == "COMPLETED"; }, 900));
@@ -2402,11 +2402,11 @@ TEST(Core, WhatIsRecoveredIsWhatWasThere) {
       if (i == 17) daemon.ask(kRoot, CancelJob{JobId(3)});
       if (i == 21) daemon.ask(kRoot, HoldJob{JobId(5), true});
       daemon.pass(2);
-      const auto before = daemon.core->ledger().snapshot();
+      const auto before = daemon.core->state().snapshot();
       ASSERT_TRUE(before);
       daemon.kill();
       daemon.start();
-      const auto after = daemon.core->ledger().snapshot();
+      const auto after = daemon.core->state().snapshot();
       ASSERT_TRUE(after);
       ASSERT_EQ(*after, *before);
     }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "rubato/base/check.h"
+#include "rubato/daemon/background_threads.h"
 #include "rubato/engine/local_engine.h"
 #include "rubato/engine/state_identity.h"
 #include "rubato/http/listen.h"
@@ -29,6 +30,9 @@ using namespace std::chrono_literals;
 // The engine looks at its limits of time when its facts are collected.
 constexpr auto kTick = 100ms;
 constexpr Duration kPublishEvery = 250ms;
+// A decision that takes longer goes on while the loop does. Most are over sooner, and then share
+// the transaction of what they are about.
+constexpr auto kDecisionPatience = 10ms;
 constexpr Duration kLookEvery = 1s;
 constexpr std::uint64_t kOwnRequest = 0;
 // Enough for what is going on to be finished, and for a snapshot of many jobs.
@@ -89,7 +93,12 @@ Daemon::Daemon(DaemonOptions options)
       memory_(kMemoryReserve),
       feed_({.epoch = fmt::format("{:x}", wall_clock().time_since_epoch().count())}) {}
 
-Daemon::~Daemon() = default;
+// Threads that decide wake the loop: they end before what they wake is gone.
+Daemon::~Daemon() {
+  server_.reset();
+  core_.reset();
+  options_.core.background.reset();
+}
 
 Result<void> Daemon::start() {
   const std::string& state = options_.state_directory;
@@ -131,6 +140,8 @@ Result<void> Daemon::start() {
         "again when jobs have ended, or start it again with more memory"};
   };
   options_.core.problems = [this] { return problems(); };
+  options_.core.background =
+      std::make_shared<BackgroundThreads>(kDecisionPatience, [this] { poller_.post([] {}); });
   options_.core.stopwatch = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
@@ -139,7 +150,7 @@ Result<void> Daemon::start() {
   if (!core) return core.error();
   core_ = std::move(*core);
   note(core_->made_up_for());
-  if (!had_secret && !options_.restored && !core_->ledger().jobs().empty()) {
+  if (!had_secret && !options_.restored && !core_->state().jobs().empty()) {
     note(
         fmt::format("{}/jobs.secret was gone and was made anew: jobs that have run before cannot "
                     "be started again in their directories, nor their logs be shown.",
@@ -161,7 +172,7 @@ void Daemon::note(const std::string& sentence) {
 }
 
 Result<void> Daemon::seat_engine() {
-  const DaemonState& ledger = core_->ledger();
+  const DaemonState& state = core_->state();
   LocalEngineOptions options;
   options.state_directory = options_.state_directory;
   options.lease = options_.lease;
@@ -171,10 +182,10 @@ Result<void> Daemon::seat_engine() {
     launch.user = job_users_.runs_as(launch.user);
     return launch;
   };
-  options.cluster = ledger.now().cluster;
+  options.cluster = state.now().cluster;
   for (std::size_t i = 0; i < options.cluster.nodes().size(); ++i) {
     const NodeId node(static_cast<NodeId::rep>(i));
-    options.cluster.set_state(node, ledger.reported(node));
+    options.cluster.set_state(node, state.reported(node));
   }
   engine_.seat(std::make_unique<LocalEngine>(poller_, std::move(options)));
   if (auto opened = engine_->open(told()); !opened) return opened;
@@ -198,7 +209,7 @@ std::vector<KnownJob> Daemon::told() const {
 std::string Daemon::token_of(JobId job) const {
   Digester digester;
   digester.add(secret_).add(job.value());
-  const JobRecord* record = core_->ledger().job(job);
+  const JobRecord* record = core_->state().job(job);
   if (record != nullptr && record->nonce) digester.add(*record->nonce);
   const Digest digest = digester.finish();
   return hex({reinterpret_cast<const char*>(digest.data()),  // NOLINT(*-reinterpret-cast)
@@ -220,7 +231,7 @@ Result<void> Daemon::write_admin_token() {
   const std::string name = system_name(::geteuid());
   const Digest hash = token_hash(token);
   const Caller self{name, true};
-  const bool known = core_->ledger().users().contains(name);
+  const bool known = core_->state().users().contains(name);
   const Ask ask = known ? Ask(AddToken{name, hash}) : Ask(AddUser{name, true, 1e6, hash});
   Turn turn = core_->turn(now(), wall_clock(), {Asked{kOwnRequest, {self, ask}}});
   for (const auto& [id, answer] : turn.answers) {
@@ -296,7 +307,7 @@ Result<void> Daemon::run() {
   server_.reset();
   turn();
   if (core_->lost()) return Error{core_->trouble()};
-  const auto& jobs = core_->ledger().now().jobs;
+  const auto& jobs = core_->state().now().jobs;
   if (std::all_of(jobs.begin(), jobs.end(), [](const JobView& job) { return job.held.empty(); }))
     engine_->retire();
   return core_->close();
@@ -366,7 +377,7 @@ void Daemon::publish_changes() {
 
 void Daemon::publish_callers() {
   Callers::Table table;
-  for (const auto& [name, user] : core_->ledger().users()) {
+  for (const auto& [name, user] : core_->state().users()) {
     if (user.admin) table.admins.insert(name);
     for (const std::string& token : user.tokens) {
       if (const auto hash = parse_digest(token)) table.tokens[*hash] = {name, user.admin};

@@ -64,7 +64,7 @@ class Daemon : public Loop {
   [[nodiscard]] const std::string& dropped() const { return dropped_; }
   // Whether its journal was there already.
   [[nodiscard]] bool continues() const { return continues_; }
-  [[nodiscard]] const Cluster& cluster() const { return core_->ledger().now().cluster; }
+  [[nodiscard]] const Cluster& cluster() const { return core_->state().now().cluster; }
   [[nodiscard]] const std::string& address() const { return server_->address(); }
 
   // Until SIGINT, SIGTERM or SIGHUP, which must be blocked in every thread; then takes leave of the

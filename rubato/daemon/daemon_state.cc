@@ -9,6 +9,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/loop/admission.h"
 #include "rubato/policy/measuring.h"
 
 namespace rubato::daemon {
@@ -157,6 +158,8 @@ const std::map<std::string, DaemonState::Fold, std::less<>>& DaemonState::folds(
       {"clock", &DaemonState::fold_clock},
       {"policy", &DaemonState::fold_policy},
       {"policy_state", nullptr},  // for its length, not by its JSON
+      {"asked", &DaemonState::fold_asked},
+      {"unanswered", &DaemonState::fold_unanswered},
       {"undecided", &DaemonState::fold_undecided},
       {"job", &DaemonState::fold_job},
       {"ended", &DaemonState::fold_ended},
@@ -227,7 +230,8 @@ Result<void> DaemonState::fold_event(RowNumber number, const JournalRow& row) {
   }
   if (!decided->carried) return Error{"does not say what became of it"};
   Decision decision = decided->decision;
-  static_cast<void>(scheduler_->ask(row.time));
+  if (!asked_) static_cast<void>(scheduler_->ask(row.time));
+  heard(number);
   post(row.time, std::move(*event), reaction);
   note_decision(number, row.time, std::move(decision), reaction);
   return {};
@@ -323,16 +327,39 @@ void DaemonState::note_decision(RowNumber number, Time now, Decision decision,
   last_decision_ = LastDecision{number, now, policy_.text, std::move(decision), reaction.refused};
 }
 
-Result<std::vector<JournalRow>> DaemonState::decide(Time now, RowNumber number) {
-  CHECK(now >= time_ && policy_loaded_);
+Question DaemonState::ask(Time now) {
+  CHECK(now >= time_ && policy_loaded_ && !asked_ && !policy_lent_);
   time_ = now;
+  static_cast<void>(scheduler_->ask(now));
+  loop_lent_ = policy_lent_ = true;
+  return {policy_object_, scheduler_, std::nullopt, std::nullopt};
+}
+
+void think(Question& question) {
+  question.decision = question.policy->decide(question.loop->snapshot());
+  if (*question.decision) question.policy_state = question.policy->save_text();
+}
+
+// The policy was asked by the row asked_, or else by this one.
+void DaemonState::heard(RowNumber number) {
+  decided_before_ = asked_.value_or(number);
+  asked_.reset();
+}
+
+Result<std::vector<JournalRow>> DaemonState::answer(Question question, Time now, RowNumber number) {
+  CHECK(now >= time_ && question.decision && (asked_ || loop_lent_));
+  time_ = now;
+  loop_lent_ = policy_lent_ = false;
+  stand_in_.reset();
+  policy_object_ = std::move(question.policy);
+  policy_loaded_ = true;
+  heard(number);
   std::vector<JournalRow> rows;
   const auto done = [&](JournalRow row) {
     keep_lines(lines_of(RowNumber(number.value() + rows.size()), row, offset_));
     rows.push_back(std::move(row));
   };
-  const Snapshot& snapshot = scheduler_->ask(now);
-  auto decision = policy_object_->decide(snapshot);
+  Result<Decision>& decision = *question.decision;
   if (!decision) {
     auto body = canonical_json(Json{{"why", decision.error().message}});
     if (!body) return body.error();
@@ -345,7 +372,7 @@ Result<std::vector<JournalRow>> DaemonState::decide(Time now, RowNumber number) 
   if (!coded) return coded.error();
   note_decision(number, now, std::move(*decision), reaction);
   done({now, std::move(coded->type), coded->version, std::move(coded->body)});
-  auto state = policy_object_->save_text();
+  Result<std::string>& state = *question.policy_state;
   if (!state) return state.error();
   if (*state != policy_state_.text()) {
     auto body = state_body(policy_state_, std::move(*state));
@@ -355,9 +382,36 @@ Result<std::vector<JournalRow>> DaemonState::decide(Time now, RowNumber number) 
   return rows;
 }
 
-Result<void> DaemonState::fold_undecided(RowNumber /*number*/, const JournalRow& row,
+Result<void> DaemonState::fold_asked(RowNumber number, const JournalRow& row,
+                                     const Json& /*body*/) {
+  if (asked_) return Error{"asks while the policy is deciding"};
+  if (loop_lent_) {
+    scheduler_ = std::make_shared<Scheduler>(State(scheduler_->state()), placement_);
+    loop_lent_ = false;
+  } else {
+    static_cast<void>(scheduler_->ask(row.time));
+  }
+  asked_ = number;
+  return {};
+}
+
+// The daemon ended, or could not store the answer. The policy is as it was before it was asked.
+Result<void> DaemonState::fold_unanswered(RowNumber /*number*/, const JournalRow& /*row*/,
+                                          const Json& /*body*/) {
+  asked_.reset();
+  if (!policy_lent_) return {};
+  auto same = another_policy();
+  if (!same) return same.error();
+  policy_object_ = std::move(*same);
+  policy_lent_ = false;
+  stand_in_.reset();
+  return {};
+}
+
+Result<void> DaemonState::fold_undecided(RowNumber number, const JournalRow& row,
                                          const Json& /*body*/) {
-  static_cast<void>(scheduler_->ask(row.time));
+  if (!asked_) static_cast<void>(scheduler_->ask(row.time));
+  heard(number);
   return {};
 }
 
@@ -439,7 +493,7 @@ void DaemonState::follow(const std::vector<Command>& told) {
   }
   recount_free(state);
   state.decision_due = true;
-  scheduler_ = std::make_unique<Scheduler>(std::move(state), placement_);
+  scheduler_ = std::make_shared<Scheduler>(std::move(state), placement_);
 }
 
 // --- the daemon's own facts ---
@@ -457,7 +511,7 @@ Result<void> DaemonState::fold_began(RowNumber number, const JournalRow& row, co
   reported_.assign(cluster->nodes().size(), NodeState::up);
   whys_.assign(cluster->nodes().size(), "");
   node_since_.assign(cluster->nodes().size(), WallTime());
-  scheduler_ = std::make_unique<Scheduler>(std::move(*cluster), placement_, Duration(0));
+  scheduler_ = std::make_shared<Scheduler>(std::move(*cluster), placement_, Duration(0));
   return fold_settings(number, row, body);
 }
 
@@ -477,7 +531,7 @@ Result<void> DaemonState::fold_settings(RowNumber /*number*/, const JournalRow& 
   State state = scheduler_->state();
   state.snapshot.interval = Duration(*interval);
   state.snapshot.lateness = Duration(*lateness);
-  scheduler_ = std::make_unique<Scheduler>(std::move(state), placement_);
+  scheduler_ = std::make_shared<Scheduler>(std::move(state), placement_);
   return {};
 }
 
@@ -506,6 +560,9 @@ Result<void> DaemonState::fold_policy(RowNumber /*number*/, const JournalRow& /*
   if (!measuring) return measuring.error();
   policy_state_ = DeltaText();
   policy_loaded_ = true;
+  asked_.reset();  // what the policy before it says now is about nothing
+  policy_lent_ = false;
+  stand_in_.reset();
   return make_policy(*text, Duration(*measuring));
 }
 
@@ -520,8 +577,8 @@ Result<void> DaemonState::make_policy(const std::string& text, Duration measurin
   }
   auto made = one.make(options_.inputs);
   if (!made) return made.error();
+  if (measuring > Duration(0)) made = measure_first(std::move(*made), measuring);
   policy_object_ = std::move(*made);
-  if (measuring > Duration(0)) policy_object_ = measure_first(std::move(policy_object_), measuring);
   policy_ = {one.canonical, one.entry, measuring};
   return {};
 }
@@ -532,8 +589,25 @@ Result<std::unique_ptr<Policy>> DaemonState::another_policy() const {
   auto made = chosen->front().make(options_.inputs);
   if (!made) return made.error();
   if (policy_.measuring > Duration(0)) made = measure_first(std::move(*made), policy_.measuring);
-  if (auto ok = (*made)->load(policy_object_->save()); !ok) return ok.error();
+  if (policy_state_.text().empty()) return made;
+  const auto state = parse_json(policy_state_.text(), "the policy's state");
+  if (!state) return state.error();
+  if (auto ok = (*made)->load(*state); !ok) return ok.error();
   return made;
+}
+
+std::optional<Reject> DaemonState::never_fits(const Submitted& submitted) const {
+  return loop::never_fits(submitted, *policy_object_, now().cluster);
+}
+
+bool DaemonState::keeps_deadline(JobId id) const {
+  if (!policy_lent_) return policy_object_->keeps_deadline(id);
+  if (!stand_in_) {
+    auto made = another_policy();
+    if (!made) return false;
+    stand_in_ = std::move(*made);
+  }
+  return stand_in_->keeps_deadline(id);
 }
 
 Result<void> DaemonState::fold_job(RowNumber /*number*/, const JournalRow& row, const Json& body) {
@@ -798,6 +872,7 @@ Result<std::string> DaemonState::snapshot() const {
                                  node_since_[i].time_since_epoch().count(), whys_[i]}));
   }
   json["nodes"] = std::move(nodes);
+  if (asked_) json["asked"] = asked_->value();
   if (last_decision_) {
     auto decided = encode(Event(Decided{last_decision_->decision, std::nullopt}));
     if (!decided) return decided.error();
@@ -826,7 +901,7 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
     auto placement = parse_placement(j.at("placement").get<std::string>());
     if (!placement) return placement.error();
     placement_ = *placement;
-    scheduler_ = std::make_unique<Scheduler>(std::move(*state), placement_);
+    scheduler_ = std::make_shared<Scheduler>(std::move(*state), placement_);
     time_ = Time(Duration(j.at("time").get<std::int64_t>()));
     offset_ = Duration(j.at("offset").get<std::int64_t>());
     if (auto ok = make_policy(j.at("policy").get<std::string>(),
@@ -836,6 +911,7 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
     }
     policy_state_ = DeltaText(j.at("policy_state").get<std::string>());
     policy_loaded_ = policy_state_.text().empty();
+    if (j.contains("asked")) asked_ = RowNumber(j.at("asked").get<std::uint64_t>());
     next_job_ = JobId(j.at("next_job").get<JobId::rep>());
     for (const Json& one : j.at("jobs")) {
       JobRecord job;

@@ -3,10 +3,16 @@
 //
 // One way in: apply() folds a row, whether it is new or read back, so that what was recovered is
 // what was there before. Nothing is decided twice: a "decided" row carries what became of it, and
-// the policy is given the state it had. decide() alone asks the policy; it gives the rows that say
-// what it did. A row that cannot be folded is an error, after which the ledger is of no more use.
+// the policy is given the state it had. A row that cannot be folded is an error, after which the
+// state is of no more use.
 //
-// Pure but for the files a policy reads when it is made; of one thread.
+// The policy is asked in three steps: ask() makes a Question, think() lets the policy decide, on
+// any thread, and answer() carries out what it said and gives the rows that say so. The state may
+// change between ask() and answer(); then a row "asked" stands in the journal where ask() was
+// called, and the loop that the policy looks at is left to the Question: the state goes on with a
+// copy.
+//
+// Pure but for the files a policy reads when it is made; of one thread, but for think().
 #pragma once
 
 #include <cstddef>
@@ -35,29 +41,30 @@ namespace rubato::daemon {
 
 struct DaemonStateOptions {
   PolicyInputs inputs;
-  // Jobs that are gone, with their keys. Beyond it, who has the most loses their oldest, so that
-  // nobody pushes out what others did. Jobs that never started go first, unless they are a quarter
-  // or less: who cancels a long queue loses no job that ran.
+  // How many ended jobs are remembered, with their keys. Beyond that, the user who has the most
+  // ended jobs loses the oldest of them, so nobody pushes out what others did. Jobs that never
+  // started go first while they are more than a quarter of all: a user who cancels a long queue
+  // loses no job that ran.
   std::size_t ended_kept = 10'000;
   std::size_t lines_kept = 10'000;  // of history
 };
 
-// Numbers of jobs, or generations, that one row may leave out.
+// The most job numbers, and the most generations, that one row may skip.
 inline constexpr int kMostSkipped = 1'000'000;
 
-// The policy in force, and how it is told of speeds.
+// The policy in force, and how it learns the speed of jobs.
 struct PolicyInForce {
   std::string text;  // canonical
   const PolicyEntry* entry = nullptr;
   Duration measuring{};  // > 0: jobs are first tried at smaller counts (policy/measuring.h)
 
-  // Admits or refuses jobs by deadline, for which it must know how fast they are.
+  // Whether it admits or refuses jobs by their deadline. Then it must know how fast they are.
   [[nodiscard]] bool admits() const;
-  // Chooses batches by goodput.
+  // Whether it chooses batches by goodput.
   [[nodiscard]] bool tunes_batches() const { return entry != nullptr && entry->tunes_batches; }
 };
 
-// Whether it is told to go to other GPUs than before; else only its batch is another.
+// Whether the command sends the job to other GPUs; otherwise it changes only the batch.
 [[nodiscard]] bool moves(const Command& command, const JobRecord& job);
 
 struct LastDecision {
@@ -67,6 +74,15 @@ struct LastDecision {
   Decision decision;
   std::string refused;  // why it was not carried out; or empty
 };
+
+// What a policy is asked, and what it says. Touches nothing that the state changes meanwhile.
+struct Question {
+  std::shared_ptr<Policy> policy;
+  std::shared_ptr<const Scheduler> loop;  // as it was when the policy was asked
+  std::optional<Result<Decision>> decision;
+  std::optional<Result<std::string>> policy_state;  // after that, as text
+};
+void think(Question& question);
 
 class DaemonState {
  public:
@@ -78,15 +94,23 @@ class DaemonState {
 
   [[nodiscard]] Result<void> apply(RowNumber number, const JournalRow& row);
 
-  // Asks the policy now and carries out what it says. The rows are folded already; the first gets
-  // `number`.
-  [[nodiscard]] Result<std::vector<JournalRow>> decide(Time now, RowNumber number);
+  // Asks the policy about the state as it is now. If a row follows before the answer, the first one
+  // must be "asked".
+  [[nodiscard]] Question ask(Time now);
+  // Carries out what the policy has said. What no longer fits the state is left out. The rows are
+  // folded already; the first gets `number`.
+  [[nodiscard]] Result<std::vector<JournalRow>> answer(Question question, Time now,
+                                                       RowNumber number);
+  // The row that asked the policy, if its answer is still to come.
+  [[nodiscard]] std::optional<RowNumber> asked() const { return asked_; }
+  // The last answer of the policy had seen all rows before this one.
+  [[nodiscard]] RowNumber decided_before() const { return decided_before_; }
 
   // The row of the commands that were issued since the last one; nullopt if there are none.
   [[nodiscard]] Result<std::optional<JournalRow>> row_of_commands(Time now) const;
   [[nodiscard]] const std::vector<Command>& issued() const { return issued_; }
 
-  // All of it as the body of a JournalSnapshot, and back into a ledger without rows.
+  // All of it as the body of a JournalSnapshot, and back into a state without rows.
   [[nodiscard]] Result<std::string> snapshot() const;
   [[nodiscard]] Result<void> load(const JournalSnapshot& snapshot);
   // After load() and rows that were read back, before anything is decided.
@@ -99,8 +123,14 @@ class DaemonState {
   [[nodiscard]] const Snapshot& now() const { return scheduler_->snapshot(); }
   [[nodiscard]] Placement placement() const { return placement_; }
   [[nodiscard]] const PolicyInForce& policy() const { return policy_; }
-  [[nodiscard]] const Policy& policy_object() const { return *policy_object_; }
-  // A second one in the same state, to ask what if.
+  // The fewest GPUs on which the policy would run the job.
+  [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const {
+    return policy_object_->least_gpus(spec, speed);
+  }
+  [[nodiscard]] std::optional<Reject> never_fits(const Submitted& submitted) const;
+  // Whether the policy has admitted the job by its deadline, as of its last answer.
+  [[nodiscard]] bool keeps_deadline(JobId id) const;
+  // A second policy in the state of the last answer, to ask what if.
   [[nodiscard]] Result<std::unique_ptr<Policy>> another_policy() const;
   [[nodiscard]] const std::optional<LastDecision>& last_decision() const { return last_decision_; }
 
@@ -116,41 +146,41 @@ class DaemonState {
   [[nodiscard]] const JobView* view(JobId id) const { return now().jobs.find(id); }
   [[nodiscard]] std::optional<JobId> by_key(const std::string& user, const std::string& key) const;
   [[nodiscard]] JobId next_job() const { return next_job_; }
-  // How many are not gone.
+  // How many jobs are not gone.
   [[nodiscard]] std::size_t alive() const { return jobs_.size() - ran_.count - never_ran_.count; }
-  // What the jobs of one user that are not gone take up.
+  // What one user's jobs that are not gone take up.
   struct Holding {
     std::size_t jobs = 0;
     std::int64_t bytes = 0;  // of texts that are kept on disk
   };
   [[nodiscard]] Holding held_by(const std::string& user) const;
-  // Texts (job_texts.h) that jobs which are not gone need, and how many of them.
+  // The texts (job_texts.h) that are still needed, and by how many jobs.
   [[nodiscard]] const std::map<Digest, int>& texts() const { return texts_; }
-  // Texts that nobody needs any more since this was asked last.
+  // The texts that have become unused since the last call.
   [[nodiscard]] std::set<Digest> take_unused_texts();
-  // GPU time that jobs have had which are no longer known, by user.
+  // The GPU time of jobs that are forgotten, by user.
   [[nodiscard]] const std::map<std::string, GpuTime>& used_by_forgotten() const {
     return used_by_forgotten_;
   }
-  // Those that were forgotten since this was asked last; after a recovery, since the snapshot. Of
-  // those that started: others have left nothing anywhere.
+  // The jobs that were forgotten since the last call; after a recovery, since the snapshot. Only
+  // jobs that have started: the others have left no files.
   [[nodiscard]] std::vector<JobId> take_forgotten() { return std::exchange(forgotten_, {}); }
   // Jobs that wait to be started again after a failure.
   [[nodiscard]] const std::set<JobId>& pausing() const { return pausing_; }
-  // Jobs that wait for what another measures for them.
+  // Jobs that wait while another run measures their speed.
   [[nodiscard]] const std::set<JobId>& to_be_measured() const { return to_be_measured_; }
   [[nodiscard]] const std::map<std::string, UserRecord>& users() const { return users_; }
   [[nodiscard]] const Rates* profile(const std::string& name) const;
-  // What the operator wants of a node, whatever the engine says of it.
+  // The state that the operator wants the node to be in.
   [[nodiscard]] NodeState wish(NodeId node) const;
-  // The last state that the engine said the node is in.
+  // The state that the engine has last reported for the node.
   [[nodiscard]] NodeState reported(NodeId node) const;
-  // Why it said so; or empty.
+  // The reason that the engine gave; or empty.
   [[nodiscard]] const std::string& node_why(NodeId node) const;
   [[nodiscard]] WallTime node_since(NodeId node) const;
 
   [[nodiscard]] const std::deque<HistoryLine>& lines() const { return lines_; }
-  // Rows before it are in the journal only.
+  // The first row whose lines are in memory; those of older rows are in the journal only.
   [[nodiscard]] RowNumber first_line_row() const { return first_line_row_; }
 
  private:
@@ -163,6 +193,8 @@ class DaemonState {
   [[nodiscard]] Result<void> fold_clock(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_policy(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_policy_state(const std::string& body);
+  [[nodiscard]] Result<void> fold_asked(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_unanswered(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_undecided(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_job(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_ended(RowNumber, const JournalRow&, const Json&);
@@ -175,6 +207,7 @@ class DaemonState {
   [[nodiscard]] Result<void> fold_node(RowNumber, const JournalRow&, const Json&);
 
   [[nodiscard]] Result<void> make_policy(const std::string& text, Duration measuring);
+  void heard(RowNumber number);
   void post(Time now, Event event, Reaction& reaction);
   void note_event(Time now, const Event& event);
   void note_failure(Time now, const Failed& failed);
@@ -192,15 +225,20 @@ class DaemonState {
   DaemonStateOptions options_;
   Time time_ = kStart;
   SpeedPool pool_;
-  std::unique_ptr<Scheduler> scheduler_;
+  std::shared_ptr<Scheduler> scheduler_;
+  std::optional<RowNumber> asked_;
+  RowNumber decided_before_;
+  bool loop_lent_ = false;    // a Question has scheduler_
+  bool policy_lent_ = false;  // a Question has policy_object_: its state must not be looked at
+  mutable std::unique_ptr<Policy> stand_in_;  // for it meanwhile, once somebody asked
   Placement placement_ = Placement::pack;
   PolicyInForce policy_;
-  std::unique_ptr<Policy> policy_object_;
+  std::shared_ptr<Policy> policy_object_;
   DeltaText policy_state_;     // as last stored; empty: a new policy's
   bool policy_loaded_ = true;  // it is in that state
   std::optional<LastDecision> last_decision_;
   Duration offset_{};
-  std::map<RowNumber, Duration> offsets_;  // every one there was, by the row that said so
+  std::map<RowNumber, Duration> offsets_;  // all that ever were, by the row that said so
 
   std::map<JobId, JobRecord> jobs_;
   std::map<std::pair<std::string, std::string>, JobId> by_key_;

@@ -13,16 +13,12 @@ struct End {
   int gpus = 0;
 };
 
-int least_of(const JobView& view, const Policy& policy) {
-  return policy.least_gpus(*view.spec, *view.speed);
-}
-
 // How long it would take from its start, if that was measured of it or its like.
-std::optional<Duration> takes(const DaemonState& ledger, const JobRecord* job, const JobView& view,
+std::optional<Duration> takes(const DaemonState& state, const JobRecord* job, const JobView& view,
                               int gpus, Time now) {
   if (job == nullptr || !job->file.work) return std::nullopt;
   const Rates* known = &job->rates;
-  if (known->by_gpus.empty()) known = ledger.profile(job->profile());
+  if (known->by_gpus.empty()) known = state.profile(job->profile());
   if (known == nullptr || known->by_gpus.empty()) return std::nullopt;
   const WorkRate rate = MeasuredSpeed(known->by_gpus, view.spec->limits.max).on(GpuType(), gpus);
   if (!(rate > 0)) return std::nullopt;
@@ -44,7 +40,7 @@ namespace {
 
 // `record_of` knows the record of each job.
 template <class RecordOf>
-std::map<JobId, Outlook> forecast_of(const DaemonState& ledger, const Snapshot& snapshot, Time now,
+std::map<JobId, Outlook> forecast_of(const DaemonState& state, const Snapshot& snapshot, Time now,
                                      const RecordOf& record_of) {
   std::map<JobId, Outlook> outlooks;
   std::vector<End> ends;  // a heap, the first end at the top
@@ -66,7 +62,7 @@ std::map<JobId, Outlook> forecast_of(const DaemonState& ledger, const Snapshot& 
     Outlook& outlook = outlooks.emplace_hint(outlooks.end(), view.id, Outlook())->second;
     outlook.position = ++position;
     if (!known) continue;
-    const int needs = least_of(view, ledger.policy_object());
+    const int needs = state.least_gpus(*view.spec, *view.speed);
     while (free < needs && known) {
       if (ends.empty() || ends.front().at == kNever) {
         known = false;
@@ -80,7 +76,7 @@ std::map<JobId, Outlook> forecast_of(const DaemonState& ledger, const Snapshot& 
     if (!known) continue;
     outlook.start = at;
     free -= needs;
-    const auto lasts = takes(ledger, record_of(view.id), view, needs, now);
+    const auto lasts = takes(state, record_of(view.id), view, needs, now);
     ends.push_back({lasts ? at + *lasts : kNever, needs});
     std::push_heap(ends.begin(), ends.end(), later);
   }
@@ -89,14 +85,14 @@ std::map<JobId, Outlook> forecast_of(const DaemonState& ledger, const Snapshot& 
 
 }  // namespace
 
-std::map<JobId, Outlook> forecast(const DaemonState& ledger) {
-  return forecast_of(ledger, ledger.now(), ledger.time(), [&](JobId id) { return ledger.job(id); });
+std::map<JobId, Outlook> forecast(const DaemonState& state) {
+  return forecast_of(state, state.now(), state.time(), [&](JobId id) { return state.job(id); });
 }
 
-std::map<JobId, Outlook> forecast(const DaemonState& ledger, const Snapshot& snapshot,
+std::map<JobId, Outlook> forecast(const DaemonState& state, const Snapshot& snapshot,
                                   const JobRecord& newcomer) {
-  return forecast_of(ledger, snapshot, snapshot.now,
-                     [&](JobId id) { return id == newcomer.id ? &newcomer : ledger.job(id); });
+  return forecast_of(state, snapshot, snapshot.now,
+                     [&](JobId id) { return id == newcomer.id ? &newcomer : state.job(id); });
 }
 
 }  // namespace rubato::daemon

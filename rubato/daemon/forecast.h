@@ -1,9 +1,9 @@
-// When jobs that wait may start: an honest guess for policies that promise nothing.
+// When waiting jobs may start: an estimate for policies that promise nothing.
 //
-// The jobs that run end when their speed says so; those that wait are taken in order of submission,
-// each when as many GPUs are free as it needs at least. Real policies do better or otherwise (they
-// shrink jobs, let small ones pass); so it is no promise. Where the end of a job is not known, nor
-// are the starts of those that need its GPUs.
+// Running jobs are taken to end as their speed says. Waiting jobs are taken in order of submission;
+// each starts when its smallest number of GPUs is free. Real policies shrink jobs or let small jobs
+// pass, so the estimate is no promise. If the end of a job is unknown, the start of every job that
+// needs its GPUs is unknown, too.
 //
 // Pure.
 #pragma once
@@ -21,9 +21,9 @@ struct Outlook {
 };
 
 // For every job that waits.
-[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& ledger);
-// The same if the loop were in that state, with a job that the ledger does not know.
-[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& ledger, const Snapshot& snapshot,
+[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& state);
+// The same for a loop in another state, with a job that `state` does not know.
+[[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& state, const Snapshot& snapshot,
                                                 const JobRecord& newcomer);
 
 // When the job will be done if all goes on as it is.

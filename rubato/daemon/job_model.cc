@@ -101,10 +101,10 @@ GpuLimits limits_on(const Cluster& cluster, GpuLimits limits) {
   return limits;
 }
 
-GpuLimits limits_now(const JobRecord& job, const DaemonState& ledger) {
-  const JobView* view = job.gone() ? nullptr : ledger.view(job.id);
+GpuLimits limits_now(const JobRecord& job, const DaemonState& state) {
+  const JobView* view = job.gone() ? nullptr : state.view(job.id);
   if (view != nullptr) return view->spec->limits;
-  return job.limits.value_or(limits_on(ledger.now().cluster, job.file.gpus));
+  return job.limits.value_or(limits_on(state.now().cluster, job.file.gpus));
 }
 
 bool speed_known(const JobRecord& job, const GpuLimits& limits) {
@@ -114,18 +114,18 @@ bool speed_known(const JobRecord& job, const GpuLimits& limits) {
 
 Work work_of(const JobFile& file) { return file.work ? file.work->amount : kGuessedSeconds; }
 
-std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& ledger,
+std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& state,
                                        Duration restart_cost) {
   auto spec = std::make_shared<JobSpec>();
   spec->name = job.name;
   spec->user = job.user;
   spec->model = job.file.profile.empty() ? job.name : job.file.profile;
-  spec->limits = limits_on(ledger.now().cluster, job.file.gpus);
+  spec->limits = limits_on(state.now().cluster, job.file.gpus);
   spec->requested = spec->limits.smallest();
   spec->weight = job.file.weight;
   spec->batch = job.file.batch.min;
   spec->adaptive_batch = job.file.batch.mode == BatchMode::adaptive;
-  if (job.deadline) spec->deadline = ledger.loop_time(*job.deadline);
+  if (job.deadline) spec->deadline = state.loop_time(*job.deadline);
   spec->restart_cost = job.rates.pause > 0 ? from_seconds(job.rates.pause) : restart_cost;
   spec->cooldown = job.file.cooldown;
   spec->goes_first = job.measures_for.has_value();

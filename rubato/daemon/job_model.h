@@ -36,7 +36,7 @@ inline constexpr double kGuessedSeconds = 3600;
 [[nodiscard]] GpuLimits limits_on(const Cluster& cluster, GpuLimits limits);
 
 // The same of a job, by what its owner has last said of it.
-[[nodiscard]] GpuLimits limits_now(const JobRecord& job, const DaemonState& ledger);
+[[nodiscard]] GpuLimits limits_now(const JobRecord& job, const DaemonState& state);
 
 // Whether its speed was measured, of it or of its like, at a count that it may have: all else would
 // be a guess.
@@ -45,8 +45,7 @@ inline constexpr double kGuessedSeconds = 3600;
 // The work the loop is told, known or guessed.
 [[nodiscard]] Work work_of(const JobFile& file);
 
-[[nodiscard]] std::shared_ptr<const JobSpec> spec_of(const JobRecord& job,
-                                                     const DaemonState& ledger,
+[[nodiscard]] std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& state,
                                                      Duration restart_cost);
 
 [[nodiscard]] std::shared_ptr<const SpeedModel> estimate_of(const JobRecord& job,

@@ -3,7 +3,7 @@
 //
 // A file S/texts/DIGEST has the canonical JSON of a whole job file, and its name is the SHA-256 of
 // it: equal jobs share one, and a file that was changed is noticed. It is durable before the row of
-// its job is stored, and it is removed when no job that has not ended needs it any more (the ledger
+// its job is stored, and it is removed when no job that has not ended needs it any more (the state
 // counts). Meanwhile the record of the job has a shortened file, for people to look at.
 //
 // Belongs to one thread.

@@ -9,25 +9,25 @@ namespace rubato::daemon {
 
 void Publisher::publish(Core& core, const std::set<JobId>& changed) {
   publish_jobs(core, changed);
-  publish_nodes(core.ledger());
-  publish_policy(core.ledger());
+  publish_nodes(core.state());
+  publish_policy(core.state());
 }
 
 void Publisher::publish_jobs(Core& core, const std::set<JobId>& changed) {
   for (const JobId id : changed) {
-    const JobRecord* job = core.ledger().job(id);
+    const JobRecord* job = core.state().job(id);
     // Runs that only measure are in no list.
     if (job == nullptr || job->measures_for) continue;
     feed_.publish({job->user, "job", id.value(), core.show(id)});
   }
 }
 
-void Publisher::publish_nodes(const DaemonState& ledger) {
+void Publisher::publish_nodes(const DaemonState& state) {
   std::vector<NodeState> states;
-  for (const Node& node : ledger.now().cluster.nodes()) states.push_back(node.state);
+  for (const Node& node : state.now().cluster.nodes()) states.push_back(node.state);
   if (states == nodes_) return;
   nodes_.resize(states.size(), NodeState::up);
-  const Json shown = show_nodes(ledger, [](JobId) { return false; }).at("nodes");
+  const Json shown = show_nodes(state, [](JobId) { return false; }).at("nodes");
   for (std::size_t i = 0; i < states.size(); ++i) {
     if (states[i] == nodes_[i]) continue;
     feed_.publish({"", "node", static_cast<std::uint32_t>(i), shown.at(i)});
@@ -35,8 +35,8 @@ void Publisher::publish_nodes(const DaemonState& ledger) {
   nodes_ = std::move(states);
 }
 
-void Publisher::publish_policy(const DaemonState& ledger) {
-  const std::string& policy = ledger.policy().text;
+void Publisher::publish_policy(const DaemonState& state) {
+  const std::string& policy = state.policy().text;
   if (policy == policy_) return;
   policy_ = policy;
   feed_.publish({"", "policy", 0, Json{{"policy", policy}}});

@@ -1,8 +1,8 @@
-// From the core to those who watch (change_feed.h): what jobs, nodes and the policy look like once
-// they have changed, as the lists of the API show them (docs/openapi.yaml).
+// Publishes changes of jobs, nodes and the policy to those who watch (change_feed.h), as the lists
+// of the API show them (docs/openapi.yaml).
 //
-// A node is everybody's, so its event names nobody's jobs; it comes when the node's state has
-// changed. What jobs hold is in their own events.
+// Everybody sees the events of nodes, so they name no jobs; one comes when the state of a node has
+// changed. What a job holds is in the job's own events.
 //
 // Belongs to the loop's thread.
 #pragma once
@@ -25,8 +25,8 @@ class Publisher {
 
  private:
   void publish_jobs(Core& core, const std::set<JobId>& changed);
-  void publish_nodes(const DaemonState& ledger);
-  void publish_policy(const DaemonState& ledger);
+  void publish_nodes(const DaemonState& state);
+  void publish_policy(const DaemonState& state);
 
   ChangeFeed& feed_;
   std::vector<NodeState> nodes_;  // as published; up at first

@@ -16,7 +16,7 @@ class PublisherTest : public testing::Test {
   std::vector<ServerEvent> published(const Caller& caller) {
     const auto before = feed_.newest();
     std::set<JobId> all;
-    for (const auto& [id, job] : daemon_.core->ledger().jobs()) all.insert(id);
+    for (const auto& [id, job] : daemon_.core->state().jobs()) all.insert(id);
     publisher_.publish(*daemon_.core, all);
     std::vector<ServerEvent> events;
     const auto delivery = feed_.since(before, caller);
@@ -69,7 +69,7 @@ TEST_F(PublisherTest, JobsAreToldToTheirOwnersButNotTheRunsThatMeasureThem) {
   job.deadline_after = from_seconds(600);
   const Answer answer = daemon_.submit(kAda, job);
   EXPECT_EQ(answer.body["state"], "PROFILING");
-  ASSERT_EQ(daemon_.core->ledger().jobs().size(), 2U) << "the job, and the run that measures it";
+  ASSERT_EQ(daemon_.core->state().jobs().size(), 2U) << "the job, and the run that measures it";
   EXPECT_TRUE(published(kBob).empty());
   for (const Caller& caller : {kAda, kRoot}) {
     const auto events = published(caller);

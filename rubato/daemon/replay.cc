@@ -13,19 +13,24 @@ constexpr const char* kNothing = "nothing";
 
 class Replay {
  public:
-  explicit Replay(const DaemonStateOptions& options) : ledger_(options) {}
+  explicit Replay(const DaemonStateOptions& options) : state_(options) {}
 
   Result<void> begin(const JournalSnapshot& snapshot) {
     if (snapshot.version != DaemonState::kSnapshotVersion)
       return Error{fmt::format("the journal's snapshot has version {}", snapshot.version)};
-    if (auto ok = ledger_.load(snapshot); !ok) return ok;
+    if (auto ok = state_.load(snapshot); !ok) return ok;
     result.after = snapshot.number;
-    return ledger_.load_policy();
+    return state_.load_policy();
   }
 
   Result<void> take(RowNumber number, const JournalRow& row) {
     ++result.rows;
     if (row.type == "decided" || row.type == "undecided") return decide(number, row);
+    if (row.type == "policy_state" && unasked_) {
+      if (auto ok = state_.apply(number, row); !ok) return ok;
+      return state_.load_policy();
+    }
+    unasked_ = false;
     if (row.type == "policy_state") {
       ++result.policy_states;
       compare(number, row);
@@ -34,15 +39,22 @@ class Replay {
     if (!expected_.empty()) {
       return differ(number, expected_.front().type, kNothing, expected_.front().body);
     }
-    if (row.type == "commands") {
+    if (row.type == "asked") {
+      if (!state_.begun()) return Error{"asks before it begins"};
+      if (state_.asked()) return Error{"asks while the policy is deciding"};
+      question_ = state_.ask(row.time);
+      think(*question_);
+    } else if (row.type == "unanswered" || row.type == "policy") {
+      question_.reset();
+    } else if (row.type == "commands") {
       ++result.commands;
-      const auto computed = ledger_.row_of_commands(row.time);
+      const auto computed = state_.row_of_commands(row.time);
       if (!computed) return computed.error();
       const std::string text = *computed ? (*computed)->body : kNothing;
       if (text != row.body) return differ(number, row.type, row.body, text);
     }
     result.jobs += row.type == "job" ? 1 : 0;
-    return ledger_.apply(number, row);
+    return state_.apply(number, row);
   }
 
   void finish(RowNumber last) {
@@ -52,8 +64,8 @@ class Replay {
           differ(last.next(), expected_.front().type, kNothing, expected_.front().body));
       return;
     }
-    if (!ledger_.begun()) return;
-    const auto computed = ledger_.row_of_commands(ledger_.time());
+    if (!state_.begun()) return;
+    const auto computed = state_.row_of_commands(state_.time());
     if (computed && *computed)
       static_cast<void>(differ(last.next(), "commands", kNothing, (*computed)->body));
   }
@@ -64,9 +76,15 @@ class Replay {
   Result<void> decide(RowNumber number, const JournalRow& row) {
     if (!expected_.empty())
       return differ(number, expected_.front().type, kNothing, expected_.front().body);
+    if (!state_.begun()) return Error{"decides before it begins"};
+    unasked_ = state_.asked() && !question_;
+    if (unasked_) return state_.apply(number, row);
     ++result.decisions;
-    if (!ledger_.begun()) return Error{"decides before it begins"};
-    auto rows = ledger_.decide(row.time, number);
+    if (!question_) {
+      question_ = state_.ask(row.time);
+      think(*question_);
+    }
+    auto rows = state_.answer(std::move(*std::exchange(question_, std::nullopt)), row.time, number);
     if (!rows) return rows.error();
     expected_.assign(rows->begin(), rows->end());
     compare(number, row);
@@ -92,7 +110,11 @@ class Replay {
     return Error{"differs"};
   }
 
-  DaemonState ledger_;
+  DaemonState state_;
+  std::optional<Question> question_;  // with its answer, which comes by a later row
+  // The decision before answers a question from before the snapshot that replay began with: it is
+  // believed, with the policy's state after it.
+  bool unasked_ = false;
   std::deque<JournalRow> expected_;  // that should follow
 };
 

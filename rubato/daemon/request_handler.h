@@ -1,34 +1,27 @@
-// Where requests are taken: each is checked, changes what it changes by rows of the turn, and
-// leaves a function that gives the answer once the turn has been decided.
-//
-// One user can neither see nor touch another's job: it is answered like one that is not there.
+// Takes requests: each is checked, changes what it changes by rows of the turn, and leaves a reply
+// that makes the answer when the turn is over. Requests that only look are the Reader's.
 #pragma once
 
 #include <functional>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "rubato/daemon/core.h"
-#include "rubato/daemon/views.h"
+#include "rubato/daemon/reader.h"
+#include "rubato/daemon/transaction.h"
 
 namespace rubato::daemon {
 
-class Core::RequestHandler {
+[[nodiscard]] bool changes_something(const Ask& ask);
+
+class RequestHandler {
  public:
-  using Reply = std::function<Answer()>;
+  RequestHandler(const CoreParts& core, Transaction& tx, Caller caller)
+      : tx_(tx), reader_(core, std::move(caller)) {}
 
-  RequestHandler(Core& core, Caller caller) : core_(core), caller_(std::move(caller)) {}
-
+  // The reply outlives the handler and the transaction.
   [[nodiscard]] Reply take(const Ask& ask);
-  // A job of which its own row alone is left.
-  void take_again(JobId id);
-  // A job that waits, under a policy that is new: is measured first if that one would judge it by a
-  // guess.
-  void measure_if_unknown(JobId id);
 
  private:
   Reply operator()(const SubmitJob& ask);
@@ -36,52 +29,30 @@ class Core::RequestHandler {
   Reply operator()(const CancelJobs& ask);
   Reply operator()(const HoldJob& ask);
   Reply operator()(const ResizeJob& ask);
-  Reply operator()(const ShowJob& ask);
-  Reply operator()(const ListJobs& ask);
-  Reply operator()(const ExplainJob& ask);
-  Reply operator()(const FindLog& ask);
-  Reply operator()(const History& ask);
-  Reply operator()(const ShowNodes& ask);
   Reply operator()(const SetNode& ask);
-  Reply operator()(const ShowPolicy& ask);
   Reply operator()(const SwitchPolicy& ask);
-  Reply operator()(const ShowMetrics& ask);
-  Reply operator()(const ShowHealth& ask);
   Reply operator()(const AddUser& ask);
   Reply operator()(const RemoveUser& ask);
-  Reply operator()(const ListUsers& ask);
   Reply operator()(const AddToken& ask);
   Reply operator()(const RemoveToken& ask);
 
-  [[nodiscard]] const DaemonState& ledger() const { return *core_.ledger_; }
-  [[nodiscard]] bool sees(const JobRecord& job) const;
-  [[nodiscard]] const JobRecord* find(const JobRef& ref) const;
-  // The same for each of them, in one look at all jobs; null where there is none.
-  [[nodiscard]] std::vector<const JobRecord*> find_all(const std::vector<JobRef>& refs) const;
-  // The job, if it is there for this caller and not gone; else the reply that says so.
-  [[nodiscard]] const JobRecord* find_alive(const JobRef& ref, Reply& refusal) const;
-  [[nodiscard]] Reply job_reply(JobId id, int status) const;
-  [[nodiscard]] static Reply say(int status, std::string sentence);
-  [[nodiscard]] static Reply no_job(const JobRef& ref);
+  [[nodiscard]] const DaemonState& state() const { return tx_.state(); }
+  [[nodiscard]] const CoreOptions& options() const { return reader_.core().options; }
   [[nodiscard]] bool chosen(const CancelJobs& ask, const JobRecord& job) const;
+  // Those that wait before those that hold GPUs. How many were not leaving already.
   [[nodiscard]] std::size_t cancel_all(std::vector<JobId> jobs);
 
-  // Submissions.
   [[nodiscard]] Result<JobRecord> record_of(const SubmitJob& ask) const;
+  // Nobody but an admin may have all that the daemon takes. Why not, if the caller has enough.
   [[nodiscard]] std::optional<std::string> beyond_share(std::size_t bytes) const;
-  [[nodiscard]] std::optional<JobEnding> refuse_at_once(const JobRecord& job) const;
-  [[nodiscard]] Submitted submitted(const JobRecord& job) const;
-  [[nodiscard]] bool must_be_measured(const JobRecord& job) const;
-  void enter(const JobRecord& job);
-  void enter_measuring(JobRecord job);
-  void set_aside(JobId id);
-  [[nodiscard]] Reply submit_reply(JobId id, int status) const;
+  // Once a decision has seen the rows of this request, or none is under way.
+  [[nodiscard]] Reply after_decision(std::function<Answer()> answer) const;
+  [[nodiscard]] std::function<Answer()> submit_answer(JobId id, int status) const;
+  // What would happen, on copies of everything that would change.
   [[nodiscard]] Reply try_out(JobRecord job) const;
-  [[nodiscard]] Verdict trial(const JobRecord& job) const;
-  void foresee(const Snapshot& snapshot, const JobRecord& job, Verdict& verdict) const;
 
-  Core& core_;
-  Caller caller_;
+  Transaction& tx_;
+  Reader reader_;
 };
 
 }  // namespace rubato::daemon

@@ -39,8 +39,8 @@ TEST(Submission, KeepsItsNonceOverRestarts) {
     }
     daemon.kill();
     daemon.start();
-    EXPECT_EQ(daemon.core->ledger().job(with)->nonce, kNonce);
-    EXPECT_FALSE(daemon.core->ledger().job(without)->nonce) << "as those of older versions";
+    EXPECT_EQ(daemon.core->state().job(with)->nonce, kNonce);
+    EXPECT_FALSE(daemon.core->state().job(without)->nonce) << "as those of older versions";
   }
   daemon.expect_replay();
 }
@@ -52,9 +52,9 @@ TEST(Submission, TheRunThatMeasuresItHasANonceOfItsOwn) {
   JobFile file = job_file("dated", 2000, 1, 4);
   file.deadline_after = from_seconds(3600);
   const JobId job = submit_with_nonce(daemon, file);
-  const JobRecord* waiting = daemon.core->ledger().job(job);
+  const JobRecord* waiting = daemon.core->state().job(job);
   ASSERT_TRUE(waiting->measured_by);
-  const JobRecord* run = daemon.core->ledger().job(*waiting->measured_by);
+  const JobRecord* run = daemon.core->state().job(*waiting->measured_by);
   ASSERT_TRUE(run->nonce);
   EXPECT_EQ(run->nonce->size(), waiting->nonce->size());
   EXPECT_NE(run->nonce, waiting->nonce);

@@ -66,7 +66,7 @@ class TestDaemon {
              [this](std::string_view change) { return judge ? judge(change) : SQLITE_OK; }) {
     options.cluster = cluster_of(cluster);
     options.policy = "fifo-backfill";
-    options.ledger.inputs.numbers = [](const std::string&) -> Result<std::vector<double>> {
+    options.state.inputs.numbers = [](const std::string&) -> Result<std::vector<double>> {
       return Error{"there are no files here"};
     };
     machines.truth = [this](JobId id) { return truth_of(id); };
@@ -110,7 +110,7 @@ class TestDaemon {
     if (!recovered) return recovered.error().message;
     core = std::move(*recovered);
     link = std::make_unique<MachineLink>(machines, now, seed_ + ++starts_, core->told(),
-                                         core->ledger());
+                                         core->state());
     link->faults = faults;
     link->before_command = [this](const Command& command) {
       if (before_command) before_command(command);
@@ -172,7 +172,7 @@ class TestDaemon {
 
   // Everything that was decided comes out again.
   void expect_replay() {
-    const auto replayed = replay(directory.path(), options.ledger);
+    const auto replayed = replay(directory.path(), options.state);
     ASSERT_TRUE(replayed) << replayed.error().message;
     ASSERT_FALSE(replayed->difference)
         << "row " << replayed->difference->number.value() << " " << replayed->difference->type
@@ -201,7 +201,7 @@ class TestDaemon {
            std::to_string(reinterpret_cast<std::uintptr_t>(this));  // NOLINT
   }
   TrueJob truth_of(JobId id) {
-    const JobRecord* job = core->ledger().job(id);
+    const JobRecord* job = core->state().job(id);
     TrueJob truth;
     truth.work = job->file.work ? job->file.work->amount : 1000;
     const auto speed = speeds.find(job->name);

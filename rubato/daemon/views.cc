@@ -14,17 +14,17 @@ std::string plural(int n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-std::optional<WallTime> wall(const DaemonState& ledger, const std::optional<Time>& time) {
+std::optional<WallTime> wall(const DaemonState& state, const std::optional<Time>& time) {
   if (!time || *time == kNever) return std::nullopt;
-  return ledger.wall(*time);
+  return state.wall(*time);
 }
 
-Json iso_of(const DaemonState& ledger, const std::optional<Time>& time) {
-  return iso(wall(ledger, time));
+Json iso_of(const DaemonState& state, const std::optional<Time>& time) {
+  return iso(wall(state, time));
 }
 
-std::string at(const DaemonState& ledger, Time time) {
-  return clock_text(ledger.wall(time), ledger.wall(ledger.time()));
+std::string at(const DaemonState& state, Time time) {
+  return clock_text(state.wall(time), state.wall(state.time()));
 }
 
 // "2 -> 4 GPUs": the counts of a plan one after the other.
@@ -44,10 +44,10 @@ std::string plan_text(const std::vector<PlanStep>& plan) {
   return text.empty() ? "" : fmt::format(", planned {} GPU{}", text, text == "1" ? "" : "s");
 }
 
-Json plan_json(const DaemonState& ledger, const std::vector<PlanStep>& plan) {
+Json plan_json(const DaemonState& state, const std::vector<PlanStep>& plan) {
   Json list = Json::array();
   for (const PlanStep& step : plan)
-    list.push_back({{"from", iso_of(ledger, step.from)}, {"gpus", step.gpus}});
+    list.push_back({{"from", iso_of(state, step.from)}, {"gpus", step.gpus}});
   return list;
 }
 
@@ -56,18 +56,18 @@ Json limits_json(const GpuLimits& limits) {
 }
 
 // The first node that nothing is known of, or on which nothing can be started.
-std::optional<NodeId> node_in_trouble(const DaemonState& ledger) {
-  const auto& nodes = ledger.now().cluster.nodes();
+std::optional<NodeId> node_in_trouble(const DaemonState& state) {
+  const auto& nodes = state.now().cluster.nodes();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i].state == NodeState::unknown) return NodeId(static_cast<NodeId::rep>(i));
   }
   return std::nullopt;
 }
 
-std::string node_text(const DaemonState& ledger, NodeId node) {
-  const std::string& why = ledger.node_why(node);
+std::string node_text(const DaemonState& state, NodeId node) {
+  const std::string& why = state.node_why(node);
   return fmt::format("node {} is {}{}{}", node.value(),
-                     to_text(ledger.now().cluster.node(node).state), why.empty() ? "" : ": ", why);
+                     to_text(state.now().cluster.node(node).state), why.empty() ? "" : ": ", why);
 }
 
 std::string setback_text(const JobRecord& job) {
@@ -80,11 +80,11 @@ std::string setback_text(const JobRecord& job) {
 
 // "node 1 is unknown: its agent is not connected", of the nodes that a job has GPUs of; empty if
 // all can be used.
-std::string unknown_nodes(const DaemonState& ledger, const Allocation& held) {
+std::string unknown_nodes(const DaemonState& state, const Allocation& held) {
   std::vector<std::string> unknown;
   for (const Slice& slice : held.slices()) {
-    if (ledger.now().cluster.node(slice.node).state == NodeState::unknown)
-      unknown.push_back(node_text(ledger, slice.node));
+    if (state.now().cluster.node(slice.node).state == NodeState::unknown)
+      unknown.push_back(node_text(state, slice.node));
   }
   return fmt::format("{}", fmt::join(unknown, "; "));
 }
@@ -95,9 +95,9 @@ std::string capitalised(std::string sentence) {
 }
 
 // The moment that it was promised to be done by, as every command shows it.
-std::optional<WallTime> promised_by(const DaemonState& ledger, const JobRecord& job) {
+std::optional<WallTime> promised_by(const DaemonState& state, const JobRecord& job) {
   if (!job.promise) return std::nullopt;
-  return job.deadline ? job.deadline : wall(ledger, job.promise->finish);
+  return job.deadline ? job.deadline : wall(state, job.promise->finish);
 }
 
 // Its program has counted as much as its owner declared, and goes on: nobody knows until when.
@@ -106,10 +106,10 @@ bool beyond_its_work(const JobRecord& job, const JobProgress& progress) {
 }
 
 // One phrase: why it is not running, or what it is doing.
-std::string reason_of(const DaemonState& ledger, const JobRecord& job, const JobView* view,
-                      JobState state) {
+std::string reason_of(const DaemonState& state, const JobRecord& job, const JobView* view,
+                      JobState job_state) {
   if (job.ending) return job.ending->why;
-  if (state == JobState::profiling)
+  if (job_state == JobState::profiling)
     return fmt::format("job {} measures its speed", job.measured_by->value());
   if (view == nullptr) return "";
   if (view->leaving)
@@ -117,20 +117,20 @@ std::string reason_of(const DaemonState& ledger, const JobRecord& job, const Job
                ? "gave up; letting go of its GPUs"
                : "cancelled; letting go of its GPUs";
   if (const auto until = job.paused_until())
-    return fmt::format("starts again at {} after {}", at(ledger, *until), setback_text(job));
-  if (std::string unknown = unknown_nodes(ledger, view->held); !unknown.empty()) return unknown;
+    return fmt::format("starts again at {} after {}", at(state, *until), setback_text(job));
+  if (std::string unknown = unknown_nodes(state, view->held); !unknown.empty()) return unknown;
   if (view->on_hold) return view->held.empty() ? "on hold" : "on hold; letting go of its GPUs";
   if (view->phase == Phase::starting) return "starting";
   if (view->phase == Phase::resizing) return "changing its GPUs";
   if (view->phase == Phase::stopping) return "paused by the policy; letting go of its GPUs";
-  if (state != JobState::pending)
+  if (job_state != JobState::pending)
     return job.plain ? "one process: its program does not speak to Rubato" : "";
   if (!view->target.empty()) return "waits for others to let go of its GPUs";
-  const auto& last = ledger.last_decision();
+  const auto& last = state.last_decision();
   if (!last || last->at < view->submitted) return "waits for the next decision";
   if (!last->refused.empty()) return "the last decision could not be carried out";
-  if (const auto node = node_in_trouble(ledger))
-    return fmt::format("waits for GPUs; {}", node_text(ledger, *node));
+  if (const auto node = node_in_trouble(state))
+    return fmt::format("waits for GPUs; {}", node_text(state, *node));
   return view->has_run() ? "paused by the policy" : "waits for GPUs";
 }
 
@@ -182,7 +182,7 @@ std::string clock_text(WallTime time, WallTime now) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", parts);
 }
 
-JobState state_of(const DaemonState& ledger, const JobRecord& job) {
+JobState state_of(const DaemonState& state, const JobRecord& job) {
   if (job.ending) {
     switch (job.ending->how) {
       case Ending::completed:
@@ -196,7 +196,7 @@ JobState state_of(const DaemonState& ledger, const JobRecord& job) {
     }
   }
   if (job.measured_by) return JobState::profiling;
-  const JobView* view = ledger.view(job.id);
+  const JobView* view = state.view(job.id);
   if (view == nullptr) return JobState::pending;
   if (view->leaving || view->phase == Phase::stopping) return JobState::stopping;
   if (job.paused_until()) return JobState::pending;
@@ -215,24 +215,24 @@ JobState state_of(const DaemonState& ledger, const JobRecord& job) {
   return JobState::pending;
 }
 
-Json show_job(const Shown& shown, const JobRecord& job) {
-  const DaemonState& ledger = shown.ledger;
-  const JobView* view = job.gone() ? nullptr : ledger.view(job.id);
-  const JobStatus* status = job.gone() ? nullptr : shown.status(job.id);
+Json show_job(const ViewContext& context, const JobRecord& job) {
+  const DaemonState& state = context.state;
+  const JobView* view = job.gone() ? nullptr : state.view(job.id);
+  const JobStatus* status = job.gone() ? nullptr : context.status(job.id);
   const JobProgress& progress = status != nullptr ? status->progress : job.progress;
-  const JobState state = state_of(ledger, job);
-  const Time now = ledger.time();
+  const JobState job_state = state_of(state, job);
+  const Time now = state.time();
   const Allocation held = view != nullptr ? view->held : Allocation();
   Json json = {{"id", job.id.value()},
                {"name", job.name},
                {"user", job.user},
-               {"state", std::string(to_text(state))},
-               {"reason", reason_of(ledger, job, view, state)},
+               {"state", std::string(to_text(job_state))},
+               {"reason", reason_of(state, job, view, job_state)},
                {"note", job.plain ? Json(fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus))
                                   : Json(nullptr)},
                {"gpus", held.gpus()},
                {"slots", slots_of(held)},
-               {"limits", limits_json(limits_now(job, ledger))},
+               {"limits", limits_json(limits_now(job, state))},
                {"submitted", iso(job.submitted)},
                {"started", iso(job.started)},
                {"ended", iso(job.ended)},
@@ -244,16 +244,16 @@ Json show_job(const Shown& shown, const JobRecord& job) {
   }
   // A job that did not complete has not been in time, however early it ended.
   const bool in_vain = job.ending && job.ending->how != Ending::completed;
-  const auto end = job.ended ? job.ended : wall(ledger, eta);
+  const auto end = job.ended ? job.ended : wall(state, eta);
   json["slack_seconds"] = job.deadline && end && !in_vain
                               ? Json(seconds(Duration{*job.deadline - *end}))
                               : Json(nullptr);
-  json["promised"] = iso(promised_by(ledger, job));
+  json["promised"] = iso(promised_by(state, job));
   json["honoured"] = job.promise && !job.gone() ? Json(job.honoured) : Json(nullptr);
-  json["plan"] = job.promise && job.honoured && !job.gone() ? plan_json(ledger, job.promise->plan)
+  json["plan"] = job.promise && job.honoured && !job.gone() ? plan_json(state, job.promise->plan)
                                                             : Json::array();
   json["progress"] = progress_json(job, view, progress, now);
-  json["eta"] = iso_of(ledger, eta);
+  json["eta"] = iso_of(state, eta);
   json["gpu_seconds"] = (view != nullptr ? view->attained(now) : job.attained).gpu_seconds();
   json["failures"] =
       std::max({job.failures, job.worker_failures, status != nullptr ? status->failures : 0});
@@ -267,50 +267,50 @@ Json show_job(const Shown& shown, const JobRecord& job) {
   json["exit_code"] = job.ending && job.ending->code ? Json(*job.ending->code) : Json(nullptr);
   json["command"] = job.file.command;
   json["command_cut"] = job.text_bytes.has_value();
-  const auto outlook = shown.outlooks.find(job.id);
+  const auto outlook = context.outlooks.find(job.id);
   json["position"] =
-      outlook != shown.outlooks.end() ? Json(outlook->second.position) : Json(nullptr);
+      outlook != context.outlooks.end() ? Json(outlook->second.position) : Json(nullptr);
   return json;
 }
 
 // --- verdicts ---
 
-Verdict promised(const DaemonState& ledger, const JobRecord& job, const Promise& promise) {
+Verdict promised(const DaemonState& state, const JobRecord& job, const Promise& promise) {
   Verdict verdict;
   verdict.admitted = true;
   verdict.finish = promise.finish;
-  const Time by = job.deadline ? ledger.loop_time(*job.deadline) : promise.finish;
+  const Time by = job.deadline ? state.loop_time(*job.deadline) : promise.finish;
   verdict.text =
-      fmt::format("admitted, will finish by {}{}", at(ledger, by), plan_text(promise.plan));
+      fmt::format("admitted, will finish by {}{}", at(state, by), plan_text(promise.plan));
   return verdict;
 }
 
-Verdict refused(const DaemonState& ledger, const std::string& why, std::optional<Time> earliest) {
+Verdict refused(const DaemonState& state, const std::string& why, std::optional<Time> earliest) {
   Verdict verdict;
   verdict.admitted = false;
   verdict.earliest = earliest;
   verdict.text = earliest
-                     ? fmt::format("refused, earliest feasible {}: {}", at(ledger, *earliest), why)
+                     ? fmt::format("refused, earliest feasible {}: {}", at(state, *earliest), why)
                      : fmt::format("refused: {}", why);
   return verdict;
 }
 
-Verdict verdict_on(const Shown& shown, const JobRecord& job) {
-  const DaemonState& ledger = shown.ledger;
+Verdict verdict_on(const ViewContext& context, const JobRecord& job) {
+  const DaemonState& state = context.state;
   if (job.ending && job.ending->how == Ending::refused)
-    return refused(ledger, job.ending->why, job.ending->earliest);
+    return refused(state, job.ending->why, job.ending->earliest);
   Verdict verdict;
   if (job.measured_by) {
     verdict.by = job.verdict_by;
     verdict.text = fmt::format("profiling, verdict by {}",
-                               job.verdict_by ? at(ledger, *job.verdict_by) : std::string("soon"));
+                               job.verdict_by ? at(state, *job.verdict_by) : std::string("soon"));
     return verdict;
   }
-  if (job.promise && job.honoured) return promised(ledger, job, *job.promise);
-  const JobView* view = ledger.view(job.id);
-  const auto& last = ledger.last_decision();
+  if (job.promise && job.honoured) return promised(state, job, *job.promise);
+  const JobView* view = state.view(job.id);
+  const auto& last = state.last_decision();
   const bool judged = view != nullptr && last && last->at >= view->submitted;
-  const bool by_deadline = ledger.policy().admits() && job.deadline;
+  const bool by_deadline = state.policy().admits() && job.deadline;
   if (by_deadline && !judged) {
     verdict.text = "taken in, the verdict comes with the next decision";
     return verdict;
@@ -319,32 +319,32 @@ Verdict verdict_on(const Shown& shown, const JobRecord& job) {
   if (by_deadline) verdict.admitted = true;
   const std::string admitted = by_deadline ? "admitted, " : "";
   if (view != nullptr && !view->target.empty()) {
-    verdict.start = ledger.time();
+    verdict.start = state.time();
     verdict.text =
         admitted +
         (view->held.empty() ? "starts as soon as others have let go of its GPUs" : "starts now");
     return verdict;
   }
-  const auto outlook = shown.outlooks.find(job.id);
-  if (outlook == shown.outlooks.end()) {
+  const auto outlook = context.outlooks.find(job.id);
+  if (outlook == context.outlooks.end()) {
     verdict.text = by_deadline ? "admitted" : "taken in";
     return verdict;
   }
   verdict.position = outlook->second.position;
   verdict.start = outlook->second.start;
   verdict.text = fmt::format("{}position {}, estimated start {}", admitted, *verdict.position,
-                             verdict.start ? at(ledger, *verdict.start) : std::string("unknown"));
+                             verdict.start ? at(state, *verdict.start) : std::string("unknown"));
   return verdict;
 }
 
-Json to_json(const DaemonState& ledger, const Verdict& verdict) {
+Json to_json(const DaemonState& state, const Verdict& verdict) {
   return {{"admitted", verdict.admitted ? Json(*verdict.admitted) : Json(nullptr)},
           {"text", verdict.text},
-          {"finish", iso_of(ledger, verdict.finish)},
-          {"earliest", iso_of(ledger, verdict.earliest)},
+          {"finish", iso_of(state, verdict.finish)},
+          {"earliest", iso_of(state, verdict.earliest)},
           {"position", verdict.position ? Json(*verdict.position) : Json(nullptr)},
-          {"estimated_start", iso_of(ledger, verdict.start)},
-          {"by", iso_of(ledger, verdict.by)}};
+          {"estimated_start", iso_of(state, verdict.start)},
+          {"by", iso_of(state, verdict.by)}};
 }
 
 // --- why ---
@@ -353,20 +353,20 @@ namespace {
 
 class Explanation {
  public:
-  Explanation(const Shown& shown, const JobRecord& job, bool sees_all)
-      : shown_(shown),
-        ledger_(shown.ledger),
+  Explanation(const ViewContext& context, const JobRecord& job, bool sees_all)
+      : context_(context),
+        state_(context.state),
         job_(job),
-        view_(job.gone() ? nullptr : ledger_.view(job.id)),
+        view_(job.gone() ? nullptr : state_.view(job.id)),
         sees_all_(sees_all) {}
 
   Json json() {
     tell();
     Json decision = nullptr;
     // What became of a job that is gone was decided before.
-    if (const auto& last = ledger_.last_decision(); last && !job_.gone()) {
+    if (const auto& last = state_.last_decision(); last && !job_.gone()) {
       decision = {{"number", last->number.value()},
-                  {"at", iso_of(ledger_, last->at)},
+                  {"at", iso_of(state_, last->at)},
                   {"policy", last->policy}};
     }
     return {{"job", job_.id.value()},  {"sentences", sentences_}, {"decision", decision},
@@ -384,13 +384,13 @@ class Explanation {
           "Nobody knows yet how fast it is, so nothing can be promised: job {} measures "
           "it at a few counts; the verdict comes by {}.",
           job_.measured_by->value(),
-          job_.verdict_by ? at(ledger_, *job_.verdict_by) : std::string("then")));
+          job_.verdict_by ? at(state_, *job_.verdict_by) : std::string("then")));
       return change("GPUs that become free, on which it can be measured");
     }
     if (view_ == nullptr) return;
     if (view_->leaving) return say("It is leaving and has still to let go of its GPUs.");
     if (const auto until = job_.paused_until()) {
-      say(fmt::format("It starts again at {}, after {}.", at(ledger_, *until), setback_text(job_)));
+      say(fmt::format("It starts again at {}, after {}.", at(state_, *until), setback_text(job_)));
       say(fmt::format("{} in a row; the pause doubles with each, up to 5 minutes.",
                       plural(job_.setbacks->in_a_row, "failure")));
       return change(fmt::format("rubato release {}: it starts again at once", job_.id.value()));
@@ -402,7 +402,7 @@ class Explanation {
     tell_promise();
     tell_plain();
     tell_nodes();
-    const auto& last = ledger_.last_decision();
+    const auto& last = state_.last_decision();
     if (!last || last->at < view_->submitted) {
       say("No decision has been taken since it was submitted.");
       return;
@@ -426,11 +426,11 @@ class Explanation {
   }
 
   void tell_end() {
-    const Verdict verdict = verdict_on(shown_, job_);
+    const Verdict verdict = verdict_on(context_, job_);
     if (job_.ending->how == Ending::refused) {
       say(fmt::format("It was {}.", verdict.text));
       if (verdict.earliest)
-        change(fmt::format("a deadline not before {}", at(ledger_, *verdict.earliest)));
+        change(fmt::format("a deadline not before {}", at(state_, *verdict.earliest)));
       return;
     }
     say(fmt::format("It is gone: {}{}{}.", to_text(job_.ending->how),
@@ -448,17 +448,17 @@ class Explanation {
     if (!job_.promise) return;
     if (job_.honoured) {
       say(fmt::format("It was promised to be done by {}{}.",
-                      job_.deadline ? clock_text(*job_.deadline, ledger_.wall(ledger_.time()))
-                                    : at(ledger_, job_.promise->finish),
+                      job_.deadline ? clock_text(*job_.deadline, state_.wall(state_.time()))
+                                    : at(state_, job_.promise->finish),
                       plan_text(job_.promise->plan)));
     } else {
       say(fmt::format("It was promised to be done in time, but {} does not honour that now.",
-                      ledger_.policy().text));
+                      state_.policy().text));
     }
   }
 
   void tell_nodes() {
-    const std::string unknown = unknown_nodes(ledger_, view_->held);
+    const std::string unknown = unknown_nodes(state_, view_->held);
     if (unknown.empty()) return;
     say(fmt::format("{}. The job keeps its GPUs there, and nothing else is started on them.",
                     capitalised(unknown)));
@@ -471,19 +471,19 @@ class Explanation {
   [[nodiscard]] bool cools_down(const Grant& grant) const {
     const int has = view_->target.gpus();
     if (view_->spec->deadline) return false;
-    return has > 0 && has < gpus_of(grant.want) && view_->cooled() > ledger_.last_decision()->at;
+    return has > 0 && has < gpus_of(grant.want) && view_->cooled() > state_.last_decision()->at;
   }
 
   void tell_grant(const Grant& grant) {
     const bool cools = cools_down(grant);
     const int granted =
         cools ? view_->target.gpus() : std::max(gpus_of(grant.want), view_->target.gpus());
-    say(fmt::format("{} gave it {} at {}; it may have {}.", ledger_.last_decision()->policy,
-                    plural(granted, "GPU"), at(ledger_, ledger_.last_decision()->at),
+    say(fmt::format("{} gave it {} at {}; it may have {}.", state_.last_decision()->policy,
+                    plural(granted, "GPU"), at(state_, state_.last_decision()->at),
                     gpu_range(view_->spec->limits.min, view_->spec->limits.max)));
     if (cools) {
       say(fmt::format("It was resized at {} and asks not to be grown before {}.",
-                      at(ledger_, *view_->resized), at(ledger_, view_->cooled())));
+                      at(state_, *view_->resized), at(state_, view_->cooled())));
     }
     for (const Slot& slot : slots_of(view_->held)) holds_.push_back(slot);
     const Allocation missing = minus(view_->target, view_->held);
@@ -499,7 +499,7 @@ class Explanation {
 
   // Others still use what it should have.
   void tell_missing(const Allocation& missing) {
-    for (const JobView& other : ledger_.now().jobs) {
+    for (const JobView& other : state_.now().jobs) {
       if (other.id == view_->id || common(other.held, missing).empty()) continue;
       note_waits_for(other.id);
     }
@@ -508,41 +508,41 @@ class Explanation {
   }
 
   void tell_wait(const LastDecision& last) {
-    const int needs = ledger_.policy_object().least_gpus(*view_->spec, *view_->speed);
+    const int needs = state_.least_gpus(*view_->spec, *view_->speed);
     const int free = free_gpus();
     int running = 0;
     int used = 0;
     for (const Grant& grant : last.decision.run) {
-      const JobView* other = ledger_.view(grant.job);
+      const JobView* other = state_.view(grant.job);
       if (other == nullptr) continue;
       ++running;
       used += other->target.gpus();
       if (free < needs) note_waits_for(grant.job);
     }
     int before = 0;
-    for (const auto& [id, outlook] : shown_.outlooks) {
+    for (const auto& [id, outlook] : context_.outlooks) {
       if (id >= job_.id) break;
       ++before;
       if (free >= needs) note_waits_for(id);
     }
     say(fmt::format("{} did not run it at {}: it needs at least {}, {} on {}, and {} idle.",
-                    last.policy, at(ledger_, last.at), plural(needs, "GPU"),
+                    last.policy, at(state_, last.at), plural(needs, "GPU"),
                     running == 1 ? std::string("1 job runs") : fmt::format("{} jobs run", running),
                     plural(used, "GPU"), free == 1 ? "1 is" : fmt::format("{} are", free)));
     if (before > 0)
       say(fmt::format("{} that came before it {} too{}.", plural(before, "job"),
                       before == 1 ? "waits" : "wait",
                       free >= needs ? ", and room is kept for those before it" : ""));
-    const auto outlook = shown_.outlooks.find(job_.id);
-    if (outlook != shown_.outlooks.end()) {
+    const auto outlook = context_.outlooks.find(job_.id);
+    if (outlook != context_.outlooks.end()) {
       say(outlook->second.start
               ? fmt::format("If jobs were taken in order of submission, it would start at {}.",
-                            at(ledger_, *outlook->second.start))
+                            at(state_, *outlook->second.start))
               : std::string("When it will start is unknown, because nobody knows when the jobs "
                             "before it will end."));
     }
-    if (const auto node = node_in_trouble(ledger_))
-      say(fmt::format("Not every node can be used: {}.", node_text(ledger_, *node)));
+    if (const auto node = node_in_trouble(state_))
+      say(fmt::format("Not every node can be used: {}.", node_text(state_, *node)));
     change("a job that ends or shrinks");
     if (view_->spec->limits.smallest() > 1)
       change("a smaller least number of GPUs (rubato resize)");
@@ -552,25 +552,25 @@ class Explanation {
 
   // Other users' jobs are counted, not named.
   void note_waits_for(JobId id) {
-    const JobRecord* other = ledger_.job(id);
+    const JobRecord* other = state_.job(id);
     if (sees_all_ || (other != nullptr && other->user == job_.user))
       waits_for_.push_back(id.value());
   }
   [[nodiscard]] int free_gpus() const {
-    int free = ledger_.now().cluster.usable();
-    const auto& nodes = ledger_.now().cluster.nodes();
+    int free = state_.now().cluster.usable();
+    const auto& nodes = state_.now().cluster.nodes();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const NodeId id(static_cast<NodeId::rep>(i));
-      free -= std::popcount(ledger_.loop().state().busy.used(id) & nodes[i].usable());
+      free -= std::popcount(state_.loop().state().busy.used(id) & nodes[i].usable());
     }
     return free;
   }
   [[nodiscard]] int unusable() const {
-    return ledger_.now().cluster.installed() - ledger_.now().cluster.usable();
+    return state_.now().cluster.installed() - state_.now().cluster.usable();
   }
 
-  const Shown& shown_;
-  const DaemonState& ledger_;
+  const ViewContext& context_;
+  const DaemonState& state_;
   const JobRecord& job_;
   const JobView* view_;
   bool sees_all_;
@@ -582,16 +582,16 @@ class Explanation {
 
 }  // namespace
 
-Json explain(const Shown& shown, const JobRecord& job, bool sees_all) {
-  return Explanation(shown, job, sees_all).json();
+Json explain(const ViewContext& context, const JobRecord& job, bool sees_all) {
+  return Explanation(context, job, sees_all).json();
 }
 
 // --- the rest ---
 
-Json show_nodes(const DaemonState& ledger, const std::function<bool(JobId)>& visible) {
-  const Cluster& cluster = ledger.now().cluster;
+Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible) {
+  const Cluster& cluster = state.now().cluster;
   std::vector<Json> used(cluster.nodes().size(), Json::array());
-  for (const JobView& view : ledger.now().jobs) {
+  for (const JobView& view : state.now().jobs) {
     int worker = 0;  // in the order of the slots, as ranks are given
     for (const Slice& slice : view.held.slices()) {
       for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
@@ -613,8 +613,8 @@ Json show_nodes(const DaemonState& ledger, const std::function<bool(JobId)>& vis
                      {"gpus", node.gpus},
                      {"type", cluster.type_name(node.type)},
                      {"used", std::move(used[i])},
-                     {"since", iso(ledger.node_since(id))},
-                     {"reason", ledger.node_why(id)}});
+                     {"since", iso(state.node_since(id))},
+                     {"reason", state.node_why(id)}});
   }
   return {{"nodes", std::move(nodes)}};
 }
@@ -640,12 +640,12 @@ constexpr std::size_t kNamed = 20;
 
 class Health {
  public:
-  Health(const DaemonState& ledger, const std::function<bool(JobId)>& visible)
-      : ledger_(ledger), visible_(visible) {}
+  Health(const DaemonState& state, const std::function<bool(JobId)>& visible)
+      : state_(state), visible_(visible) {}
 
   std::vector<Problem> problems() {
     look_at_nodes();
-    if (const auto& last = ledger_.last_decision(); last && !last->refused.empty()) {
+    if (const auto& last = state_.last_decision(); last && !last->refused.empty()) {
       add("the last decision of the policy could not be carried out, so nothing changes",
           "look at `rubato history`, or choose another policy (rubato policy)");
     }
@@ -658,16 +658,16 @@ class Health {
     problems_.push_back({std::move(what), std::move(remedy)});
   }
   [[nodiscard]] std::string clock(WallTime time) const {
-    return clock_text(time, ledger_.wall(ledger_.time()));
+    return clock_text(time, state_.wall(state_.time()));
   }
 
   void look_at_nodes() {
-    const auto& nodes = ledger_.now().cluster.nodes();
+    const auto& nodes = state_.now().cluster.nodes();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       if (nodes[i].state == NodeState::up) continue;
       const NodeId id(static_cast<NodeId::rep>(i));
-      const std::string since = fmt::format("since {}", clock(ledger_.node_since(id)));
-      const std::string& why = ledger_.node_why(id);
+      const std::string since = fmt::format("since {}", clock(state_.node_since(id)));
+      const std::string& why = state_.node_why(id);
       switch (nodes[i].state) {
         case NodeState::unknown:
           add(fmt::format("node {} is unknown {}{}; its jobs keep their {}, and nothing is started "
@@ -692,8 +692,8 @@ class Health {
   void look_at_jobs() {
     std::vector<Problem> late;
     std::vector<Problem> failing;
-    for (const JobView& view : ledger_.now().jobs) {
-      const JobRecord* job = ledger_.job(view.id);
+    for (const JobView& view : state_.now().jobs) {
+      const JobRecord* job = state_.job(view.id);
       if (job == nullptr || job->measures_for || !visible_(view.id)) continue;
       const std::string name = fmt::format("job {} ({})", view.id.value(), job->name);
       if (std::string why = lateness_of(*job, view); !why.empty()) {
@@ -714,12 +714,12 @@ class Health {
 
   [[nodiscard]] std::string lateness_of(const JobRecord& job, const JobView& view) const {
     if (!job.deadline) return "";
-    const WallTime now = ledger_.wall(ledger_.time());
+    const WallTime now = state_.wall(state_.time());
     if (*job.deadline < now) return fmt::format("has missed its deadline {}", clock(*job.deadline));
-    const auto end = expected_end(job, view, ledger_.time());
-    if (end && ledger_.wall(*end) > *job.deadline) {
+    const auto end = expected_end(job, view, state_.time());
+    if (end && state_.wall(*end) > *job.deadline) {
       return fmt::format("will miss its deadline {}: it is expected to end at {}",
-                         clock(*job.deadline), clock(ledger_.wall(*end)));
+                         clock(*job.deadline), clock(state_.wall(*end)));
     }
     if (job.promise && !job.honoured)
       return fmt::format("was promised to be done by {}, which the policy does not honour now",
@@ -735,29 +735,29 @@ class Health {
       add(fmt::format("{} {}", plural(static_cast<int>(more), "more job"), what), "rubato ls");
   }
 
-  const DaemonState& ledger_;
+  const DaemonState& state_;
   const std::function<bool(JobId)>& visible_;
   std::vector<Problem> problems_;
 };
 
 }  // namespace
 
-std::vector<Problem> problems_of(const DaemonState& ledger,
+std::vector<Problem> problems_of(const DaemonState& state,
                                  const std::function<bool(JobId)>& visible) {
-  return Health(ledger, visible).problems();
+  return Health(state, visible).problems();
 }
 
-Json show_policy(const DaemonState& ledger, const std::function<bool(JobId)>& visible) {
+Json show_policy(const DaemonState& state, const std::function<bool(JobId)>& visible) {
   Json promises = Json::array();
-  for (const JobView& view : ledger.now().jobs) {
-    const JobRecord* job = ledger.job(view.id);
+  for (const JobView& view : state.now().jobs) {
+    const JobRecord* job = state.job(view.id);
     if (job == nullptr || !job->promise || !visible(view.id)) continue;
     promises.push_back({{"job", view.id.value()},
-                        {"promised", iso(promised_by(ledger, *job))},
-                        {"finish", iso_of(ledger, job->promise->finish)},
+                        {"promised", iso(promised_by(state, *job))},
+                        {"finish", iso_of(state, job->promise->finish)},
                         {"honoured", job->honoured}});
   }
-  return {{"policy", ledger.policy().text}, {"promises", std::move(promises)}};
+  return {{"policy", state.policy().text}, {"promises", std::move(promises)}};
 }
 
 Json show_line(const HistoryLine& line) {

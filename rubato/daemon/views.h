@@ -1,6 +1,6 @@
-// What people and programs are shown of the ledger, as JSON (docs/live.md, docs/openapi.yaml).
+// What people and programs see of the state, as JSON (docs/live.md, docs/openapi.yaml).
 //
-// Pure functions of the ledger and of the newest reports of the machines.
+// Pure functions of the state and of the newest reports of the machines.
 #pragma once
 
 #include <functional>
@@ -17,15 +17,15 @@
 namespace rubato::daemon {
 
 // What a job looks like from outside.
-[[nodiscard]] JobState state_of(const DaemonState& ledger, const JobRecord& job);
+[[nodiscard]] JobState state_of(const DaemonState& state, const JobRecord& job);
 
-struct Shown {
-  const DaemonState& ledger;
+struct ViewContext {
+  const DaemonState& state;
   const std::map<JobId, Outlook>& outlooks;
   std::function<const JobStatus*(JobId)> status;
 };
 
-[[nodiscard]] Json show_job(const Shown& shown, const JobRecord& job);
+[[nodiscard]] Json show_job(const ViewContext& context, const JobRecord& job);
 
 // "admitted", "refused", "position 3" and so on, of a job that was just submitted or tried.
 struct Verdict {
@@ -37,21 +37,20 @@ struct Verdict {
   std::optional<Time> start;
   std::optional<Time> by;
 };
-[[nodiscard]] Verdict verdict_on(const Shown& shown, const JobRecord& job);
+[[nodiscard]] Verdict verdict_on(const ViewContext& context, const JobRecord& job);
 // Of a promise that a policy would make.
-[[nodiscard]] Verdict promised(const DaemonState& ledger, const JobRecord& job,
+[[nodiscard]] Verdict promised(const DaemonState& state, const JobRecord& job,
                                const Promise& promise);
-[[nodiscard]] Verdict refused(const DaemonState& ledger, const std::string& why,
+[[nodiscard]] Verdict refused(const DaemonState& state, const std::string& why,
                               std::optional<Time> earliest);
-[[nodiscard]] Json to_json(const DaemonState& ledger, const Verdict& verdict);
+[[nodiscard]] Json to_json(const DaemonState& state, const Verdict& verdict);
 
-[[nodiscard]] Json explain(const Shown& shown, const JobRecord& job, bool sees_all);
-[[nodiscard]] Json show_nodes(const DaemonState& ledger, const std::function<bool(JobId)>& visible);
+[[nodiscard]] Json explain(const ViewContext& context, const JobRecord& job, bool sees_all);
+[[nodiscard]] Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible);
 // What is wrong now, and what to do about it. Of jobs, those that are visible.
-[[nodiscard]] std::vector<Problem> problems_of(const DaemonState& ledger,
+[[nodiscard]] std::vector<Problem> problems_of(const DaemonState& state,
                                                const std::function<bool(JobId)>& visible);
-[[nodiscard]] Json show_policy(const DaemonState& ledger,
-                               const std::function<bool(JobId)>& visible);
+[[nodiscard]] Json show_policy(const DaemonState& state, const std::function<bool(JobId)>& visible);
 [[nodiscard]] Json show_line(const HistoryLine& line);
 [[nodiscard]] Json show_user(const UserRecord& user);
 

@@ -1,0 +1,41 @@
+// Background work on threads: as many as there is work at a time, and they stay for the next.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "rubato/daemon/background.h"
+
+namespace rubato::daemon {
+
+class BackgroundThreads final : public Background {
+ public:
+  // start() waits up to `patience` for the work to be done. If it takes longer, `wake` is called
+  // from its thread when it is done.
+  BackgroundThreads(std::chrono::milliseconds patience, std::function<void()> wake);
+  // Waits for all work to end.
+  ~BackgroundThreads() override;
+
+  [[nodiscard]] std::unique_ptr<Task> start(std::function<void()> work) override;
+
+ private:
+  struct Progress;
+  class ThreadTask;
+  struct Worker;
+
+  [[nodiscard]] Worker* idle_worker();
+  void run(Worker& worker);
+
+  std::chrono::milliseconds patience_;
+  std::function<void()> wake_;
+  std::mutex mutex_;  // of all that follows
+  std::condition_variable done_;
+  bool stopping_ = false;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace rubato::daemon

@@ -1,0 +1,38 @@
+#include "rubato/daemon/policy_switch.h"
+
+#include <fmt/format.h>
+#include <vector>
+
+#include "rubato/daemon/job_entry.h"
+#include "rubato/daemon/measuring.h"
+
+namespace rubato::daemon {
+
+Result<PolicyInForce> choose_policy(const std::string& text, const CoreOptions& options) {
+  auto parsed = parse_policies(text);
+  if (!parsed) return parsed.error();
+  if (parsed->size() != 1) return Error{"name one policy"};
+  const ChosenPolicy& one = parsed->front();
+  if (one.entry->one_type && options.cluster.types() > 1) {
+    return Error{fmt::format("{} is defined on a cluster of one GPU type only, and this one has {}",
+                             one.entry->name, options.cluster.types())};
+  }
+  if (auto made = one.make(options.state.inputs); !made) return made.error();
+  PolicyInForce policy{one.canonical, one.entry, Duration(0)};
+  // A plan that is promised must not be left for trying out counts.
+  if (one.entry->elastic && !policy.admits()) policy.measuring = options.measuring;
+  return policy;
+}
+
+// Nothing stops: the jobs go on until the new policy's first decision, which comes at once.
+void switch_policy(Transaction& tx, const PolicyInForce& policy, const CoreOptions& options) {
+  tx.put_policy(policy);
+  std::vector<JobId> jobs;
+  for (const JobView& view : tx.state().now().jobs) jobs.push_back(view.id);
+  for (const JobId id : jobs) estimate(tx, id);
+  for (const JobId id : jobs) measure_if_unknown(tx, id, options);
+  tx.post(Wake{});
+  tx.decide_now();
+}
+
+}  // namespace rubato::daemon

@@ -1,0 +1,18 @@
+// The policy in force, chosen by its text and exchanged while jobs run.
+#pragma once
+
+#include <string>
+
+#include "rubato/daemon/core_options.h"
+#include "rubato/daemon/transaction.h"
+
+namespace rubato::daemon {
+
+// The policy that `text` names, or why it cannot be used on this cluster.
+[[nodiscard]] Result<PolicyInForce> choose_policy(const std::string& text,
+                                                  const CoreOptions& options);
+
+// Nothing stops: the jobs go on until the new policy's first decision, which comes at once.
+void switch_policy(Transaction& tx, const PolicyInForce& policy, const CoreOptions& options);
+
+}  // namespace rubato::daemon

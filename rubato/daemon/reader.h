@@ -1,0 +1,60 @@
+// Answers requests that change nothing, for one caller. One user can neither see nor touch
+// another's job: it is answered like one that is not there.
+//
+// A request is checked at once; its answer is made when the turn is over, so that it shows what the
+// turn has changed. Some answers take longer.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rubato/api/request.h"
+#include "rubato/daemon/core_parts.h"
+
+namespace rubato::daemon {
+
+// Called when the turn is over, before it is stored, and if there is no answer yet, again at each
+// later turn.
+using Reply = std::function<std::optional<Answer>()>;
+
+[[nodiscard]] Reply say(int status, std::string sentence);
+[[nodiscard]] Reply no_job(const JobRef& ref);
+
+class Reader {
+ public:
+  Reader(const CoreParts& core, Caller caller) : core_(core), caller_(std::move(caller)) {}
+
+  Reply operator()(const ShowJob& ask) const;
+  Reply operator()(const ListJobs& ask) const;
+  Reply operator()(const ExplainJob& ask) const;
+  Reply operator()(const FindLog& ask) const;
+  Reply operator()(const History& ask) const;
+  Reply operator()(const ShowNodes& ask) const;
+  Reply operator()(const ShowPolicy& ask) const;
+  Reply operator()(const ShowMetrics& ask) const;
+  Reply operator()(const ShowHealth& ask) const;
+  Reply operator()(const ListUsers& ask) const;
+
+  [[nodiscard]] const CoreParts& core() const { return core_; }
+  [[nodiscard]] const DaemonState& state() const { return *core_.state; }
+  [[nodiscard]] const Caller& caller() const { return caller_; }
+  [[nodiscard]] bool sees(const JobRecord& job) const;
+  // The job that the caller means, or null. By name, it is the newest of their own, else the newest
+  // of those they see.
+  [[nodiscard]] const JobRecord* find(const JobRef& ref) const;
+  // The same for each of them, in one look at all jobs.
+  [[nodiscard]] std::vector<const JobRecord*> find_all(const std::vector<JobRef>& refs) const;
+  // The job, if it is there for this caller and not gone; else null and the reply that says so.
+  [[nodiscard]] const JobRecord* find_alive(const JobRef& ref, Reply& refusal) const;
+  // What the job looks like when the turn is over.
+  [[nodiscard]] Reply job_reply(JobId id, int status) const;
+
+ private:
+  const CoreParts& core_;
+  Caller caller_;
+};
+
+}  // namespace rubato::daemon

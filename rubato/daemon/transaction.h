@@ -1,0 +1,104 @@
+// The changes of one turn, which happen all together or not at all.
+//
+// Each row is folded into the state at once, so that what follows sees it, and is kept for the
+// journal. Whoever owns the state then stores the rows in one transaction of the journal. If that
+// is not possible, or if a row cannot be folded, the state is dropped with the transaction and read
+// back from the journal (state_store.h).
+//
+// A row that cannot be made or folded is our own mistake, or nonsense from outside. It is thrown as
+// CannotFold and caught in one place (core.cc, recovery.cc); nothing between has to look at it.
+//
+// Of one thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rubato/daemon/daemon_state.h"
+
+namespace rubato::daemon {
+
+struct CannotFold : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct NodeMark {  // what the operator says of a node, which the engine must hear
+  NodeId node;
+  bool down = false;
+};
+
+// The job that the event is about; JobId() if there is none.
+[[nodiscard]] JobId job_of(const Event& event);
+
+class Transaction {
+ public:
+  // `last` is the newest row that is stored.
+  Transaction(DaemonState& state, RowNumber last, Time now)
+      : state_(state), last_(last), now_(now) {}
+
+  [[nodiscard]] const DaemonState& state() const { return state_; }
+  [[nodiscard]] Time now() const { return now_; }
+
+  // --- rows ---
+
+  void put(const char* type, const Json& body);
+  // An event of the loop.
+  void post(const Event& event);
+  void put_job(const JobRecord& job);
+  void put_user(const UserRecord& user);
+  void remove_user(const std::string& name);
+  void put_policy(const PolicyInForce& policy);
+  // The job leaves as soon as it holds no GPU, and so does the run that measures it.
+  void end_job(JobId id, const JobEnding& ending);
+  // Asks the policy (DaemonState::ask). Its answer may come in this transaction, or in a later one
+  // if this one says so (decide_later).
+  [[nodiscard]] Question ask();
+  void decide_later();
+  // Carries out what the policy has said.
+  void answer(Question question);
+  // The answer will never come.
+  void drop_question();
+  // All commands that follow from the rows so far.
+  void put_commands();
+
+  // --- what else comes out of the turn ---
+
+  // The job looks different now.
+  void touch(JobId id) { touched_.insert(id); }
+  void mark(NodeMark mark) { marks_.push_back(mark); }
+  // The policy is asked in this turn, whatever the interval between decisions.
+  void decide_now() { decide_now_ = true; }
+
+  [[nodiscard]] const std::vector<JournalRow>& rows() const { return rows_; }
+  [[nodiscard]] const std::vector<Command>& commands() const { return commands_; }
+  [[nodiscard]] const std::set<JobId>& touched() const { return touched_; }
+  [[nodiscard]] const std::vector<NodeMark>& marks() const { return marks_; }
+  [[nodiscard]] bool users_changed() const { return users_changed_; }
+  [[nodiscard]] bool must_decide() const { return decide_now_; }
+  // The newest row so far.
+  [[nodiscard]] RowNumber last_row() const { return RowNumber(last_.value() + rows_.size()); }
+  // For metrics: jobs that came, and jobs that were told to move to other GPUs.
+  [[nodiscard]] std::uint64_t submitted() const { return submitted_; }
+  [[nodiscard]] std::uint64_t resizes() const { return resizes_; }
+
+ private:
+  void put(std::string type, int version, std::string body);
+  [[nodiscard]] RowNumber next_row() const { return last_row().next(); }
+
+  DaemonState& state_;
+  RowNumber last_;
+  Time now_;
+  std::vector<JournalRow> rows_;
+  std::vector<Command> commands_;
+  std::set<JobId> touched_;
+  std::vector<NodeMark> marks_;
+  bool users_changed_ = false;
+  bool decide_now_ = false;
+  std::uint64_t submitted_ = 0;
+  std::uint64_t resizes_ = 0;
+};
+
+}  // namespace rubato::daemon
