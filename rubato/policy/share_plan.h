@@ -25,7 +25,8 @@ struct Level {
 
 // Powers of two that are legal and measured and faster than all smaller ones. A job without any
 // has the legal measured counts instead, a job without a curve the count its owner asks for.
-[[nodiscard]] std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most);
+[[nodiscard]] std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most,
+                                           GpuType type = GpuType());
 
 struct Plan {
   std::vector<PlanStep> steps;  // ascending; no two neighbours alike
