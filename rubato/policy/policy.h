@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
 #include "rubato/policy/keys.h"
+#include "rubato/policy/quote.h"
 #include "rubato/policy/staying.h"
 
 namespace rubato::policy {
@@ -43,6 +45,11 @@ class Policy {
   // Whether it has admitted the job by its deadline, which it then keeps for it. Of those that say
   // more in a Promise, that counts.
   [[nodiscard]] virtual bool keeps_deadline(JobId /*job*/) const { return false; }
+
+  // Of a policy that trades GPUs: by type, how many job-seconds one more GPU would save a second;
+  // empty for all others. And what it says of one job. Both are of its last decision.
+  [[nodiscard]] virtual std::vector<double> prices() const { return {}; }
+  [[nodiscard]] virtual std::optional<Quote> quote(JobId /*job*/) const { return std::nullopt; }
 
   [[nodiscard]] virtual Json save() const = 0;
   // canonical_json(save()), where it is asked for after every decision and may be long.
@@ -82,6 +89,20 @@ class ErasedPolicy final : public Policy {
       return policy_.keeps_deadline(job, state_);
     } else {
       return false;
+    }
+  }
+  [[nodiscard]] std::vector<double> prices() const override {
+    if constexpr (requires { policy_.prices(state_); }) {
+      return policy_.prices(state_);
+    } else {
+      return {};
+    }
+  }
+  [[nodiscard]] std::optional<Quote> quote(JobId job) const override {
+    if constexpr (requires { policy_.quote(job, state_); }) {
+      return policy_.quote(job, state_);
+    } else {
+      return std::nullopt;
     }
   }
   [[nodiscard]] Json save() const override { return state_.save(); }
