@@ -102,11 +102,11 @@ WorkRate Menu::rate_at(GpuType type, int gpus) const {
   }
   const WorkRate said = speed_->rate(shape);
   if (known_most_ == 0 || !(said > 0)) return said;
-  if (gpus > known_most_) {
-    const WorkRate guess =
-        speed_->on(type, known_most_) * std::pow(1.0 * gpus / known_most_, kGuessedExponent);
-    return std::min(said, guess);
-  }
+  const auto guess = [&](int known) {
+    return speed_->on(type, known) * std::pow(1.0 * gpus / known, kGuessedExponent);
+  };
+  if (gpus > known_most_) return std::min(said, guess(known_most_));
+  if (gpus < known_least_) return std::max(said, guess(known_least_));
   return said;
 }
 
