@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -18,6 +19,8 @@ constexpr double kPromisedWeight = 0.1;
 // A turn is this part of the patience, or so many restarts, whichever is longer.
 constexpr int kTurns = 1440;
 constexpr int kRestarts = 10;
+// Turns take this part of all GPU-time at most.
+constexpr double kTurnShare = 0.02;
 
 GpuType type_at(std::size_t index) { return GpuType(static_cast<GpuType::rep>(index)); }
 
@@ -31,7 +34,7 @@ class Round {
   }
 
   Decision decide() {
-    count_crowd();
+    count_time();
     meet();
     if (promises()) promise();
     enter_market();
@@ -42,10 +45,16 @@ class Round {
  private:
   // ---- who is there ----
 
-  void count_crowd() {
-    if (now_ > state_.at)
-      state_.crowd += seconds(now_ - state_.at) * static_cast<double>(state_.records.size());
+  void count_time() {
+    const double passed = std::max(0.0, seconds(now_ - state_.at));
+    state_.crowd += passed * static_cast<double>(state_.records.size());
+    state_.turn_debt = std::max(0.0, state_.turn_debt - passed * turn_pace());
     state_.at = now_;
+  }
+
+  // GPU-seconds a second that turns may take.
+  [[nodiscard]] double turn_pace() const {
+    return kTurnShare * std::accumulate(gpus_.begin(), gpus_.end(), 0);
   }
 
   void meet() {
@@ -218,6 +227,8 @@ class Round {
       state_.records[i].turn_until = now_;
     }
     for (const std::size_t i : overdue()) {
+      if (state_.turn_debt > 0)  // one microsecond more, so that it is paid off then
+        return again_at(now_ + from_seconds(state_.turn_debt / turn_pace()) + Duration(1));
       const auto ranked = types_by_price();
       const bool possible = std::any_of(ranked.begin(), ranked.end(),
                                         [&](std::size_t t) { return smallest(i, t).gpus > 0; });
@@ -231,6 +242,7 @@ class Round {
       });
       if (!began) return;
       state_.records[i].turn_until = now_ + turn(*jobs_[i]);
+      state_.turn_debt += traders_[i].floor.gpus * seconds(turn(*jobs_[i]));
     }
   }
 
@@ -484,6 +496,7 @@ std::optional<Quote> Rubato::quote(JobId job, const State& state) const {
 Json Rubato::State::save() const {
   Json json = {{"at", at.time_since_epoch().count()},
                {"crowd", crowd},
+               {"turn_debt", turn_debt},
                {"prices", prices},
                {"usable", usable},
                {"lengths", lengths.save()}};
@@ -507,6 +520,7 @@ Result<Rubato::State> Rubato::State::load(const Json& json) {
     State state;
     state.at = time(json.at("at"));
     state.crowd = json.at("crowd").get<double>();
+    state.turn_debt = json.at("turn_debt").get<double>();
     state.prices = json.at("prices").get<std::vector<double>>();
     state.usable = json.at("usable").get<std::vector<int>>();
     state.lengths = LengthEstimate::load(json.at("lengths"));

@@ -9,9 +9,12 @@
 //   promises    a deadline is promised or refused as by elasticflow, with plans that stand
 //               (promise_books.h); the market trades what the plans leave
 //   turns       who has had no GPUs for `patience` gets a turn on its smallest count, in the order
-//               in which the waiting began; turns last a 1440th of it, but ten restarts at least,
-//               and use half of the GPUs at most. So nobody waits longer than
-//                   patience + jobs x (turn + interval) + until the last promise of then ends
+//               in which the waiting began. A turn lasts a 1440th of it, but ten restarts at
+//               least; turns have half of the GPUs at most, and 2% of all GPU-time. So nobody
+//               waits longer than
+//                   patience + jobs x (turn x (1 + 50 k/K) + interval) + D
+//               with k the largest of the jobs' smallest counts on K GPUs, and D the time until the
+//               last promise that stood at the end of its patience ends
 //   lengths     `told`: the work of a job is known. `unknown`: it is expected, from what is done
 //               and from jobs of the same model and user that have ended (length_estimate.h).
 //               `fraction`: unknown until a job has begun, because it then tells what share is done
@@ -58,6 +61,7 @@ struct Rubato {
     std::vector<double> prices;   // by GPU type
     std::vector<int> usable;      // GPUs by type at the last decision with promises
     double crowd = 0;             // jobs present, summed up over seconds
+    double turn_debt = 0;         // GPU-seconds of turns that are not yet paid off
     Time at = kStart;             // of the last decision
     LengthEstimate lengths;
     std::vector<Quote> quotes;  // of the last decision, by job; not saved
