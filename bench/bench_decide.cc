@@ -25,12 +25,18 @@ std::unique_ptr<Policy> policy_named(const std::string& name) {
   return std::move(*policy);
 }
 
-// One elastic decision for many jobs, all present at once.
-void decide_elastic(benchmark::State& state) {
+// One elastic decision for many jobs, all present at once, on `types` types with as many GPUs each.
+void decide_elastic(benchmark::State& state, const std::string& name, int types) {
   const auto jobs = static_cast<int>(state.range(0));
   const auto nodes = static_cast<int>(state.range(1) / 8);
   Snapshot snapshot;
-  snapshot.cluster = Cluster({{nodes, 8, GpuType()}}, {"gpu"});
+  std::vector<NodeGroup> groups;
+  std::vector<std::string> names;
+  for (int t = 0; t < types; ++t) {
+    groups.push_back({nodes / types, 8, GpuType(static_cast<GpuType::rep>(t))});
+    names.push_back("gpu" + std::to_string(t));
+  }
+  snapshot.cluster = Cluster(groups, names);
   CatalogueCurves curves;
   Random random(1);
   for (int i = 0; i < jobs; ++i) {
@@ -45,19 +51,26 @@ void decide_elastic(benchmark::State& state) {
     job.progress = {job.work, kStart, 0};
     snapshot.jobs.insert(std::move(job));
   }
-  const auto policy = policy_named("afs-l");
+  const auto policy = policy_named(name);
   for (auto _ : state) {
     auto decision = policy->decide(snapshot);
     CHECK(decision.ok());
     benchmark::DoNotOptimize(decision->run.data());
   }
 }
-BENCHMARK(decide_elastic)
-    ->ArgNames({"jobs", "gpus"})
-    ->Args({100, 4096})
-    ->Args({1000, 8192})
-    ->Args({10000, 65536})
-    ->Unit(benchmark::kMillisecond);
+void sizes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"jobs", "gpus"})
+      ->Args({100, 4096})
+      ->Args({1000, 8192})
+      ->Args({10000, 65536})
+      ->Unit(benchmark::kMillisecond);
+}
+void decide_afs(benchmark::State& state) { decide_elastic(state, "afs-l", 1); }
+void decide_rubato(benchmark::State& state) { decide_elastic(state, "rubato", 1); }
+void decide_rubato_4_types(benchmark::State& state) { decide_elastic(state, "rubato", 4); }
+BENCHMARK(decide_afs)->Apply(sizes);
+BENCHMARK(decide_rubato)->Apply(sizes);
+BENCHMARK(decide_rubato_4_types)->Apply(sizes);
 
 // One answer of elasticflow to one arrival, while many jobs with promises hold all GPUs. `roomy`:
 // the new job fits between the plans. `tight`: it must start soon, so all plans are made again.

@@ -36,6 +36,8 @@ struct SimulateFlags {
   std::string knowledge = "oracle";
   double measuring_time = 20;
   bool bound = false;
+  bool rigid = false;
+  bool advise = false;
   bool json = false;
   std::string jobs_csv, html;
   std::string command;
@@ -155,8 +157,9 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   options.restart_cost_s = flags.restart_cost;
   options.seed = flags.seed;
   // One workload for all, so that the runs are about the same jobs.
-  options.assign_curves = std::any_of(c.chosen.begin(), c.chosen.end(),
-                                      [](const ChosenPolicy& p) { return p.entry->elastic; });
+  options.assign_curves =
+      !flags.rigid && std::any_of(c.chosen.begin(), c.chosen.end(),
+                                  [](const ChosenPolicy& p) { return p.entry->elastic; });
   if (!flags.deadlines.empty()) {
     const auto tightness = parse_tightness("--deadlines", flags.deadlines);
     if (!tightness) return tightness.error();
@@ -297,11 +300,41 @@ void print_limits(const Limits& limits, std::string_view whose) {
              whose, deadlines.most(), deadlines.total, deadlines.feasible);
 }
 
+Json advice_json(const Comparison& c, const Run& run) {
+  Json list = Json::array();
+  for (const auto& node : worth_of_nodes(run.metrics, c.cluster)) {
+    list.push_back({{"type", node.type},
+                    {"node_gpus", node.gpus},
+                    {"price", node.price},
+                    {"saves_s", node.saves_s}});
+  }
+  return list;
+}
+
+void print_advice(const Comparison& c, const Run& run) {
+  const auto worths = worth_of_nodes(run.metrics, c.cluster);
+  if (worths.empty()) {
+    fmt::print("\n{} has no prices, so it cannot say what a node is worth; rubato can.\n",
+               run.policy);
+  }
+  for (const auto& node : worths) {
+    fmt::print(
+        "\n{}: a GPU of type {} is worth {:.3g} job-seconds a second on average. One more node "
+        "with "
+        "{} would take about {} off the average JCT ({:.1f}%).\n",
+        run.policy, node.type, node.price, node.gpus, human_duration(node.saves_s),
+        100 * node.saves_s / *run.metrics.avg_jct_s);
+  }
+}
+
 void print_runs(const Comparison& c, const std::vector<Run>& runs,
-                const std::optional<AllLimits>& limits, bool json) {
+                const std::optional<AllLimits>& limits, bool json, bool advise) {
   if (json) {
     Json list = Json::array();
-    for (const auto& run : runs) list.push_back(to_json(run.policy, run.metrics));
+    for (const auto& run : runs) {
+      list.push_back(to_json(run.policy, run.metrics));
+      if (advise) list.back()["advice"] = advice_json(c, run);
+    }
     Json all = {{"runs", list}};
     if (limits) all["bound"] = limits_json(limits->plain);
     if (limits && limits->sharing) all["bound"]["sharing"] = limits_json(*limits->sharing);
@@ -313,6 +346,9 @@ void print_runs(const Comparison& c, const std::vector<Run>& runs,
   if (runs.size() > 1) fmt::print("\n* best of its column\n");
   if (limits) print_limits(limits->plain, "of these jobs");
   if (limits && limits->sharing) print_limits(*limits->sharing, "in which jobs share GPUs");
+  if (advise) {
+    for (const auto& run : runs) print_advice(c, run);
+  }
 }
 
 // An average over fewer jobs than the bound is about cannot be compared with it.
@@ -350,7 +386,7 @@ int run(const SimulateFlags& flags) {
       return bad_input(ok.error());
     }
   }
-  print_runs(c, runs, limits, flags.json);
+  print_runs(c, runs, limits, flags.json, flags.advise);
   if (!flags.html.empty()) fmt::print(stderr, "report written to {}\n", flags.html);
   return 0;
 }
@@ -408,6 +444,8 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
                    "folder with measured step times and gradients, one folder an application: jobs "
                    "then end by training progress, and policies see what they measured")
       ->type_name("FOLDER");
+  command->add_flag("--rigid", flags->rigid,
+                    "jobs keep the GPU count they ask for, unless the trace or --curves says more");
   command
       ->add_option(
           "--interference", flags->interference,
@@ -458,6 +496,8 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
   command->add_flag("--bound", flags->bound,
                     "what no schedule can exceed: a lower bound on the average JCT, with each "
                     "policy's ratio to it, and the most deadlines that can be kept together");
+  command->add_flag("--advise", flags->advise,
+                    "what one more node would be worth, by the prices of policies that have some");
   command->add_flag("--json", flags->json, "print one JSON object {\"runs\": [...]}");
   command->add_option("--jobs-csv", flags->jobs_csv, "write one row per job and policy")
       ->type_name("FILE");

@@ -44,6 +44,11 @@ class Measuring final : public Policy {
   }
   [[nodiscard]] bool learns() const override { return policy_->learns(); }
   [[nodiscard]] bool knows_truth() const override { return policy_->knows_truth(); }
+  [[nodiscard]] bool keeps_deadline(JobId job) const override {
+    return policy_->keeps_deadline(job);
+  }
+  [[nodiscard]] std::vector<double> prices() const override { return policy_->prices(); }
+  [[nodiscard]] std::optional<Quote> quote(JobId job) const override { return policy_->quote(job); }
   [[nodiscard]] Json save() const override { return policy_->save(); }
   [[nodiscard]] Result<std::string> save_text() const override { return policy_->save_text(); }
   Result<void> load(const Json& state) override { return policy_->load(state); }

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
 #include "rubato/policy/keys.h"
+#include "rubato/policy/quote.h"
 #include "rubato/policy/staying.h"
 
 namespace rubato::policy {
@@ -44,6 +46,11 @@ class Policy {
   // Whether the policy has admitted the job and will keep its deadline. If the policy makes
   // Promises, the Promise counts instead.
   [[nodiscard]] virtual bool keeps_deadline(JobId /*job*/) const { return false; }
+
+  // Of a policy that trades GPUs: by type, how many job-seconds one more GPU would save a second;
+  // empty for all others. And what it says of one job. Both are of its last decision.
+  [[nodiscard]] virtual std::vector<double> prices() const { return {}; }
+  [[nodiscard]] virtual std::optional<Quote> quote(JobId /*job*/) const { return std::nullopt; }
 
   [[nodiscard]] virtual Json save() const = 0;
   // canonical_json(save()). It is called after every decision and may be long, so a policy may have
@@ -84,6 +91,20 @@ class ErasedPolicy final : public Policy {
       return policy_.keeps_deadline(job, state_);
     } else {
       return false;
+    }
+  }
+  [[nodiscard]] std::vector<double> prices() const override {
+    if constexpr (requires { policy_.prices(state_); }) {
+      return policy_.prices(state_);
+    } else {
+      return {};
+    }
+  }
+  [[nodiscard]] std::optional<Quote> quote(JobId job) const override {
+    if constexpr (requires { policy_.quote(job, state_); }) {
+      return policy_.quote(job, state_);
+    } else {
+      return std::nullopt;
     }
   }
   [[nodiscard]] Json save() const override { return state_.save(); }

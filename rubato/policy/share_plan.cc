@@ -24,10 +24,10 @@ bool power_of_two(int gpus) { return std::has_single_bit(static_cast<unsigned>(g
 
 }  // namespace
 
-std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most) {
+std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most, GpuType type) {
   std::vector<Level> levels;
   const auto consider = [&](int gpus) {
-    const WorkRate rate = speed.on(GpuType(), gpus);
+    const WorkRate rate = speed.on(type, gpus);
     if (gpus <= most && rate > (levels.empty() ? 0 : levels.back().rate))
       levels.push_back({gpus, rate});
   };

@@ -25,7 +25,8 @@ struct Level {
 
 // Powers of two that are legal, measured, and faster than all smaller ones. If there are none, the
 // legal measured counts. For a job without a curve, the count that its owner asks for.
-[[nodiscard]] std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most);
+[[nodiscard]] std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most,
+                                           GpuType type = GpuType());
 
 struct Plan {
   std::vector<PlanStep> steps;  // ascending; no two neighbours alike

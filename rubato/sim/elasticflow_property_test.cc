@@ -1,5 +1,6 @@
-// Every admitted deadline is kept, judged by real completion in the simulator, over thousands of
-// random workloads with any curves, deadlines, restart costs, cluster sizes and decision times.
+// Every admitted deadline is kept, judged by real completion in the simulator, by every policy that
+// promises, over thousands of random workloads with any curves, deadlines, restart costs, cluster
+// sizes, GPU types and decision times.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <map>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/model/typed_speed.h"
 #include "rubato/policy/testing.h"
 #include "rubato/sim/simulation.h"
 
@@ -37,10 +39,26 @@ std::vector<CurvePoint> draw_curve(Random& random) {
   return curve;
 }
 
-Scene draw_scene(std::uint64_t seed) {
+// Speeds on each of two types, for every count a job may ask for; on one type some cannot run.
+std::shared_ptr<const ThroughputTable> draw_types(Random random) {
+  auto table = std::make_shared<ThroughputTable>(3, 2);
+  for (std::size_t row = 0; row < 3; ++row) {
+    for (int t = 0; t < 2; ++t) {
+      const double rate = row == 2 && t == 1 ? 0 : random.uniform(0.3, 2);
+      for (int gpus = 1; gpus <= 6; ++gpus)
+        table->set_alone(row, GpuType(static_cast<GpuType::rep>(t)), gpus, rate);
+    }
+  }
+  return table;
+}
+
+Scene draw_scene(std::uint64_t seed, bool two_types = false) {
   Random random(seed);
   Scene scene;
-  scene.cluster = Cluster({{1 + draw(random, 5), 1 << draw(random, 4), GpuType()}}, {"gpu"});
+  const NodeGroup first{1 + draw(random, 5), 1 << draw(random, 4), GpuType()};
+  scene.cluster = two_types ? Cluster({first, {2, 1 << (seed % 4), GpuType(1)}}, {"a", "b"})
+                            : Cluster({first}, {"gpu"});
+  const auto typed = two_types ? draw_types(Random(seed).split(1)) : nullptr;
   const double restart_s = draw(random, 3) == 0 ? 0 : random.uniform(0, 8);
   const double scale = random.log_uniform(5, 5000);
   const double gap = scale * random.log_uniform(0.02, 1);
@@ -67,6 +85,8 @@ Scene draw_scene(std::uint64_t seed) {
     }
     scene.workload.jobs.push_back(
         {draft.spec(), time_at(draft.submit_s), draft.work, draft.speed()});
+    if (typed && draft.curve.empty())
+      scene.workload.jobs.back().speed = std::make_shared<TypedSpeed>(typed, seed % 3);
     submit_s += draw(random, 3) == 0 ? 0 : random.exponential(gap);
   }
   // If the placement moves jobs, that must not break a promise either.
@@ -80,7 +100,7 @@ Scene draw_scene(std::uint64_t seed) {
 // Passes decisions on and stores the last promise to each job.
 class Notary final : public Policy {
  public:
-  Notary() : policy_(testing::make_policy("elasticflow")) {}
+  explicit Notary(const std::string& name) : policy_(testing::make_policy(name)) {}
 
   Result<Decision> decide(const Snapshot& snapshot) override {
     auto decision = policy_->decide(snapshot);
@@ -112,12 +132,13 @@ class Notary final : public Policy {
   std::unique_ptr<Policy> policy_;
 };
 
-TEST(ElasticFlowProperty, EveryPromiseIsKeptToTheMicrosecond) {
+void expect_promises_kept(const std::string& name, std::uint64_t first, std::uint64_t last,
+                          bool two_types = false) {
   std::size_t kept = 0, refused = 0, migrations = 0;
-  for (std::uint64_t seed = 0; seed < 6000 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = first; seed < last && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
-    const Scene scene = draw_scene(seed);
-    Notary policy;
+    const Scene scene = draw_scene(seed, two_types);
+    Notary policy(name);
     const auto result = simulate(scene.workload, scene.cluster, policy, scene.options);
     ASSERT_TRUE(result.ok()) << result.error().message;
     migrations += result->metrics.migrations;
@@ -137,9 +158,27 @@ TEST(ElasticFlowProperty, EveryPromiseIsKeptToTheMicrosecond) {
       EXPECT_EQ(*record.end, policy.last[JobId(static_cast<JobId::rep>(i))]) << "job " << i;
     }
   }
-  EXPECT_GT(kept, 30'000U);
-  EXPECT_GT(refused, 5000U);
-  EXPECT_GT(migrations, 500U);
+  EXPECT_GT(kept, 5 * (last - first));
+  EXPECT_GT(refused, 5 * (last - first) / 6);
+  if (!two_types) {
+    EXPECT_GT(migrations, (last - first) / 12);
+  }
+}
+
+TEST(ElasticFlowProperty, EveryPromiseIsKeptToTheMicrosecond) {
+  expect_promises_kept("elasticflow", 0, 6000);
+}
+
+TEST(RubatoProperty, EveryPromiseIsKeptToTheMicrosecond) {
+  expect_promises_kept("rubato", 0, 3000);
+}
+
+TEST(RubatoProperty, EveryPromiseIsKeptOnSeveralTypes) {
+  expect_promises_kept("rubato", 3000, 6000, true);
+}
+
+TEST(RubatoProperty, EveryPromiseIsKeptBesideTurns) {
+  expect_promises_kept("rubato:patience=20", 6000, 7000);
 }
 
 // With the deadline that the refusal names, the job would have been admitted.

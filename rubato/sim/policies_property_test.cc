@@ -373,7 +373,11 @@ std::vector<std::string> policies() {
                            "hesrpt:q=0.5",
                            "elastic-tiresias:limits=6/20,waiting=2",
                            "elastic-tiresias:limits=10,least=0.1",
-                           "elasticflow:admission=off"}) {
+                           "elasticflow:admission=off",
+                           "rubato:fairness=1,patience=9",
+                           "rubato:promises=off,patience=3",
+                           "rubato:lengths=unknown",
+                           "rubato:lengths=fraction,fairness=0"}) {
     names.emplace_back(name);
   }
   return names;
@@ -618,7 +622,8 @@ TEST(AdmissionOnSeveralTypes, PlansWithTheTypesJobsAreOn) {
 
 INSTANTIATE_TEST_SUITE_P(All, Admission,
                          ::testing::Values("edf-admission", "edf-admission:count=peak",
-                                           "edf-admission:count=trace", "elasticflow"),
+                                           "edf-admission:count=trace", "elasticflow", "rubato",
+                                           "rubato:patience=5"),
                          test_name);
 
 }  // namespace

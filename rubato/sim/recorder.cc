@@ -38,6 +38,7 @@ Recorder::Recorder(const Workload& workload, const Cluster& cluster, RecordingOp
       use_(static_cast<std::size_t>(cluster.types()), GpuUse(cluster.nodes().size())),
       series_(kSeriesBuckets) {
   sums_.busy.resize(use_.size());
+  sums_.price.resize(use_.size());
   until_last_end_ = sums_;
   int lane = 0;
   for (const auto& node : cluster.nodes()) {
@@ -83,6 +84,12 @@ void Recorder::advance(Time now) {
     busy += use_[type].gpus();
   }
   sums_.efficiency += passed * speedups_;
+  double price = 0;
+  for (std::size_t type = 0; type < prices_.size(); ++type) {
+    const double now_costs = active_ > 0 ? prices_[type] : 0;
+    sums_.price[type] += passed * now_costs;
+    price = std::max(price, now_costs);
+  }
   if (advice_ && active_ > 0) {
     sums_.utility += passed * advice_->utility;
     sums_.advised_nodes += passed * advice_->nodes;
@@ -92,7 +99,7 @@ void Recorder::advance(Time now) {
     const double gpus = cluster_.installed();
     series_.add(now_, now,
                 {static_cast<double>(waiting), static_cast<double>(running_),
-                 static_cast<double>(busy), speedups_ / gpus});
+                 static_cast<double>(busy), speedups_ / gpus, price});
   }
   now_ = now;
 }
@@ -136,6 +143,11 @@ double Recorder::speedup(JobId job, const Allocation& gpus, WorkRate rate) const
 void Recorder::advised(Time now, const Advice& advice) {
   advance(now);
   advice_ = advice;
+}
+
+void Recorder::priced(Time now, std::vector<double> prices) {
+  advance(now);
+  if (prices.size() == use_.size()) prices_ = std::move(prices);
 }
 
 void Recorder::changed(const Change& change) {
@@ -300,6 +312,7 @@ Metrics Recorder::metrics() const {
     m.p99_jct_s = percentile(jct, 0.99);
     m.makespan_s = seconds(last_end_);
     m.ftf_mean = mean(fairness_of);
+    m.ftf_p99 = percentile(fairness_of, 0.99);
     m.ftf_max = *std::max_element(fairness_of.begin(), fairness_of.end());
     const auto unfair = std::count_if(fairness_of.begin(), fairness_of.end(),
                                       [](double rho) { return rho > kUnfair; });
@@ -317,7 +330,8 @@ Metrics Recorder::metrics() const {
     for (int t = 0; t < cluster_.types(); ++t) {
       const GpuType type(static_cast<GpuType::rep>(t));
       m.types.push_back({cluster_.type_name(type), cluster_.installed(type),
-                         busy[type.index()] / (span * cluster_.installed(type))});
+                         busy[type.index()] / (span * cluster_.installed(type)), std::nullopt});
+      if (has_prices()) m.types.back().price = until_last_end_.price[type.index()] / span;
     }
     m.cluster_efficiency = until_last_end_.efficiency / (span * cluster_.installed());
   }

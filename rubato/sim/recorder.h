@@ -21,7 +21,8 @@ namespace rubato::sim {
 struct TypeUse {
   std::string name;
   int gpus = 0;
-  double busy = 0;  // share of GPU-seconds held
+  double busy = 0;              // share of GPU-seconds held
+  std::optional<double> price;  // job-seconds that one more would save a second, of who trades them
 };
 
 // What one user of several got.
@@ -42,9 +43,10 @@ struct Metrics {
   double cluster_efficiency = 0;
   std::optional<double> utility, advised_nodes;  // of policies that advise
   std::size_t deadlines_total = 0, deadlines_met = 0;
-  std::size_t deadlines_feasible = 0;                   // by a job alone on the whole cluster
-  bool shared = false;                                  // two jobs had the same GPUs at some time
-  std::optional<double> ftf_mean, ftf_max, ftf_unfair;  // unfair: share of jobs above 1.05
+  std::size_t deadlines_feasible = 0;  // by a job alone on the whole cluster
+  bool shared = false;                 // two jobs had the same GPUs at some time
+  std::optional<double> ftf_mean, ftf_p99, ftf_max;
+  std::optional<double> ftf_unfair;  // share of jobs above 1.05
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
   std::optional<double> bound_ratio;  // average JCT / proven lower bound, if one was asked for
   std::size_t events = 0, decisions = 0;
@@ -81,7 +83,7 @@ struct RecordingOptions {
 class Recorder {
  public:
   static constexpr std::size_t kSeriesBuckets = 1500;
-  enum Series : std::size_t { queue, running, busy, efficiency, series_count };
+  enum Series : std::size_t { queue, running, busy, efficiency, price, series_count };
 
   Recorder(const Workload& workload, const Cluster& cluster, RecordingOptions options);
 
@@ -94,6 +96,9 @@ class Recorder {
   void changed(const Change& change);
   // What the policy says of the cluster's size, until it says something else.
   void advised(Time now, const Advice& advice);
+  // What GPUs of each type cost from now on.
+  void priced(Time now, std::vector<double> prices);
+  [[nodiscard]] bool has_prices() const { return !prices_.empty(); }
   void finished(Time now, JobId job);
   void failed(Time now, JobId job);
 
@@ -136,6 +141,7 @@ class Recorder {
   bool shared_ = false;
   double speedups_ = 0;
   std::optional<Advice> advice_;
+  std::vector<double> prices_;  // by type; empty: the policy has none
   double active_seconds_ = 0;
   std::vector<UserUse> users_;        // by name
   std::vector<std::size_t> user_of_;  // by job
@@ -145,6 +151,7 @@ class Recorder {
   struct Sums {                   // over time
     double queue = 0, efficiency = 0;
     std::vector<double> busy;                            // by type
+    std::vector<double> price;                           // by type
     double utility = 0, advised_nodes = 0, advised = 0;  // while there were jobs and advice
   };
   Sums sums_;

@@ -227,6 +227,8 @@ Json series(const Recorder& recorder) {
     json["running"].push_back(rounded(steps.mean(i, Recorder::running)));
     json["gpus_busy"].push_back(rounded(steps.mean(i, Recorder::busy)));
     json["efficiency"].push_back(rounded(steps.mean(i, Recorder::efficiency)));
+    if (recorder.has_prices())
+      json["price"].push_back(std::round(steps.mean(i, Recorder::price) * 1e6) / 1e6);
   }
   json["t_s"].push_back(rounded(steps.end_s()));  // closes the last stretch
   return json;
@@ -281,7 +283,10 @@ std::string human_duration(double seconds) {
 Json to_json(const std::string& policy, const Metrics& m) {
   Json types = Json::array();
   for (const auto& type : m.types)
-    types.push_back({{"type", type.name}, {"gpus", type.gpus}, {"busy", type.busy}});
+    types.push_back({{"type", type.name},
+                     {"gpus", type.gpus},
+                     {"busy", type.busy},
+                     {"price", or_null(type.price)}});
   Json users = Json::array();
   for (const auto& user : m.users) {
     users.push_back({{"user", user.name},
@@ -310,6 +315,7 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"deadlines_met", m.deadlines_met},
           {"deadlines_feasible", m.deadlines_feasible},
           {"ftf_mean", or_null(m.ftf_mean)},
+          {"ftf_p99", or_null(m.ftf_p99)},
           {"ftf_max", or_null(m.ftf_max)},
           {"ftf_unfair", or_null(m.ftf_unfair)},
           {"preemptions", m.preemptions},
@@ -325,6 +331,19 @@ Json to_json(const std::string& policy, const Metrics& m) {
           {"wall_s", m.wall_s},
           {"types", types},
           {"users", users}};
+}
+
+std::vector<NodeWorth> worth_of_nodes(const Metrics& metrics, const Cluster& cluster) {
+  std::vector<NodeWorth> worths;
+  for (std::size_t t = 0; t < metrics.types.size(); ++t) {
+    const auto& type = metrics.types[t];
+    if (!type.price || !metrics.makespan_s || metrics.completed == 0) continue;
+    const int gpus = cluster.node_size(GpuType(static_cast<GpuType::rep>(t)));
+    const double saved = *type.price * gpus * *metrics.makespan_s;
+    worths.push_back(
+        {type.name, gpus, *type.price, saved / static_cast<double>(metrics.completed)});
+  }
+  return worths;
 }
 
 std::string to_table(const std::vector<Run>& runs) {

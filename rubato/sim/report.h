@@ -23,6 +23,16 @@ struct Run {
 
 [[nodiscard]] Json to_json(const std::string& policy, const Metrics& metrics);
 
+// What one more node of a type would have been worth, by the prices of a policy that has some: a
+// first guess, good for a small part of the cluster.
+struct NodeWorth {
+  std::string type;
+  int gpus = 0;
+  double price = 0;    // of a GPU: job-seconds that one more saves a second, on average
+  double saves_s = 0;  // of the average JCT
+};
+[[nodiscard]] std::vector<NodeWorth> worth_of_nodes(const Metrics& metrics, const Cluster& cluster);
+
 // One row a policy; the best value of a column is marked with '*'. Columns that say nothing about
 // any of the runs are left out.
 [[nodiscard]] std::string to_table(const std::vector<Run>& runs);

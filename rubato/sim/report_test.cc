@@ -102,6 +102,7 @@ TEST_F(ReportTest, TheJsonHasEveryFigureOfTheSpecification) {
                           "deadlines_total",
                           "deadlines_met",
                           "ftf_mean",
+                          "ftf_p99",
                           "ftf_max",
                           "preemptions",
                           "resizes",

@@ -119,6 +119,7 @@ class Simulation {
     decide_ms_.push_back(wall_ms(begun));
     if (!decision) return decision.error();
     if (decision->advice) recorder_.advised(now_, *decision->advice);
+    if (auto prices = policy_.prices(); !prices.empty()) recorder_.priced(now_, std::move(prices));
     post(Decided{std::move(*decision)});
     if (!refused_.empty()) {
       return Error{fmt::format("the policy's decision at {} s cannot be carried out: {}",

@@ -156,6 +156,11 @@ function OverTime({ report, runs, selected, viewport }: ChartProps & { viewport:
   const queue = useMemo(() => linesOf(({ queue }) => queue), [quantities, runs]);
   const height = overTimeHeight(runs.length);
   const cluster = useMemo(() => linesOf((quantity) => quantity[use]), [quantities, runs, use]);
+  const priced = runs.filter((run) => report.runs[run]!.series.price.length > 0);
+  const prices = useMemo(
+    () => priced.map((run) => ({ run, label: report.runs[run]!.policy, steps: quantities[run]!.price })),
+    [quantities, runs],
+  );
   return (
     <section class="card" aria-labelledby="over-time-title">
       <h2 id="over-time-title">Over time</h2>
@@ -167,17 +172,25 @@ function OverTime({ report, runs, selected, viewport }: ChartProps & { viewport:
         <Toggle label="Quantity" options={[["busy", "GPUs in use"], ["efficiency", "Efficiency"]]} value={use} onChange={setUse} />
       </div>
       <TimeChart label="Use of the cluster over time, one line per policy" lines={cluster} selected={selected} viewport={viewport} format={formatPercent} top={1} height={height} />
+      {prices.length > 0 && (
+        <>
+          <h3>Price of a GPU</h3>
+          <p class="quiet">Job-seconds that one more GPU would save a second: what one more is worth at that time.</p>
+          <TimeChart label="Price of a GPU over time, one line per policy that has prices" lines={prices} selected={selected} viewport={viewport} format={formatNumber} height={height} />
+        </>
+      )}
     </section>
   );
 }
 
-type Quantities = Record<"queue" | Use, StepSeries>;
+type Quantities = Record<"queue" | "price" | Use, StepSeries>;
 
 function quantitiesOf({ series }: Run, gpus: number): Quantities {
   return {
     queue: new StepSeries(series.time, series.queue),
     busy: new StepSeries(series.time, series.gpusBusy.map((busy) => busy / gpus)),
     efficiency: new StepSeries(series.time, series.efficiency),
+    price: new StepSeries(series.time, series.price),
   };
 }
 

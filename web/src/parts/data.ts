@@ -44,6 +44,8 @@ export interface Series {
   queue: number[];
   gpusBusy: number[];
   efficiency: number[];
+  /** Of a GPU, in job-seconds saved a second; empty if the policy has no prices. */
+  price: number[];
 }
 
 /** Rectangles as parallel columns: one job holding neighbouring GPUs for a while. */
@@ -196,6 +198,7 @@ function toSeries(raw: Raw): Series {
     queue: column(raw.queue, count, asNumber),
     gpusBusy: column(raw.gpus_busy, count, asNumber),
     efficiency: column(raw.efficiency, count, asNumber),
+    price: raw.price === undefined ? [] : column(raw.price, count, asNumber),
   };
 }
 

@@ -1,0 +1,46 @@
+#include "rubato/policy/length_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "rubato/policy/testing.h"
+
+namespace rubato::policy {
+namespace {
+
+LengthEstimate::Seen seen(const std::string& kind, double done_s) {
+  return {kind, done_s, 0, kStart};
+}
+
+TEST(LengthEstimate, WithoutHistoryTheYoungAreExpectedToEndFirst) {
+  const LengthEstimate estimate;
+  EXPECT_DOUBLE_EQ(estimate.left_s(seen("a", 0)), 600);
+  EXPECT_DOUBLE_EQ(estimate.left_s(seen("a", 1000)), 1600);
+}
+
+TEST(LengthEstimate, GoesByThoseThatAreAlikeAndWereLonger) {
+  LengthEstimate estimate;
+  for (int i = 0; i < 300; ++i) {
+    estimate.ended({"short", 100, 0, kStart}, kStart);
+    estimate.ended({"long", 90'000, 1, kStart}, time_at(10'000));  // it ran on after the last look
+  }
+  EXPECT_NEAR(estimate.left_s(seen("short", 0)), 100, 0.1 * 60'000);
+  EXPECT_LT(estimate.left_s(seen("short", 0)), 0.1 * estimate.left_s(seen("long", 0)));
+  EXPECT_LT(estimate.left_s(seen("long", 90'000)), estimate.left_s(seen("long", 0)));
+  // Older than all that ended: only the tail is left.
+  EXPECT_GT(estimate.left_s(seen("short", 200)), 200);
+}
+
+TEST(LengthEstimate, IsTheSameWhenItWasSaved) {
+  LengthEstimate estimate;
+  for (int i = 1; i < 400; ++i)
+    estimate.ended({i % 3 == 0 ? "a" : "b", 7.0 * i, 0, kStart}, kStart);
+  const LengthEstimate again = LengthEstimate::load(estimate.save());
+  for (const double done_s : {0.0, 100.0, 2000.0, 1e6}) {
+    EXPECT_EQ(again.left_s(seen("a", done_s)), estimate.left_s(seen("a", done_s)));
+    EXPECT_EQ(again.left_s(seen("c", done_s)), estimate.left_s(seen("c", done_s)));
+  }
+  EXPECT_EQ(again.save(), estimate.save());
+}
+
+}  // namespace
+}  // namespace rubato::policy
