@@ -290,8 +290,8 @@ Json limits_json(const Limits& limits) {
 void print_limits(const Limits& limits, std::string_view whose) {
   const Bound& jct = limits.jct;
   fmt::print(
-      "\nNo schedule {} has an average JCT below {} ({:.0f} s: alone {:.0f}, one machine {:.0f}, "
-      "prices {:.0f}).\n",
+      "\nNo schedule {} that completes all of them has an average JCT below {} ({:.0f} s: alone "
+      "{:.0f}, one machine {:.0f}, prices {:.0f}).\n",
       whose, human_duration(jct.avg_jct_s()), jct.avg_jct_s(), jct.alone_s, jct.srpt_s,
       jct.priced_s);
   const DeadlineBound& deadlines = limits.deadlines;

@@ -66,6 +66,7 @@ BestCases BestCases::of(const Workload& workload, const Cluster& cluster,
 
 std::vector<double> BestCases::gpus() const {
   std::vector<double> gpus;
+  gpus.reserve(static_cast<std::size_t>(cluster_.types()));
   for (int t = 0; t < cluster_.types(); ++t)
     gpus.push_back(cluster_.installed(GpuType(static_cast<GpuType::rep>(t))));
   return gpus;
