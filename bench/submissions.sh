@@ -4,7 +4,8 @@
 # daemon is killed. Checks the answers beyond the limits. Measures how many submissions per second elasticflow
 # decides. Compares a few hundred submissions through rubato's command line, through one HTTP connection and
 # through a real sbatch on this machine.
-#   SUBMISSIONS=10000 CONNECTIONS=64 WATCHERS=1000 JUDGED=1000 COMPARED=500 bench/submissions.sh
+#   SUBMISSIONS=10000 CONNECTIONS=64 WATCHERS=1000 JUDGED=1000 COMPARED=500 ROUNDS=3 bench/submissions.sh
+#   PARTS=beside_sbatch bench/submissions.sh    one part alone: under_load, under_elasticflow, beside_sbatch
 # Exits with 1 if an acknowledged job was lost or a limit did not hold. It only reports whether the goals for speed
 # are met, because that depends on the machine.
 set -euo pipefail
@@ -17,6 +18,8 @@ connections=${CONNECTIONS:-64}
 watchers=${WATCHERS:-1000}
 judged=${JUDGED:-1000}
 compared=${COMPARED:-500}
+rounds=${ROUNDS:-3}
+parts=${PARTS:-under_load under_elasticflow beside_sbatch}
 # shellcheck source=bench/slurm_here.bash
 source bench/slurm_here.bash
 
@@ -145,146 +148,180 @@ goal() { # SENTENCE MEASURED least|most LIMIT
 
 echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc --all) cores"
 
-# --- none lost ---
+# --- none lost, and nothing beyond the bounds ---
 
-export RUBATO_STATE=$directory/a
-echo "-- $submissions submissions, fifo-backfill, one slot that is in use"
-up --cluster 1x1 --policy fifo-backfill
-"$RUBATO" submit --gpus 1 -- sleep 100000 >/dev/null
-load --requests "$submissions" --connections "$connections" --watchers "$watchers" --ids "$directory/ids" \
-  >"$directory/out" || true
-echo "  peak memory of the daemon: $(peak)"
-kill_daemon
-show <"$directory/out"
-goal "at least 2000 acknowledged a second" "$(figure per_second <"$directory/out")" least 2000
-goal "p99 under 100 ms" "$(figure p99_ms <"$directory/out")" most 100
-up --cluster 1x1
-sort "$directory/ids" >"$directory/acknowledged"
-stored >"$directory/stored"
-expect "all $submissions were acknowledged" test "$(wc -l <"$directory/acknowledged")" = "$submissions"
-expect "killed at once and started again, the daemon has each of them, and the one that runs" \
-  test "$(wc -l <"$directory/stored")" = $((submissions + 1))
-expect "by their numbers" test -z "$(comm -23 "$directory/acknowledged" "$directory/stored")"
+under_load() {
+  export RUBATO_STATE=$directory/a
+  echo "-- $submissions submissions, fifo-backfill, one slot that is in use"
+  up --cluster 1x1 --policy fifo-backfill
+  "$RUBATO" submit --gpus 1 -- sleep 100000 >/dev/null
+  load --requests "$submissions" --connections "$connections" --watchers "$watchers" --ids "$directory/ids" \
+    >"$directory/out" || true
+  echo "  peak memory of the daemon: $(peak)"
+  kill_daemon
+  show <"$directory/out"
+  goal "at least 2000 acknowledged a second" "$(figure per_second <"$directory/out")" least 2000
+  goal "p99 under 100 ms" "$(figure p99_ms <"$directory/out")" most 100
+  up --cluster 1x1
+  sort "$directory/ids" >"$directory/acknowledged"
+  stored >"$directory/stored"
+  expect "all $submissions were acknowledged" test "$(wc -l <"$directory/acknowledged")" = "$submissions"
+  expect "killed at once and started again, the daemon has each of them, and the one that runs" \
+    test "$(wc -l <"$directory/stored")" = $((submissions + 1))
+  expect "by their numbers" test -z "$(comm -23 "$directory/acknowledged" "$directory/stored")"
 
-echo "-- $submissions submissions, and the daemon killed among them"
-before=$(taken)
-load --requests "$submissions" --connections "$connections" --watchers 0 --ids "$directory/ids" \
-  >"$directory/out" 2>&1 &
-client=$!
-# Kills the daemon when it has stored a third of the jobs, not after a fixed time, because machines differ in speed.
-await 120 has_taken $((before + submissions / 3)) || echo "submissions: a third of them took more than two minutes" >&2
-kill_daemon
-wait "$client" || true
-up --cluster 1x1
-sort "$directory/ids" >"$directory/acknowledged"
-stored >"$directory/stored_now"
-echo "  $(wc -l <"$directory/ids") acknowledged, $(($(wc -l <"$directory/stored_now") - submissions - 1)) stored"
-expect "it was killed among them: some were acknowledged, and not all" \
-  test "$(wc -l <"$directory/ids")" -gt 0 -a "$(wc -l <"$directory/ids")" -lt "$submissions"
-expect "each that was acknowledged is there" test -z "$(comm -23 "$directory/acknowledged" "$directory/stored_now")"
-have=$(wc -l <"$directory/stored_now")
-kill_daemon
+  echo "-- $submissions submissions, and the daemon killed among them"
+  before=$(taken)
+  load --requests "$submissions" --connections "$connections" --watchers 0 --ids "$directory/ids" \
+    >"$directory/out" 2>&1 &
+  client=$!
+  # Kills the daemon when it has stored a third of the jobs, not after a fixed time, because machines differ in speed.
+  await 120 has_taken $((before + submissions / 3)) || echo "submissions: a third of them took more than two minutes" >&2
+  kill_daemon
+  wait "$client" || true
+  up --cluster 1x1
+  sort "$directory/ids" >"$directory/acknowledged"
+  stored >"$directory/stored_now"
+  echo "  $(wc -l <"$directory/ids") acknowledged, $(($(wc -l <"$directory/stored_now") - submissions - 1)) stored"
+  expect "it was killed among them: some were acknowledged, and not all" \
+    test "$(wc -l <"$directory/ids")" -gt 0 -a "$(wc -l <"$directory/ids")" -lt "$submissions"
+  expect "each that was acknowledged is there" test -z "$(comm -23 "$directory/acknowledged" "$directory/stored_now")"
+  have=$(wc -l <"$directory/stored_now")
+  kill_daemon
 
-# --- beyond the limits ---
+  # --- beyond the bounds ---
 
-echo "-- 2000 submissions to a daemon that takes 500 more jobs"
-up --cluster 1x1 --most-jobs $((have + 500))
-load --requests 2000 --connections "$connections" --watchers 0 >"$directory/out"
-show <"$directory/out"
-expect "500 were taken, the others answered 429" \
-  test "$(status 201 <"$directory/out") $(status 429 <"$directory/out")" = "500 1500"
-expect "each of those with Retry-After" test "$(figure retry_after <"$directory/out")" = 1500
-expect "the daemon has as many as it said" test "$(stored | wc -l)" = $((have + 500))
-echo "-- 2000 connections at once, where 1024 requests may be in flight"
-load --requests 20000 --connections 2000 --watchers 0 --method GET --target /v1/jobs/1 >"$directory/out"
-show <"$directory/out"
-refused=$(status 429 <"$directory/out")
-expect "every request had an answer: 200 or 429" \
-  test $(($(status 200 <"$directory/out") + refused)) = 20000
-expect "some were answered 429" test "$refused" -gt 0
-expect "each of those with Retry-After" test "$(figure retry_after <"$directory/out")" = "$refused"
-expect "the daemon answers" test -n "$("$RUBATO" policy --json)"
-echo "  peak memory of the daemon: $(peak)"
-down
-begun=$EPOCHREALTIME
-"$RUBATO" replay "$RUBATO_STATE" >"$directory/replay" || wrong=1
-echo "  replay: $(tr '\n' ';' <"$directory/replay")"
-goal "the journal of these is replayed in under 60 s" \
-  "$(awk -v from="$begun" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')" most 60
+  echo "-- 2000 submissions to a daemon that takes 500 more jobs"
+  up --cluster 1x1 --most-jobs $((have + 500))
+  load --requests 2000 --connections "$connections" --watchers 0 >"$directory/out"
+  show <"$directory/out"
+  expect "500 were taken, the others answered 429" \
+    test "$(status 201 <"$directory/out") $(status 429 <"$directory/out")" = "500 1500"
+  expect "each of those with Retry-After" test "$(figure retry_after <"$directory/out")" = 1500
+  expect "the daemon has as many as it said" test "$(stored | wc -l)" = $((have + 500))
+  echo "-- 2000 connections at once, where 1024 requests may be in flight"
+  load --requests 20000 --connections 2000 --watchers 0 --method GET --target /v1/jobs/1 >"$directory/out"
+  show <"$directory/out"
+  refused=$(status 429 <"$directory/out")
+  expect "every request had an answer: 200 or 429" \
+    test $(($(status 200 <"$directory/out") + refused)) = 20000
+  expect "some were answered 429" test "$refused" -gt 0
+  expect "each of those with Retry-After" test "$(figure retry_after <"$directory/out")" = "$refused"
+  expect "the daemon answers" test -n "$("$RUBATO" policy --json)"
+  echo "  peak memory of the daemon: $(peak)"
+  down
+  begun=$EPOCHREALTIME
+  "$RUBATO" replay "$RUBATO_STATE" >"$directory/replay" || wrong=1
+  echo "  replay: $(tr '\n' ';' <"$directory/replay")"
+  goal "the journal of these is replayed in under 60 s" \
+    "$(awk -v from="$begun" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')" most 60
+}
 
 # --- elasticflow ---
 
-export RUBATO_STATE=$directory/b
-up --cluster 1x8 --policy elasticflow
-# Uses the unix socket, so that the jobs belong to a user of this machine. The first job gets a promise as soon as its
-# speed is known. Then the speed of the profile is known, too.
-# shellcheck disable=SC2317 # for await
-judged_known() { [[ $("$RUBATO" ls --parsable -t profiling | wc -l) == 0 ]]; }
-known=$("$RUBATO" submit --parsable --profile known --work steps=10000000 --gpus 1 --deadline +9000h -- \
-  env OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive "$BUILD/examples/mlp" --steps 10000000)
-if ! await 120 judged_known; then echo "submissions: the job's speed is not known after two minutes" >&2; fi
-"$RUBATO" status "$known" | sed -n 's/^ *state/  the profile is known; its job is/p'
-"$RUBATO" cancel "$known" >/dev/null
-for deadline in +9000h +1m; do
-  echo "-- $judged submissions with deadline $deadline under elasticflow, their profile known; 8 slots"
-  cat >"$directory/job.json" <<END
+under_elasticflow() {
+  export RUBATO_STATE=$directory/b
+  up --cluster 1x8 --policy elasticflow
+  # Through the unix socket, so that the jobs are those of a user whom this machine knows. The first is
+  # promised something as soon as its speed is known, and so is its profile.
+  # shellcheck disable=SC2317 # for await
+  judged_known() { [[ $("$RUBATO" ls --parsable -t profiling | wc -l) == 0 ]]; }
+  known=$("$RUBATO" submit --parsable --profile known --work steps=10000000 --gpus 1 --deadline +9000h -- \
+    env OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive "$BUILD/examples/mlp" --steps 10000000)
+  if ! await 120 judged_known; then echo "submissions: the job's speed is not known after two minutes" >&2; fi
+  "$RUBATO" status "$known" | sed -n 's/^ *state/  the profile is known; its job is/p'
+  "$RUBATO" cancel "$known" >/dev/null
+  for deadline in +9000h +1m; do
+    echo "-- $judged submissions with deadline $deadline under elasticflow, their profile known; 8 slots"
+    cat >"$directory/job.json" <<END
 {"command": ["sleep", "100000"], "profile": "known", "work": {"steps": 100000}, "gpus": {"min": 1, "max": 1},
  "goal": {"deadline": "$deadline"}}
 END
-  "$LOAD" "$RUBATO_STATE/api.sock" --json --requests "$judged" --connections "$connections" --watchers 0 \
-    --job "$directory/job.json" >"$directory/out"
-  show <"$directory/out"
-done
-echo "  201: admitted, 409: refused with the earliest feasible time; peak memory of the daemon: $(peak)"
-down
+    "$LOAD" "$RUBATO_STATE/api.sock" --json --requests "$judged" --connections "$connections" --watchers 0 \
+      --job "$directory/job.json" >"$directory/out"
+    show <"$directory/out"
+  done
+  echo "  201: admitted, 409: refused with the earliest feasible time; peak memory of the daemon: $(peak)"
+  down
+}
 
 # --- comparison with sbatch ---
 
-export RUBATO_STATE=$directory/c
-echo "-- $compared submissions, one after the other and 8 at once; nothing can start"
-up --cluster 1x1 --policy fifo-backfill
-"$RUBATO" drain 0 >/dev/null
-
 rate() { # LABEL AT_ONCE COMMAND...
-  local label=$1 at_once=$2 begun
+  local label=$1 at_once=$2 begun TIMEFORMAT='%U %S'
   shift 2
   begun=$EPOCHREALTIME
-  seq "$compared" | xargs -P "$at_once" -I{} "$@" >"$directory/rate"
-  awk -v label="$label" -v n="$compared" -v from="$begun" -v to="$EPOCHREALTIME" 'BEGIN {
-    printf "  %-44s %7.1f a second, %6.2f ms each\n", label, n / (to - from), 1e3 * (to - from) / n }'
+  { time seq "$compared" | xargs -P "$at_once" -I{} "$@" >"$directory/rate"; } 2>"$directory/times"
+  tail -n 1 "$directory/times" | awk -v label="$label" -v n="$compared" -v from="$begun" -v to="$EPOCHREALTIME" '{
+    printf "  %-28s %7.1f a second, %6.2f ms each, %5.2f ms of processor time in its process\n",
+           label, n / (to - from), 1e3 * (to - from) / n, 1e3 * ($1 + $2) / n }'
 }
 
-rate "rubato submit" 1 "$RUBATO" submit --parsable --work steps=1000 --gpus 1 -- true
-rate "rubato submit, 8 at once" 8 "$RUBATO" submit --parsable --work steps=1000 --gpus 1 -- true
-load --requests "$compared" --connections 1 --watchers 0 | python3 -c '
-import json, sys
-r = json.load(sys.stdin)
-print("  %-44s %7.1f a second, %6.2f ms each" % ("HTTP, one connection", r["per_second"], r["p50_ms"]))'
-kill_daemon
-up --cluster 1x1
-expect "killed and started again, the daemon has all $((3 * compared))" test "$(stored | wc -l)" = $((3 * compared))
-down
+rate_rubato() { rate "$1" "$2" "$RUBATO" submit --parsable --work steps=1000 --gpus 1 -- true; }   # LABEL AT_ONCE
+rate_sbatch() { rate "$1" "$2" sbatch --parsable --output=/dev/null --wrap=true; }                  # LABEL AT_ONCE
 
 has_slurm() {
   local program
   for program in sbatch slurmctld slurmd munged; do command -v "$program" >/dev/null || return 1; done
 }
 
-PATH=$PATH:/usr/sbin:/sbin
-if ((EUID == 0)) && ! has_slurm; then ./dev setup slurm || true; fi
-if ((EUID != 0)) || ! has_slurm; then
-  echo "  sbatch: skipped, it needs root and the packages of ./dev setup slurm"
-elif ! slurm_up "$directory/slurm"; then
-  echo "  sbatch: skipped, Slurm does not start here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
-else
+# True if a Slurm of our own runs here, with a node that starts nothing.
+slurm_ready() {
+  PATH=$PATH:/usr/sbin:/sbin
+  if ((EUID == 0)) && ! has_slurm; then ./dev setup slurm || true; fi
+  if ((EUID != 0)) || ! has_slurm; then
+    echo "  sbatch: skipped, it needs root and the packages of ./dev setup slurm"
+    return 1
+  fi
+  if ! slurm_up "$directory/slurm"; then
+    echo "  sbatch: skipped, Slurm does not come up here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
+    return 1
+  fi
   scontrol update nodename="$(hostname -s)" state=drain reason=measuring
-  rate "sbatch" 1 sbatch --parsable --output=/dev/null --wrap=true
-  rate "sbatch, 8 at once" 8 sbatch --parsable --output=/dev/null --wrap=true
-  # Does not wait: Slurm writes its state a few seconds later.
-  kill -9 "$slurm_controller_pid"
-  wait "$slurm_controller_pid" 2>/dev/null || true
-  slurm_controller
-  await 30 sinfo -h
-  echo "  slurmctld killed at once and started again has $(squeue -h -o %i | wc -l) of $((2 * compared))"
-fi
+}
+
+# In turns, because what else the machine does changes within a minute.
+beside_sbatch() {
+  local round slurm=
+  export RUBATO_STATE=$directory/c
+  echo "-- $compared submissions, one after the other and 8 at once, in $rounds rounds; nothing can start"
+  up --cluster 1x1 --policy fifo-backfill
+  "$RUBATO" drain 0 >/dev/null
+  if slurm_ready; then slurm=yes; fi
+  for ((round = 1; round <= rounds; round++)); do
+    rate_rubato "rubato submit" 1
+    [[ -z $slurm ]] || rate_sbatch "sbatch" 1
+    rate_rubato "rubato submit, 8 at once" 8
+    [[ -z $slurm ]] || rate_sbatch "sbatch, 8 at once" 8
+  done
+  load --requests "$compared" --connections 1 --watchers 0 | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+print("  %-44s %7.1f a second, %6.2f ms each" % ("HTTP, one connection", r["per_second"], r["p50_ms"]))'
+  kill_daemon
+  if [[ -n $slurm ]]; then
+    # Not waited for: Slurm writes its state a few seconds later.
+    kill -9 "$slurm_controller_pid"
+    wait "$slurm_controller_pid" 2>/dev/null || true
+    slurm_controller
+    await 30 sinfo -h
+    echo "  slurmctld killed at once and started again has $(squeue -h -o %i | wc -l) of $((2 * rounds * compared))"
+  fi
+  up --cluster 1x1
+  expect "killed at once and started again, the daemon has all $(((2 * rounds + 1) * compared))" \
+    test "$(stored | wc -l)" = $(((2 * rounds + 1) * compared))
+  down
+}
+
+for part in $parts; do
+  case $part in
+    under_load) under_load ;;
+    under_elasticflow) under_elasticflow ;;
+    beside_sbatch) beside_sbatch ;;
+    *)
+      echo "submissions: there is no part $part" >&2
+      exit 2
+      ;;
+  esac
+done
 exit "$wrong"

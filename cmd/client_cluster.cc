@@ -47,18 +47,19 @@ void add_nodes(CLI::App& app, Action& chosen) {
   };
   auto* drain = app.add_subcommand(
       "drain",
-      "Use nodes no more, as before a repair: jobs there move to other nodes, or stop with a "
-      "checkpoint and wait (admin).");
+      "Take nodes out of use, as before a repair (admin). Jobs there move to other nodes, or write "
+      "a checkpoint, stop and wait.");
   positional(*drain);
   drain->add_flag("--down", flags->down,
-                  "your word that the node is dead with all that ran on it: its jobs start anew "
-                  "elsewhere. If it lives, work is done twice");
+                  "declare the node dead, with everything that ran on it: its jobs start again "
+                  "elsewhere. If it is alive, work is done twice");
   drain->footer(with_exit_codes("  rubato drain 1\n  rubato resume 1"));
   drain->callback([flags, &chosen] {
     chosen = [flags] { return tell_nodes(*flags, flags->down ? "down" : "drain"); };
   });
 
-  auto* resume = app.add_subcommand("resume", "Use nodes again that were drained or down (admin).");
+  auto* resume =
+      app.add_subcommand("resume", "Put nodes back into use that were drained or down (admin).");
   positional(*resume);
   resume->footer(with_exit_codes("  rubato resume 1"));
   resume->callback([flags, &chosen] { chosen = [flags] { return tell_nodes(*flags, "resume"); }; });
@@ -114,8 +115,8 @@ int show_metrics(const ClientFlags& flags) {
 }
 
 void add_metrics(CLI::App& app, Action& chosen) {
-  auto* command =
-      app.add_subcommand("metrics", "Print the daemon's figures in Prometheus' text format.");
+  auto* command = app.add_subcommand(
+      "metrics", "Print the metrics of the daemon, in the text format of Prometheus.");
   auto flags = std::make_shared<ClientFlags>();
   add_connection(*command, *flags);
   command->footer(with_exit_codes("  rubato metrics | grep rubato_jobs"));
@@ -140,9 +141,9 @@ int show_health(const ClientFlags& flags) {
 void add_health(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "health",
-      "Say what is wrong now and what to do about it: nodes that cannot be used, a disk that is "
-      "full, deadlines that will be missed, jobs that fail again and again. The exit code is 0 if "
-      "nothing is wrong and 1 if something is.");
+      "Say what is wrong now, and what to do about it. It looks for nodes that cannot be used, a "
+      "full disk, deadlines that will be missed, and jobs that fail again and again. The exit code "
+      "is 0 if nothing is wrong, and 1 otherwise.");
   auto flags = std::make_shared<ClientFlags>();
   add_connection(*command, *flags);
   command->footer(with_exit_codes("  rubato health\n  rubato health --json", "something is wrong"));

@@ -65,17 +65,18 @@ void add_ls(CLI::App& app, Action& chosen) {
       "(held), R (running), RS (resizing), CG (stopping), CD (completed), F (failed), CA "
       "(cancelled) or RF (refused); SLACK is the time to spare before the deadline.");
   auto flags = std::make_shared<ListFlags>();
-  command->add_flag("-a,--all", flags->all, "those that have ended, too");
+  command->add_flag("-a,--all", flags->all, "also list jobs that have ended");
   command
-      ->add_option("-t,--states", flags->states,
-                   "only these states, long or short, with commas between")
+      ->add_option("-t,--states", flags->states, "only jobs in these states, by long or short name")
       ->type_name("STATE,...");
-  command->add_option("-u,--user", flags->user, "only this user's (others' are for admins to see)")
+  command
+      ->add_option("-u,--user", flags->user,
+                   "only the jobs of this user (only admins see those of others)")
       ->type_name("NAME");
-  command->add_option("-n,--limit", flags->most, "no more than so many")
+  command->add_option("-n,--limit", flags->most, "at most this many")
       ->type_name("NUMBER")
       ->check(above_zero());
-  command->add_flag("--parsable", flags->parsable, "the numbers alone, one on a line");
+  command->add_flag("--parsable", flags->parsable, "print only the numbers, one a line");
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato ls\n"
@@ -100,8 +101,8 @@ int show_status(const ClientFlags& flags, const Client& client, const std::strin
 }
 
 void add_status(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand(
-      "status", "Show all there is to know of a job, and what has happened to it.");
+  auto* command =
+      app.add_subcommand("status", "Show everything about a job, and what has happened to it.");
   auto flags = std::make_shared<JobsFlags>();
   add_jobs(*command, *flags);
   command->footer(with_exit_codes("  rubato status 7\n  rubato status resnet --json"));
@@ -118,8 +119,8 @@ void add_status(CLI::App& app, Action& chosen) {
 void add_explain(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "explain",
-      "Say why a job waits or has the GPUs it has, whom it waits for and what would change that, "
-      "from the decision that was recorded.");
+      "Explain why a job waits, or why it has the GPUs it has. The answer comes from the recorded "
+      "decision, and says which jobs it waits for and what would change that.");
   auto flags = std::make_shared<JobsFlags>();
   add_jobs(*command, *flags);
   command->footer(with_exit_codes("  rubato explain 7"));
@@ -248,19 +249,23 @@ int cancel_jobs(const CancelFlags& flags) {
 void add_cancel(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "cancel",
-      "Cancel jobs: those that run write a checkpoint and stop. Jobs are named, or chosen by what "
-      "they are; of several conditions all must hold. Many jobs are cancelled at once, those that "
-      "wait first, so that none of them starts meanwhile.");
+      "Cancel jobs: those that run write a checkpoint and stop. Name the jobs, or choose them by "
+      "user, state or name; a job must meet all conditions. Waiting jobs are cancelled first, so "
+      "that none of them starts meanwhile.");
   auto flags = std::make_shared<CancelFlags>();
   command->add_option("job", flags->jobs, "number or name; a name is your newest job of that name")
       ->type_name("JOB ...");
   command->add_flag("--all", flags->all,
-                    "all that `rubato ls` shows you: an admin sees everybody's");
-  command->add_option("-u,--user", flags->user, "only this user's (others' are for admins)")
+                    "all jobs that `rubato ls` lists; for an admin, those of all users");
+  command
+      ->add_option("-u,--user", flags->user,
+                   "only the jobs of this user (those of others: admins only)")
       ->type_name("NAME");
-  command->add_option("-t,--states", flags->states, "only these states, with commas between")
+  command->add_option("-t,--states", flags->states, "only jobs in these states")
       ->type_name("STATE,...");
-  command->add_option("--name", flags->name, "only names like this: * is any text, ? a character")
+  command
+      ->add_option("--name", flags->name,
+                   "only jobs with such names: * is any text, ? any character")
       ->type_name("GLOB");
   add_connection(*command, flags->client);
   command->footer(
@@ -321,10 +326,10 @@ int wait_for_jobs(const WaitFlags& flags) {
 }
 
 void add_wait(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand("wait", "Wait until jobs are over.");
+  auto* command = app.add_subcommand("wait", "Wait until jobs have ended.");
   auto flags = std::make_shared<WaitFlags>();
   add_jobs(*command, flags->jobs);
-  command->add_option("--timeout", flags->timeout, "for so long at most (default: for ever)")
+  command->add_option("--timeout", flags->timeout, "wait at most this long (default: for ever)")
       ->type_name("SPAN");
   command->footer(
       with_exit_codes("  rubato wait 7 8\n"
@@ -412,15 +417,15 @@ int show_logs(const LogFlags& flags) {
 void add_logs(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "logs",
-      "Print what the workers of a job wrote. On a terminal, colours pass and whatever else would "
-      "command it is spelled out.");
+      "Print what the workers of a job wrote. On a terminal, colours are kept and other control "
+      "characters are shown as text.");
   auto flags = std::make_shared<LogFlags>();
   command->add_option("job", flags->job, "number or name")->type_name("JOB")->required();
   command->add_flag("-f,--follow", flags->follow, "go on until the job has ended");
-  command->add_option("-n,--lines", flags->lines, "only the last so many")
+  command->add_option("-n,--lines", flags->lines, "only the last lines")
       ->type_name("NUMBER")
       ->check(above_zero());
-  command->add_flag("--raw", flags->raw, "every byte as it is, also on a terminal");
+  command->add_flag("--raw", flags->raw, "print every byte unchanged, also on a terminal");
   add_connection(*command, flags->client);
   command->footer(with_exit_codes("  rubato logs 7\n  rubato logs -n 20 -f resnet"));
   command->callback([flags, &chosen] { chosen = [flags] { return show_logs(*flags); }; });
@@ -473,10 +478,13 @@ void add_history(CLI::App& app, Action& chosen) {
       "history", "List what has happened: submissions, starts, resizes, ends, nodes, policies.");
   auto flags = std::make_shared<HistoryFlags>();
   command->add_option("job", flags->job, "only what concerns this job")->type_name("[JOB]");
-  command->add_option("--after", flags->after, "only what came after the event of this number")
+  command
+      ->add_option("--after", flags->after, "only what happened after the event with this number")
       ->type_name("NUMBER")
       ->check(zero_or_more());
-  command->add_option("-n,--limit", flags->most, "the newest so many, or with --after the first")
+  command
+      ->add_option("-n,--limit", flags->most,
+                   "at most this many: the newest, or with --after the first")
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -494,11 +502,13 @@ void add_client_jobs(CLI::App& app, Action& chosen) {
   add_status(app, chosen);
   add_logs(app, chosen);
   add_cancel(app, chosen);
+  add_verb(
+      app, chosen,
+      {"hold",
+       "Hold jobs: those that run write a checkpoint and stop. They keep their place in the queue.",
+       "POST", "/hold", "  rubato hold 7"});
   add_verb(app, chosen,
-           {"hold", "Hold jobs back: those that run write a checkpoint, stop and keep their place.",
-            "POST", "/hold", "  rubato hold 7"});
-  add_verb(app, chosen,
-           {"release", "Let jobs go on that were held.", "POST", "/release", "  rubato release 7"});
+           {"release", "Release jobs that were held.", "POST", "/release", "  rubato release 7"});
   add_wait(app, chosen);
   add_explain(app, chosen);
   add_history(app, chosen);

@@ -172,41 +172,45 @@ void add_job_flags(CLI::App& command, JobFlags& job) {
                           const char* type) {
     command.add_option(name, value, help)->type_name(type)->group("Job");
   };
-  option("--name", job.name, "for rubato status and its like (default: the program)", "NAME");
+  option("--name", job.name,
+         "name for rubato status and other commands (default: that of the program)", "NAME");
   option("--deadline", job.deadline,
-         "when it must be done: +2h from now, or 2026-11-20T17:00:00+01:00; none", "TIME");
+         "when the job must be done: +2h (from now), 2026-11-20T17:00:00+01:00, or none", "TIME");
   option("--work", job.work, "how much there is to do: epochs=3, steps=1000 or samples=1e6",
          "UNIT=AMOUNT");
-  option("--gpus", job.gpus, "4 exactly, 1:8 from and to, 1,2,4,8 one of them (default: 1:)",
+  option("--gpus", job.gpus, "4: exactly 4; 1:8: from 1 to 8; 1,2,4,8: one of these (default: 1:)",
          "COUNT");
   command
       .add_flag("--no-elastic", job.no_elastic,
-                "the program knows nothing of Rubato: a resize starts it again, with a process for "
-                "each GPU")
+                "the program does not use Rubato's library: a resize restarts it, with one process "
+                "for each GPU")
       ->group("Job");
   option("--batch", job.batch, "fixed, or adaptive with its limits: adaptive:64:4096",
          "MODE[:MIN[:MAX]]");
-  option("--learning-rate", job.learning_rate, "how it follows the batch: adascale, sqrt, linear",
-         "RULE");
-  option("--profile", job.profile, "jobs of one profile share what was measured of them", "NAME");
-  command.add_option("--env", job.env, "a variable for the job; NAME alone copies yours")
+  option("--learning-rate", job.learning_rate,
+         "how the learning rate follows the batch size: adascale, sqrt or linear", "RULE");
+  option("--profile", job.profile, "jobs with the same profile share measured speeds", "NAME");
+  command
+      .add_option("--env", job.env,
+                  "an environment variable of the job; NAME alone copies your value")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false)
       ->group("Job");
   command
       .add_option("--secret", job.secrets,
-                  "a file with a secret; the job gets a private copy, whose path is in $NAME")
+                  "a file with a secret; the job gets a private copy, and $NAME is its path")
       ->type_name("NAME=FILE")
       ->allow_extra_args(false)
       ->group("Job");
-  option("--directory", job.directory, "where it runs (default: here)", "DIR");
-  option("--weight", job.weight, "its share beside other jobs, up to your own limit", "NUMBER");
+  option("--directory", job.directory, "working directory of the job (default: this one)", "DIR");
+  option("--weight", job.weight, "weight in fair sharing, up to your own limit", "NUMBER");
   option("--max-failures", job.max_failures,
-         "workers that may fail and be replaced; resizes do not count", "NUMBER");
-  option("--notice", job.notice, "time to end in peace before a worker is killed", "SPAN");
-  option("--cooldown", job.cooldown, "after a resize it is not grown for so long", "SPAN");
+         "how many workers may fail and be replaced; resizes do not count", "NUMBER");
+  option("--notice", job.notice, "time that a worker has to end by itself before it is killed",
+         "SPAN");
+  option("--cooldown", job.cooldown, "time after a resize in which the job is not grown", "SPAN");
   option("--stop-after", job.stop_after,
-         "without a word from the daemon for so long, the job stops itself", "SPAN");
+         "the job stops itself if it hears nothing from the daemon for this time", "SPAN");
 }
 
 }  // namespace
@@ -214,21 +218,22 @@ void add_job_flags(CLI::App& command, JobFlags& job) {
 void add_submit(CLI::App& app, Action& chosen, std::size_t behind_dashes) {
   auto* command = app.add_subcommand(
       "submit",
-      "Submit a job to the daemon: a file (JSON or YAML), a command after --, or both. Flags count "
-      "more than the file. The answer says at once whether it can be done in time.");
+      "Submit a job to the daemon: a file (JSON or YAML), a command after --, or both. A flag "
+      "overrides the same field of the file. The answer says at once whether the job can meet its "
+      "deadline.");
   auto flags = std::make_shared<SubmitFlags>();
   flags->behind_dashes = behind_dashes;
   command
       ->add_option("job", flags->words,
                    "the job file (- is standard input); after --, the program and its arguments")
       ->type_name("[FILE] [-- PROGRAM ...]");
-  command->add_flag("--dry-run", flags->dry_run, "say what would happen, and submit nothing");
-  command->add_flag("--wait", flags->wait, "until the job has ended; 0 if it completed");
-  command->add_flag("--parsable", flags->parsable, "print the job's number alone");
+  command->add_flag("--dry-run", flags->dry_run, "say what would happen, but submit nothing");
+  command->add_flag("--wait", flags->wait,
+                    "wait until the job has ended; exit with 0 if it completed");
+  command->add_flag("--parsable", flags->parsable, "print only the number of the job");
   command
-      ->add_option(
-          "--key", flags->key,
-          "the daemon takes one job for each key, however often it is sent (default: random)")
+      ->add_option("--key", flags->key,
+                   "idempotency key: jobs with the same key are accepted once (default: random)")
       ->type_name("TEXT");
   add_job_flags(*command, flags->job);
   add_connection(*command, flags->client);

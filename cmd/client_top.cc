@@ -239,10 +239,12 @@ int top(const TopFlags& flags) {
 void add_top(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "top",
-      "Watch the cluster: each node's GPUs with the worker that holds each (7.3 is worker 3 of job "
-      "7), and the jobs with their progress and their slack before the deadline. q ends it. "
-      "Anywhere but on a terminal it prints one frame; with --until-idle or --for a few lines "
-      "whenever something has changed, as for a log.");
+      "Watch the cluster: nodes, GPUs and jobs. For each GPU it shows the worker that holds it "
+      "(7.3 "
+      "is worker 3 of job 7), for each job its progress and its slack before the deadline. q ends "
+      "it. Without a terminal it prints one frame; with --until-idle or --for it prints a few "
+      "lines "
+      "whenever something has changed.");
   auto flags = std::make_shared<TopFlags>();
   command->add_option("--interval", flags->interval, "seconds between two frames")
       ->type_name("SECONDS")

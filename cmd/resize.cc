@@ -152,9 +152,9 @@ int list(bool json) {
 void add_resize(CLI::App& app, Action& chosen) {
   auto* resize_command = app.add_subcommand(
       "resize",
-      "Change how many GPUs a job of the daemon may have, or how many workers a run (rubato run) "
-      "has. N is a number; +K and -K count from what it has now; MIN:MAX and 1,2,4 are for jobs, "
-      "whose number the policy then chooses. Training goes on meanwhile.");
+      "Change how many GPUs a job may have, or how many workers a run (rubato run) has. N is a "
+      "number; +K and -K count from what it has now. For a job, MIN:MAX and 1,2,4 let the policy "
+      "choose. Training goes on meanwhile.");
   auto resizing = std::make_shared<ResizeFlags>();
   resize_command
       ->add_option("which", resizing->words,
@@ -181,15 +181,15 @@ void add_resize(CLI::App& app, Action& chosen) {
   join->callback(
       [flags, &chosen] { chosen = [flags] { return resize(name_in(flags->words), "+1"); }; });
 
-  auto* kill =
-      app.add_subcommand("kill", "Kill one worker of a run with signal 9, to see what happens.");
+  auto* kill = app.add_subcommand(
+      "kill", "Kill one worker of a run with SIGKILL, to see how training survives it.");
   kill->add_option("worker", flags->words,
                    "the run, if there are several; the worker, else the newest")
       ->type_name("[NAME] [WORKER]")
       ->expected(0, 2);
   kill->callback([flags, &chosen] { chosen = [flags] { return kill_worker(flags->words); }; });
 
-  auto* runs = app.add_subcommand("runs", "List this user's runs that live.");
+  auto* runs = app.add_subcommand("runs", "List your runs that are alive.");
   runs->add_flag("--json", flags->json, "one JSON object instead of text");
   runs->callback([flags, &chosen] { chosen = [flags] { return list(flags->json); }; });
 }

@@ -108,19 +108,23 @@ void add_run(CLI::App& app, Action& chosen) {
       ->type_name("MIN:MAX");
   command->add_option("--start", flags->start, "workers to start with (default: MIN)")
       ->type_name("NUMBER");
-  command->add_option("--name", o.plan.name, "for rubato resize and its like (default: run-PID)")
+  command
+      ->add_option("--name", o.plan.name,
+                   "name for rubato resize and other commands (default: run-PID)")
       ->type_name("NAME");
   command
       ->add_option("--max-failures", o.plan.limits.max_failures,
-                   "workers that may fail and be replaced; resizes do not count")
+                   "how many workers may fail and be replaced; resizes do not count")
       ->type_name("NUMBER")
       ->capture_default_str();
   command
       ->add_option("--heartbeat", flags->heartbeat,
-                   "a worker silent for so long is killed and replaced")
+                   "a worker that is silent for this long is killed and replaced")
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_option("--grace", flags->grace, "time to end in peace before a worker is killed")
+  command
+      ->add_option("--grace", flags->grace,
+                   "time that a worker has to end by itself before it is killed")
       ->type_name("SECONDS")
       ->capture_default_str();
   command

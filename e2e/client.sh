@@ -44,6 +44,11 @@ for command in ls 'status 1' 'logs 1' 'cancel 1' 'hold 1' 'release 1' 'explain 1
   # shellcheck disable=SC2086
   check "help: $command" grep -q 'Examples' <("$RUBATO" $command --help)
 done
+# Everybody who submits would wait for the solver's libraries to be loaded.
+check 'a client does not load the solver' test "$(ldd "$RUBATO" | grep -ciE 'clp|blas|lapack')" -eq 0
+for heading in 'Jobs of a cluster:' 'A cluster:' 'Simulation:'; do
+  check "help lists: $heading" grep -q "^$heading" <("$RUBATO" --help)
+done
 check 'no daemon: several jobs' test "$("$RUBATO" hold 1 2 2>&1 | wc -l)" -eq 2
 check 'no daemon: several jobs in one request' test "$("$RUBATO" cancel 1 2 2>&1 | wc -l)" -eq 1
 

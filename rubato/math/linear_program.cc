@@ -1,26 +1,16 @@
 #include "rubato/math/linear_program.h"
 
-#include <ClpSimplex.hpp>
 #include <algorithm>
 
 #include "rubato/base/check.h"
+#include "rubato/math/simplex.h"
 
 namespace rubato::math {
 namespace {
 
-// How much a row may be violated. It is small because jobs may differ by factors of a thousand: a
-// small violation for one job is a thousand times larger for another.
-constexpr double kTolerance = 1e-9;
-
-constexpr int kScaling = 3;  // CLP's default
-
-static_assert(LinearProgram::kColumnAtZero == 'a' + ClpSimplex::atLowerBound);
-static_assert(LinearProgram::kRowWithSlack == 'a' + ClpSimplex::basic);
-
 double bound(double value) {
-  return value == LinearProgram::kUnbounded    ? COIN_DBL_MAX
-         : value == -LinearProgram::kUnbounded ? -COIN_DBL_MAX
-                                               : value;
+  constexpr double kMost = std::numeric_limits<double>::max();
+  return std::clamp(value, -kMost, kMost);
 }
 
 }  // namespace
@@ -32,32 +22,15 @@ struct LinearProgram::Model {
   std::vector<int> indices;
   std::string basis;
 
-  ClpSimplex clp;
+  std::unique_ptr<Simplex> simplex = new_simplex();
   bool loaded = false;
-  int iterations = 0;
 
   void load() {
     if (loaded) return;
     loaded = true;
-    clp.setLogLevel(0);
-    clp.setPerturbation(50);  // these programs are degenerate, because many jobs are equal
-    clp.setOptimizationDirection(-1);
-    clp.setPrimalTolerance(kTolerance);
-    clp.setDualTolerance(kTolerance);
-    const std::vector<double> zeros(upper.size(), 0);
-    const std::vector<CoinBigIndex> begins(starts.begin(), starts.end());
-    clp.loadProblem(static_cast<int>(upper.size()), static_cast<int>(row_lower.size()),
-                    begins.data(), indices.data(), elements.data(), zeros.data(), upper.data(),
-                    objective.data(), row_lower.data(), row_upper.data());
-  }
-  void apply_basis() {
-    if (basis.size() != upper.size() + row_lower.size()) return;
-    clp.createStatus();
-    for (std::size_t i = 0; i < basis.size(); ++i) {
-      const auto status = static_cast<ClpSimplex::Status>(basis[i] - 'a');
-      i < upper.size() ? clp.setColumnStatus(static_cast<int>(i), status)
-                       : clp.setRowStatus(static_cast<int>(i - upper.size()), status);
-    }
+    simplex->load({static_cast<int>(upper.size()), static_cast<int>(row_lower.size()),
+                   starts.data(), indices.data(), elements.data(), upper.data(), objective.data(),
+                   row_lower.data(), row_upper.data()});
   }
 };
 
@@ -93,27 +66,27 @@ void LinearProgram::set_coefficient(int row, int column, double value) {
   const auto at = std::find(from, to, row);
   CHECK(at != to);
   model_->elements[static_cast<std::size_t>(at - model_->indices.begin())] = value;
-  if (model_->loaded) model_->clp.modifyCoefficient(row, column, value, true);
+  if (model_->loaded) model_->simplex->set_coefficient(row, column, value);
 }
 
 void LinearProgram::set_row_lower(int row, double lower) {
   model_->row_lower[static_cast<std::size_t>(row)] = bound(lower);
-  if (model_->loaded) model_->clp.setRowLower(row, bound(lower));
+  if (model_->loaded) model_->simplex->set_row_lower(row, bound(lower));
 }
 
 void LinearProgram::set_column_upper(int column, double upper) {
   model_->upper[static_cast<std::size_t>(column)] = bound(upper);
-  if (model_->loaded) model_->clp.setColumnUpper(column, bound(upper));
+  if (model_->loaded) model_->simplex->set_column_upper(column, bound(upper));
 }
 
 void LinearProgram::set_objective(int column, double value) {
   model_->objective[static_cast<std::size_t>(column)] = value;
-  if (model_->loaded) model_->clp.setObjectiveCoefficient(column, value);
+  if (model_->loaded) model_->simplex->set_objective(column, value);
 }
 
 void LinearProgram::set_basis(const std::string& basis) {
   const bool letters = std::all_of(basis.begin(), basis.end(), [](char c) {
-    return c >= 'a' && c <= 'a' + ClpSimplex::isFixed;
+    return c >= Simplex::kFirstStatus && c <= Simplex::kLastStatus;
   });
   if (letters) model_->basis = basis;
 }
@@ -121,35 +94,23 @@ void LinearProgram::set_basis(const std::string& basis) {
 std::string LinearProgram::basis() const {
   std::string letters;
   for (int column = 0; column < columns(); ++column)
-    letters += static_cast<char>('a' + model_->clp.getColumnStatus(column));
-  for (int row = 0; row < rows(); ++row)
-    letters += static_cast<char>('a' + model_->clp.getRowStatus(row));
+    letters += model_->simplex->column_status(column);
+  for (int row = 0; row < rows(); ++row) letters += model_->simplex->row_status(row);
   return letters;
 }
 
 bool LinearProgram::maximise() {
   model_->load();
-  const bool given = !model_->basis.empty();
-  if (given) model_->apply_basis();
-  model_->basis.clear();
-  model_->clp.primal();
-  if (given && !model_->clp.isProvenOptimal()) {  // a bad start must not change the result
-    model_->clp.allSlackBasis(true);
-    model_->clp.primal();
-  }
-  if (model_->clp.secondaryStatus() != 0) {  // only the scaled program was solved
-    model_->clp.scaling(0);
-    model_->clp.primal();
-    model_->clp.scaling(kScaling);
-  }
-  model_->iterations = model_->clp.numberIterations();
-  return model_->clp.isProvenOptimal();
+  const std::string basis = std::exchange(model_->basis, {});
+  if (basis.size() == model_->upper.size() + model_->row_lower.size())
+    model_->simplex->set_basis(basis.c_str());
+  return model_->simplex->solve(!basis.empty());
 }
 
-double LinearProgram::objective() const { return model_->clp.objectiveValue(); }
-double LinearProgram::value(int column) const { return model_->clp.primalColumnSolution()[column]; }
-double LinearProgram::dual(int row) const { return model_->clp.dualRowSolution()[row]; }
-int LinearProgram::iterations() const { return model_->iterations; }
+double LinearProgram::objective() const { return model_->simplex->objective(); }
+double LinearProgram::value(int column) const { return model_->simplex->value(column); }
+double LinearProgram::dual(int row) const { return model_->simplex->dual(row); }
+int LinearProgram::iterations() const { return model_->simplex->iterations(); }
 int LinearProgram::rows() const { return static_cast<int>(model_->row_lower.size()); }
 int LinearProgram::columns() const { return static_cast<int>(model_->upper.size()); }
 
