@@ -36,7 +36,7 @@ void check(const Coded& coded, const Decode& decode, const Encode& encode) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato::wire;
+  using namespace rubato::fuzz;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const auto line = std::min(input.find('\n'), input.size());
   const Coded coded{std::string(input.substr(0, line)), 1,

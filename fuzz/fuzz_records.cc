@@ -25,7 +25,7 @@ void read(const rubato::base::Json& json) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace rubato::agent;
+  using namespace rubato::member;
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto json = rubato::base::parse_json(text, "input");

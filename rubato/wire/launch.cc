@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rubato/base/json_reader.h"
+#include "rubato/base/text.h"
 
 namespace rubato::wire {
 
@@ -88,7 +89,8 @@ std::optional<FromLauncher> read_from_launcher(const std::string& type, JsonFiel
 }
 
 Error unknown(const std::string& type) {
-  return {fmt::format("message of unknown type '{}'; both sides must be of one version", type)};
+  return {fmt::format("message of unknown type {}; both sides must be of one version",
+                      base::quoted(type))};
 }
 
 template <class Message>

@@ -120,18 +120,17 @@ std::set<Uid> MembersNotice::working() const {
   return working;
 }
 
-Json to_json(const MembersNotice& notice) {
-  Json json = {{"uids", notice.uids}};
-  if (!notice.members.empty()) {
-    Json members = Json::array();
-    for (const auto& [uid, role] : notice.members)
-      members.push_back({{"uid", uid}, {"role", role}});
-    json["members"] = std::move(members);
+Json to_json(const MembersNotice& members) {
+  Json json = {{"uids", members.uids}};
+  if (!members.members.empty()) {
+    Json roles = Json::array();
+    for (const auto& [uid, role] : members.members) roles.push_back({{"uid", uid}, {"role", role}});
+    json["members"] = std::move(roles);
   }
-  if (notice.first) json["first"] = *notice.first;
-  if (notice.age.empty()) return json;
-  json["recovery"] = notice.age.front();
-  json["generation"] = std::vector<std::int64_t>(notice.age.begin() + 1, notice.age.end());
+  if (members.first) json["first"] = *members.first;
+  if (members.age.empty()) return json;
+  json["recovery"] = members.age.front();
+  json["generation"] = std::vector<std::int64_t>(members.age.begin() + 1, members.age.end());
   return json;
 }
 
