@@ -35,10 +35,10 @@ run() { # NAME POLICIES ARGS...
   python3 bench/flagship.py row "$name" "$dir/out.json" "$dir/rows.jsonl"
 }
 
-# As many GPUs as the trace asks for on average, divided by the load, in nodes of 8.
-nodes() { # CSV LOAD
+# As many GPUs as the trace asks for on average, divided by the load; in nodes of 8 where that is near enough.
+size_for() { # CSV LOAD
   awk -F, -v load="$2" 'NR > 1 { sum += $3 * $4; if (min == "" || $2 < min) min = $2; if ($2 > max) max = $2 }
-    END { n = int(sum / (max - min) / load / 8 + 0.5); print (n < 1 ? 1 : n) "x8" }' "$1"
+    END { gpus = sum / (max - min) / load; print gpus < 100 ? int(gpus + 0.5) "x1" : int(gpus / 8 + 0.5) "x8" }' "$1"
 }
 
 for size in "03 44x4 0.8" "03 35x4 1" "03 35x2 2" "04 77x8 0.8" "04 62x8 1" "04 31x8 2"; do
@@ -48,7 +48,7 @@ done
 for cluster in 01 02 05 07 08 09; do
   for load in 1 2; do
     run "microsoft$cluster load $load" "$elastic,$unknown" --trace "$data/microsoft/cluster$cluster.csv" \
-      --cluster "$(nodes "$data/microsoft/cluster$cluster.csv" "$load")" --restart-cost 30
+      --cluster "$(size_for "$data/microsoft/cluster$cluster.csv" "$load")" --restart-cost 30
   done
 done
 for seed in ${SEEDS:-101 102 103}; do

@@ -215,6 +215,7 @@ std::vector<Result<SimulationResult>> run_all(const Comparison& c, unsigned thre
     for (auto& thread : crew) thread.join();
   }
   std::vector<Result<SimulationResult>> all;
+  all.reserve(results.size());
   for (auto& result : results) all.push_back(std::move(*result));
   return all;
 }

@@ -8,8 +8,8 @@
 // tail. So the young come first, until history says better.
 //
 // One over the Gittins index, the least time to spend for an end, was tried instead of the mean. It
-// is best on one machine without restarts; here it changes GPUs twice as often and was 2 to 6%
-// worse.
+// is best on one machine without restarts; here it changes GPUs twice as often and is worse
+// (docs/rubato-policy.md).
 //
 // Pure; a value. All of it is saved.
 #pragma once

@@ -44,6 +44,19 @@ TEST_F(RecorderTest, ChangesAtOneInstantAreOneEntryOfTheHistory) {
   EXPECT_DOUBLE_EQ(recorder_.metrics().cluster_efficiency, (4 * 2 + 4 * 1.5) / (8 * 9));
 }
 
+TEST_F(RecorderTest, PricesAreAveragedOverTheMakespan) {
+  EXPECT_FALSE(recorder_.has_prices());
+  recorder_.submitted(kStart, job_id(0));
+  recorder_.priced(time_at(2), {0.5});
+  recorder_.priced(time_at(4), {0.25});
+  recorder_.finished(time_at(8), job_id(0));
+  recorder_.priced(time_at(20), {100});
+  const Metrics m = recorder_.metrics();
+  ASSERT_EQ(m.types.size(), 1U);
+  EXPECT_DOUBLE_EQ(*m.types[0].price, (2 * 0.5 + 4 * 0.25) / 8);
+  EXPECT_DOUBLE_EQ(recorder_.series().mean(3, Recorder::price), 0.5);
+}
+
 TEST_F(RecorderTest, AdviceIsAveragedOverTheTimeItStandsForWhileThereAreJobs) {
   EXPECT_EQ(recorder_.metrics().utility, std::nullopt);
   recorder_.submitted(time_at(0), job_id(0));

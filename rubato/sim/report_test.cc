@@ -83,36 +83,21 @@ TEST_F(ReportTest, TimesBeforeTheEpochOfTheTraceKeepTheirSign) {
 TEST_F(ReportTest, TheJsonHasEveryFigureOfTheSpecification) {
   const PolicyRun one = run("p", fifo_on_type_0);
   const Json json = to_json("p", one.metrics);
-  for (const char* key : {"policy",
-                          "jobs",
-                          "completed",
-                          "rejected",
-                          "avg_jct_s",
-                          "p50_jct_s",
-                          "p90_jct_s",
-                          "p99_jct_s",
-                          "makespan_s",
-                          "avg_queue_s",
-                          "p99_queue_s",
-                          "avg_queue_length",
-                          "gpu_busy",
-                          "cluster_efficiency",
-                          "utility",
-                          "advised_nodes",
-                          "deadlines_total",
-                          "deadlines_met",
-                          "ftf_mean",
-                          "ftf_p99",
-                          "ftf_max",
-                          "preemptions",
-                          "resizes",
-                          "migrations",
-                          "events",
-                          "decisions",
-                          "decide_ms_p50",
-                          "decide_ms_p99",
-                          "wall_s",
-                          "deadlines_feasible"}) {
+  for (const char* key : {"policy",          "jobs",
+                          "completed",       "rejected",
+                          "avg_jct_s",       "p50_jct_s",
+                          "p90_jct_s",       "p99_jct_s",
+                          "makespan_s",      "avg_queue_s",
+                          "p99_queue_s",     "avg_queue_length",
+                          "gpu_busy",        "cluster_efficiency",
+                          "utility",         "advised_nodes",
+                          "deadlines_total", "deadlines_met",
+                          "ftf_mean",        "ftf_p99",
+                          "ftf_max",         "preemptions",
+                          "resizes",         "migrations",
+                          "events",          "decisions",
+                          "decide_ms_p50",   "decide_ms_p99",
+                          "wall_s",          "deadlines_feasible"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["jobs"], 3);
@@ -122,6 +107,19 @@ TEST_F(ReportTest, TheJsonHasEveryFigureOfTheSpecification) {
   EXPECT_EQ(json["deadlines_met"], 1);
   EXPECT_EQ(json["makespan_s"], 15.25);
   EXPECT_TRUE(to_json("p", Metrics{})["avg_jct_s"].is_null()) << "no jobs, no mean";
+}
+
+TEST_F(ReportTest, APriceSaysWhatANodeIsWorth) {
+  Metrics m;
+  m.completed = 5;
+  m.makespan_s = 100;
+  m.types = {{"v100", 4, 0.5, std::nullopt}, {"k80", 4, 0.5, 0.25}};
+  const auto worths = worth_of_nodes(m, cluster_);
+  ASSERT_EQ(worths.size(), 1U) << "a type without a price has no worth";
+  EXPECT_EQ(worths[0].type, "k80");
+  EXPECT_EQ(worths[0].gpus, 4);
+  EXPECT_DOUBLE_EQ(worths[0].saves_s, 0.25 * 4 * 100 / 5);
+  EXPECT_TRUE(worth_of_nodes(Metrics{}, cluster_).empty());
 }
 
 TEST_F(ReportTest, TheTableMarksTheBestOfEachColumn) {
