@@ -29,7 +29,7 @@ double seconds_now(const CoreOptions& options) {
 
 // --- starting ---
 
-Core::Core(Journal::Opened opened, CoreOptions options, Engine& engine)
+Core::Core(Journal::Opened opened, const CoreOptions& options, Engine& engine)
     : parts_{options,
              StateStore(std::move(opened.journal), std::move(opened.snapshot),
                         {options.state, options.snapshot_rows, options.snapshot_every,
@@ -41,10 +41,10 @@ Core::Core(Journal::Opened opened, CoreOptions options, Engine& engine)
              kStart},
       engine_(engine) {}
 
-Result<std::unique_ptr<Core>> Core::recover(Journal::Opened opened, CoreOptions options,
+Result<std::unique_ptr<Core>> Core::recover(Journal::Opened opened, const CoreOptions& options,
                                             Engine& engine, WallTime wall) {
   const bool repaired = !opened.dropped.empty();
-  std::unique_ptr<Core> core(new Core(std::move(opened), std::move(options), engine));
+  std::unique_ptr<Core> core(new Core(std::move(opened), options, engine));
   CoreParts& parts = core->parts_;
   auto state = parts.store.load();
   if (!state) return state.error();

@@ -67,8 +67,8 @@ class Core {
  public:
   // Goes on from what the journal has; a new one is begun at `wall`. The error is one sentence.
   [[nodiscard]] static Result<std::unique_ptr<Core>> recover(Journal::Opened opened,
-                                                             CoreOptions options, Engine& engine,
-                                                             WallTime wall);
+                                                             const CoreOptions& options,
+                                                             Engine& engine, WallTime wall);
 
   // `now` is the loop's time, which continues from time() and never runs backwards. Collects the
   // engine's facts itself.
@@ -128,9 +128,9 @@ class Core {
     RowNumber asked;  // the row that says so
   };
 
-  Core(Journal::Opened opened, CoreOptions options, Engine& engine);
+  Core(Journal::Opened opened, const CoreOptions& options, Engine& engine);
 
-  [[nodiscard]] Transaction new_transaction() {
+  [[nodiscard]] Transaction new_transaction() const {
     return {*parts_.state, parts_.store.last(), parts_.time};
   }
   void sort_inputs(std::vector<Input> inputs, std::vector<Asked>& asked);
