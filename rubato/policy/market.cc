@@ -317,7 +317,7 @@ void Market::find_prices(const std::vector<Trader>& traders, std::vector<double>
 
 // Who gains most for a GPU, at these prices, chooses first.
 void Market::round(std::vector<Trader>& traders, std::span<const double> prices,
-                   std::vector<int>& room) {
+                   std::vector<int>& room) const {
   struct Wish {
     double gain = 0;  // for a GPU
     double all = 0;   // for all of them

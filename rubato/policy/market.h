@@ -78,7 +78,8 @@ class Market {
   void divide_one_type(std::vector<Trader>& traders, std::vector<double>& prices);
   void divide_types(std::vector<Trader>& traders, std::vector<double>& prices);
   void find_prices(const std::vector<Trader>& traders, std::vector<double>& prices);
-  void round(std::vector<Trader>& traders, std::span<const double> prices, std::vector<int>& room);
+  void round(std::vector<Trader>& traders, std::span<const double> prices,
+             std::vector<int>& room) const;
   void fill(std::vector<Trader>& traders, std::vector<int>& room);
   static void balance(std::span<const Trader> traders, std::vector<double>& prices);
 
