@@ -22,7 +22,7 @@ trap 'rm -rf "$dir"' EXIT
 ours=rubato,rubato:fairness=0
 unknown=rubato:lengths=fraction,rubato:lengths=unknown
 elastic=afs-l,afs-p,equal,hesrpt,elastic-tiresias,elasticflow,srtf,srsf,tiresias-las
-typed=gavel-las,gavel-ftf,gavel-min-jct,gavel-makespan,gavel-throughput,gavel-hierarchical,allox,fifo-perf,gandiva,gandiva-fair,themis,srtf,srsf,tiresias-las,tiresias-gittins
+typed="gavel-las,gavel-ftf,gavel-min-jct,gavel-makespan,gavel-throughput,gavel-hierarchical,allox,fifo-perf,gandiva,gandiva-fair,themis,srtf,srsf,tiresias-las,tiresias-gittins"
 profiled=pollux,afs-l,optimus,elastic-tiresias
 deadlines=elasticflow,edf,edf:count=peak,edf-admission,afs-l,srtf
 
@@ -57,7 +57,7 @@ for seed in ${SEEDS:-101 102 103}; do
     run "generated seed $seed load $load" "$elastic,$unknown" --trace "$dir/trace.csv" --cluster 16x8 --restart-cost 30
   done
 done
-gavel=(--throughputs "$data/gavel/throughputs.json" --cluster 8x1:v100,16x1:p100,24x1:k80 --restart-cost 0 --rigid)
+gavel=(--throughputs "$data/gavel/throughputs.json" --cluster "8x1:v100,16x1:p100,24x1:k80" --restart-cost 0 --rigid)
 run "gavel 96" "$typed,$unknown" --trace "$data/gavel/96jobs.trace" "${gavel[@]}"
 run "gavel 100" "$typed,$unknown" --trace "$data/gavel/100jobs-makespan.trace" "${gavel[@]}"
 run "shockwave 220" "$typed,$unknown" --trace "$data/shockwave/220jobs.trace" --rigid \
