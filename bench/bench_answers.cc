@@ -148,8 +148,8 @@ class Cluster512 {
         : inner_(threads ? std::unique_ptr<Background>(std::make_unique<BackgroundThreads>(
                                std::chrono::milliseconds(10), [] {}))
                          : std::make_unique<Foreground>()) {}
-    std::unique_ptr<Task> start(std::function<void()> work) override {
-      return inner_->start([this, work = std::move(work)] {
+    std::unique_ptr<Task> start(Length length, std::function<void()> work) override {
+      return inner_->start(length, [this, work = std::move(work)] {
         const auto begun = Clock::now();
         work();
         const std::lock_guard lock(mutex_);

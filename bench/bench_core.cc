@@ -26,7 +26,8 @@ class Silence final : public Engine {
 
 constexpr int kJobs = 10'000;
 
-void take_in(benchmark::State& state, const std::string& policy) {
+// With `threads`, policies decide as in the daemon; otherwise always inside of the turn.
+void take_in(benchmark::State& state, const std::string& policy, bool threads) {
   const auto in_a_turn = static_cast<int>(state.range(0));
   for (auto _ : state) {
     state.PauseTiming();
@@ -38,7 +39,7 @@ void take_in(benchmark::State& state, const std::string& policy) {
     CoreOptions options;
     options.cluster = parse_cluster("2x4").value();
     options.policy = policy;
-    options.background = std::make_shared<BackgroundThreads>(10ms, [] {});  // as the daemon
+    if (threads) options.background = std::make_shared<BackgroundThreads>(10ms, [] {});
     Silence engine;
     const WallTime wall(std::chrono::hours(500'000));
     auto core =
@@ -68,13 +69,19 @@ void take_in(benchmark::State& state, const std::string& policy) {
   state.SetItemsProcessed(state.iterations() * kJobs);
 }
 
-BENCHMARK_CAPTURE(take_in, fifo_backfill, "fifo-backfill")
+BENCHMARK_CAPTURE(take_in, fifo_backfill, "fifo-backfill", true)
     ->Arg(16)
     ->Arg(64)
     ->Unit(benchmark::kSecond)
     ->Iterations(1)
     ->UseRealTime();
-BENCHMARK_CAPTURE(take_in, afs, "afs-l")
+BENCHMARK_CAPTURE(take_in, fifo_backfill_in_turn, "fifo-backfill", false)
+    ->Arg(16)
+    ->Arg(64)
+    ->Unit(benchmark::kSecond)
+    ->Iterations(1)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(take_in, afs, "afs-l", true)
     ->Arg(64)
     ->Unit(benchmark::kSecond)
     ->Iterations(1)

@@ -40,13 +40,14 @@ BackgroundThreads::~BackgroundThreads() {
   for (const auto& worker : workers_) worker->thread.join();
 }
 
-std::unique_ptr<Task> BackgroundThreads::start(std::function<void()> work) {
+std::unique_ptr<Task> BackgroundThreads::start(Length length, std::function<void()> work) {
+  if (length == Length::quick) return Foreground().start(length, std::move(work));
   auto progress = std::make_shared<Progress>();
   std::unique_lock lock(mutex_);
   Worker* worker = idle_worker();
   if (worker == nullptr) {
     lock.unlock();
-    work();  // the machine has no thread for us now: slowly is better than not at all
+    work();  // the machine has no thread for us now, so the caller has to wait
     progress->done = true;
     return std::make_unique<ThreadTask>(std::move(progress));
   }

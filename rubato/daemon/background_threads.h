@@ -1,4 +1,5 @@
-// Background work on threads: as many as there is work at a time, and they stay for the next.
+// Background work on threads. There are as many threads as pieces of work at a time, and a thread
+// stays for the next piece. Quick work is done at once, on the caller's thread.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,7 @@ class BackgroundThreads final : public Background {
   // Waits for all work to end.
   ~BackgroundThreads() override;
 
-  [[nodiscard]] std::unique_ptr<Task> start(std::function<void()> work) override;
+  [[nodiscard]] std::unique_ptr<Task> start(Length length, std::function<void()> work) override;
 
  private:
   struct Progress;

@@ -230,7 +230,9 @@ void Core::decide_if_due(Transaction& tx) {
 
 void Core::ask(Transaction& tx) {
   Pending pending{std::make_shared<Question>(tx.ask()), std::make_shared<double>(0), nullptr, {}};
+  const bool quick = parts_.state->policy().entry->quick;
   pending.task = parts_.options.background->start(
+      quick ? Background::Length::quick : Background::Length::unknown,
       [question = pending.question, took = pending.took, stopwatch = parts_.options.stopwatch] {
         const double begun = stopwatch ? stopwatch() : 0;
         think(*question);

@@ -262,7 +262,7 @@ TEST(BackgroundThreads, QuickWorkIsDoneAtOnce) {
   std::atomic<int> woken = 0;
   BackgroundThreads threads(std::chrono::minutes(1), [&] { ++woken; });
   int written = 0;
-  const auto task = threads.start([&] { written = 7; });
+  const auto task = threads.start(Background::Length::unknown, [&] { written = 7; });
   EXPECT_TRUE(task->done());
   EXPECT_EQ(written, 7);
   EXPECT_EQ(woken, 0);
@@ -278,7 +278,7 @@ TEST(BackgroundThreads, LongWorkWakesWhoWaits) {
     woken = true;
     changed.notify_all();
   });
-  const auto task = threads.start([&] {
+  const auto task = threads.start(Background::Length::unknown, [&] {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return may_end; });
   });
@@ -290,11 +290,22 @@ TEST(BackgroundThreads, LongWorkWakesWhoWaits) {
   EXPECT_TRUE(task->done());
 }
 
+TEST(BackgroundThreads, QuickWorkIsDoneOnTheThreadOfTheCaller) {
+  BackgroundThreads threads(std::chrono::milliseconds(0),
+                            [] { FAIL() << "nobody was left waiting"; });
+  std::thread::id where;
+  const auto task =
+      threads.start(Background::Length::quick, [&] { where = std::this_thread::get_id(); });
+  EXPECT_TRUE(task->done());
+  EXPECT_EQ(where, std::this_thread::get_id());
+}
+
 TEST(BackgroundThreads, WorkThatNobodyWantsAnyMoreEndsBeforeTheThreadsDo) {
   std::atomic<int> ended = 0;
   {
     BackgroundThreads threads(std::chrono::milliseconds(0), [] {});
-    for (int i = 0; i < 4; ++i) static_cast<void>(threads.start([&] { ++ended; }));
+    for (int i = 0; i < 4; ++i)
+      static_cast<void>(threads.start(Background::Length::unknown, [&] { ++ended; }));
   }
   EXPECT_EQ(ended, 4);
 }

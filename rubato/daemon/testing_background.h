@@ -16,7 +16,7 @@ class LateBackground final : public Background {
   // `looks` is asked anew for each piece of work.
   explicit LateBackground(std::function<int()> looks) : looks_(std::move(looks)) {}
 
-  std::unique_ptr<Task> start(std::function<void()> work) override {
+  std::unique_ptr<Task> start(Length /*length*/, std::function<void()> work) override {
     return std::make_unique<Late>(std::move(work), looks_());
   }
 
@@ -47,7 +47,7 @@ class HeldBackground final : public Background {
   bool held = false;
   int started = 0;
 
-  std::unique_ptr<Task> start(std::function<void()> work) override {
+  std::unique_ptr<Task> start(Length /*length*/, std::function<void()> work) override {
     ++started;
     return std::make_unique<Held>(*this, std::move(work));
   }

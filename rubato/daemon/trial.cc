@@ -46,8 +46,9 @@ std::optional<Verdict> Trial::begin() {
   Reaction reaction;
   copies_->loop.on(core_.time, submitted_event(job_, state(), core_.options), reaction);
   static_cast<void>(copies_->loop.ask(core_.time));
-  task_ = core_.options.background->start(
-      [copies = copies_] { copies->decision = copies->policy->decide(copies->loop.snapshot()); });
+  task_ = core_.options.background->start(Background::Length::unknown, [copies = copies_] {
+    copies->decision = copies->policy->decide(copies->loop.snapshot());
+  });
   return std::nullopt;
 }
 

@@ -155,4 +155,40 @@ Decision Afs::decide(const Snapshot& snapshot, State& /*state*/) const {
 
 Result<Afs::State> Afs::State::load(const Json& /*json*/) { return State(); }
 
+namespace {
+
+PolicyEntry afs_row(std::string name, std::string summary, bool lengths_known) {
+  PolicyEntry entry;
+  entry.name = std::move(name);
+  entry.paper = "Hwang et al., NSDI'21";
+  entry.summary = std::move(summary);
+  entry.knows = lengths_known ? "speed curve, work left" : "speed curve, work done";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.keys = {choice_key("find", {"tree", "scan"},
+                           "how the next GPU's winner is found: tournament "
+                           "tree, or a linear scan for comparison")};
+  if (!lengths_known) {
+    entry.keys.push_back(number_key(
+        "prior", 600, 0, 1e9, "expected seconds on the fewest GPUs of a job that has not run"));
+  }
+  entry.make = [lengths_known](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    Afs::Config config;
+    config.lengths_known = lengths_known;
+    if (!lengths_known) config.prior_seconds = values.number("prior");
+    config.finding = values.text("find") == "tree" ? Afs::Finding::tree : Afs::Finding::scan;
+    return erase(Afs{config});
+  };
+  return entry;
+}
+
+}  // namespace
+
+std::vector<PolicyEntry> afs_rows() {
+  return {
+      afs_row("afs-l", "GPU by GPU to the short or the efficient; lengths known", true),
+      afs_row("afs-p", "GPU by GPU to the short or the efficient; lengths unknown", false),
+  };
+}
+
 }  // namespace rubato::policy

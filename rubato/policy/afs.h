@@ -69,4 +69,6 @@ struct Afs {
   void share_by_scan(std::vector<Contender>& contenders, int gpus) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> afs_rows();
+
 }  // namespace rubato::policy

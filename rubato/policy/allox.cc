@@ -217,4 +217,19 @@ Result<Allox::State> Allox::State::load(const Json& json) {
   }
 }
 
+std::vector<PolicyEntry> allox_rows() {
+  PolicyEntry entry;
+  entry.name = "allox";
+  entry.paper = "Le et al., EuroSys'20";
+  entry.summary = "matching of jobs to places in the queues of GPUs; no preemption";
+  entry.work_conserving = false;  // a job may wait for a GPU of a faster type
+  entry.knows = "GPUs asked for, speed by type, work left, user";
+  entry.keys = {number_key("alpha", 0.3, 0.001, 1,
+                           "share of the users that enter the matching, the least served ones")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    return erase(Allox{{values.number("alpha")}});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

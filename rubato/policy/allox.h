@@ -69,4 +69,6 @@ struct Allox {
                                                        int idle) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> allox_rows();
+
 }  // namespace rubato::policy

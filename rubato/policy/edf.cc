@@ -230,4 +230,36 @@ Result<Edf::State> Edf::State::load(const Json& json) {
   }
 }
 
+namespace {
+
+PolicyEntry edf_row(std::string name, std::string summary, bool admission) {
+  PolicyEntry entry;
+  entry.name = std::move(name);
+  entry.paper = "baseline of ElasticFlow (Gu et al., ASPLOS'23)";
+  entry.summary = std::move(summary);
+  entry.knows = admission ? "deadline, work left, speed curve" : "deadline, speed curve if any";
+  entry.admits = admission;
+  entry.keys = {choice_key("count", {"largest", "peak", "trace"},
+                           "GPUs of a job with a curve: the largest measured count that fits, the "
+                           "same up to the curve's peak, or what the trace asks for")};
+  entry.make = [admission](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    const std::string& count = values.text("count");
+    const auto sizing = count == "largest" ? Edf::Sizing::largest
+                        : count == "peak"  ? Edf::Sizing::peak
+                                           : Edf::Sizing::trace;
+    return erase(Edf{{sizing, admission}});
+  };
+  return entry;
+}
+
+}  // namespace
+
+std::vector<PolicyEntry> edf_rows() {
+  return {
+      edf_row("edf", "earliest deadline first, preemptive; sizes jobs that have a curve", false),
+      edf_row("edf-admission", "earliest deadline first; refuses what would break a deadline",
+              true),
+  };
+}
+
 }  // namespace rubato::policy

@@ -61,4 +61,6 @@ struct Edf {
                                             State& state) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> edf_rows();
+
 }  // namespace rubato::policy

@@ -242,4 +242,28 @@ Result<ElasticTiresias::State> ElasticTiresias::State::load(const Json& json) {
   }
 }
 
+std::vector<PolicyEntry> elastic_tiresias_rows() {
+  PolicyEntry entry;
+  entry.name = "elastic-tiresias";
+  entry.paper = "Wu et al. (EDL), TPDS'21";
+  entry.summary = "Tiresias; shrinks inefficient jobs for waiting ones, grows who gains most";
+  entry.knows = "GPUs asked for, attained service, speed curve";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.keys = {
+      ascending_key("limits", "3250/7200",
+                    "GPU-seconds at which a job leaves each queue but the last"),
+      whole_key("waiting", 0, 0, 1'000'000, "jobs that may wait before others shrink"),
+      number_key("least", 0.5, 0.001, 1, "share of the GPUs it asked for that a job is left with")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    ElasticTiresias::Config config;
+    for (const double limit : values.numbers("limits"))
+      config.limits.push_back(GpuTime::from_gpu_seconds(limit));
+    config.waiting = static_cast<int>(values.whole("waiting"));
+    config.least = values.number("least");
+    return erase(ElasticTiresias{std::move(config)});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

@@ -44,4 +44,6 @@ struct ElasticTiresias {
   void requeue(const Snapshot& snapshot, State& state) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> elastic_tiresias_rows();
+
 }  // namespace rubato::policy

@@ -293,4 +293,24 @@ Result<ElasticFlow::State> ElasticFlow::State::load(const Json& json) {
   }
 }
 
+std::vector<PolicyEntry> elasticflow_rows() {
+  PolicyEntry entry;
+  entry.name = "elasticflow";
+  entry.paper = "Gu et al., ASPLOS'23";
+  entry.summary =
+      "promises deadlines and keeps them with as few GPUs as will do; grows on leftovers";
+  entry.knows = "deadline, work left, speed curve, restart cost";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.work_conserving = false;
+  entry.admits = true;
+  entry.admission_key = "admission";
+  entry.keys = {choice_key("admission", {"on", "off"},
+                           "off: take every job in and promise nothing, for comparison")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    return erase(ElasticFlow{{values.text("admission") == "on"}});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

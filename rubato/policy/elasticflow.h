@@ -75,4 +75,6 @@ struct ElasticFlow {
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> elasticflow_rows();
+
 }  // namespace rubato::policy

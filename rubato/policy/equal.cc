@@ -45,4 +45,16 @@ Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
   return decision;
 }
 
+std::vector<PolicyEntry> equal_rows() {
+  PolicyEntry entry;
+  entry.name = "equal";
+  entry.paper = "baseline of elastic policies";
+  entry.summary = "as many GPUs for each job as for any other";
+  entry.knows = "speed curve";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.make = [](const KeyValues&, const PolicyInputs&) -> MadePolicy { return erase(Equal{}); };
+  return {entry};
+}
+
 }  // namespace rubato::policy

@@ -24,4 +24,6 @@ struct Equal {
   }
 };
 
+[[nodiscard]] std::vector<PolicyEntry> equal_rows();
+
 }  // namespace rubato::policy

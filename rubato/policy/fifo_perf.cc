@@ -53,4 +53,25 @@ Result<FifoPerf::State> FifoPerf::State::load(const Json& json) {
   return State{std::move(*rounds)};
 }
 
+std::vector<PolicyEntry> fifo_perf_rows() {
+  PolicyEntry entry;
+  entry.name = "fifo-perf";
+  entry.paper = "Narayanan et al., OSDI'20";
+  entry.summary = "in order of submission, each on its fastest type with room; re-assigned";
+  entry.knows = "GPUs asked for, speed by type";
+  entry.work_conserving = false;
+  entry.keys = {number_key("round", 360, 0, 1e7,
+                           "seconds a round lasts; 0: jobs are assigned at every event"),
+                number_key("resolve", 1920, 0, 1e9, "seconds between two assignments at least")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    FifoPerf::Config config;
+    config.in_rounds = values.number("round") > 0;
+    config.rounds.length = from_seconds(values.number("round"));
+    config.rounds.resolve = from_seconds(values.number("resolve"));
+    config.rounds.spare = false;
+    return erase(FifoPerf{config});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

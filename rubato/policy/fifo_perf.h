@@ -35,4 +35,6 @@ struct FifoPerf {
   [[nodiscard]] bool keeps_unpreemptible() const { return config.in_rounds; }
 };
 
+[[nodiscard]] std::vector<PolicyEntry> fifo_perf_rows();
+
 }  // namespace rubato::policy

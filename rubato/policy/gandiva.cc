@@ -477,4 +477,29 @@ Result<Gandiva::State> Gandiva::State::load(const Json& json) {
   }
 }
 
+std::vector<PolicyEntry> gandiva_rows() {
+  PolicyEntry entry;
+  entry.name = "gandiva";
+  entry.paper = "Xiao et al., OSDI'18";
+  entry.summary = "time slicing, packing by trial, migration, growth on idle GPUs";
+  entry.knows = "GPUs asked for, measured rate, speed estimates";
+  entry.keys = {
+      number_key("quantum", 60, 1, 1e9, "seconds of a time slice, without the restart"),
+      number_key("trial", 10, 0, 1e9, "seconds for which a pair or a growth is measured"),
+      choice_key("packing", {"on", "off"}, "try pairs of jobs on the same GPUs while jobs wait"),
+      choice_key("migrate", {"on", "off"},
+                 "move jobs to fewer nodes, and to a faster type while nobody waits"),
+      choice_key("grow", {"on", "off"}, "grow elastic jobs on idle GPUs")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    Gandiva::Config config;
+    config.quantum = from_seconds(values.number("quantum"));
+    config.trial = from_seconds(values.number("trial"));
+    config.packing = values.text("packing") == "on";
+    config.migrate = values.text("migrate") == "on";
+    config.grow = values.text("grow") == "on";
+    return erase(Gandiva{config});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

@@ -84,4 +84,6 @@ struct Gandiva {
   [[nodiscard]] bool pays(const JobView& job, WorkRate now, WorkRate then) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> gandiva_rows();
+
 }  // namespace rubato::policy

@@ -511,4 +511,20 @@ Result<GandivaFair::State> GandivaFair::State::load(const Json& json) {
   }
 }
 
+std::vector<PolicyEntry> gandiva_fair_rows() {
+  PolicyEntry entry;
+  entry.name = "gandiva-fair";
+  entry.paper = "Chaudhary et al., EuroSys'20";
+  entry.summary = "GPU-time by tickets of users: gang-aware stride, trading of GPU types";
+  entry.knows = "user, weight, GPUs asked for, speed on each type";
+  entry.work_conserving = false;  // a gang that fits on one server waits for one
+  entry.keys = {number_key("quantum", 60, 1, 1e9, "seconds of a time slice, without the restart"),
+                choice_key("trade", {"on", "off"}, "let users trade fast GPUs for slow ones")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    return erase(
+        GandivaFair{{from_seconds(values.number("quantum")), values.text("trade") == "on"}});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

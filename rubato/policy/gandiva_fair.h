@@ -93,4 +93,6 @@ struct GandivaFair {
   void meet(const Snapshot& snapshot, State& state) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> gandiva_fair_rows();
+
 }  // namespace rubato::policy

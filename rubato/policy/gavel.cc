@@ -462,4 +462,90 @@ Result<Gavel::State> Gavel::State::load(const Json& json) {
   }
 }
 
+namespace {
+
+PolicyEntry gavel_row(std::string name, std::string summary, std::string knows,
+                      Gavel::Objective objective) {
+  using Objective = Gavel::Objective;
+  PolicyEntry entry;
+  entry.name = std::move(name);
+  entry.paper = "Narayanan et al., OSDI'20";
+  entry.summary = std::move(summary);
+  entry.knows = std::move(knows);
+  entry.work_conserving = false;  // who ends leaves its GPUs idle until the round does
+  const bool solves = objective != Objective::isolated;
+  if (solves) {
+    entry.keys.push_back(choice_key(
+        "aware", {"on", "off"}, "off: GPU types count as one, and time is split over them evenly"));
+    entry.keys.push_back(choice_key("packing", {"off", "on"},
+                                    "on: pairs of jobs may share GPUs where that was measured"));
+    entry.keys.push_back(whole_key(
+        "parts", 1, 1, 1024, "split jobs and GPUs into so many problems: faster, a little worse"));
+  }
+  if (objective == Objective::las || objective == Objective::finish_time_fairness ||
+      objective == Objective::makespan) {
+    entry.keys.push_back(choice_key("ties", {"fill", "none"},
+                                    "fill: water filling raises all but the worst job, too"));
+  }
+  if (objective == Objective::throughput) {
+    entry.keys.push_back(list_key(
+        "prices", "cost of a GPU-hour by type, 2.48/1.46/0.45: throughput per cost is maximised"));
+  }
+  if (objective == Objective::hierarchical) {
+    entry.keys.push_back(choice_key("inside", {"fair", "fifo"}, "between the jobs of one user"));
+    entry.keys.push_back(weights_key(
+        "entities", "weights of users, USER:WEIGHT/...; default: the largest of a user's jobs"));
+  }
+  entry.keys.push_back(number_key("round", 360, 1, 1e7, "seconds a round lasts"));
+  entry.keys.push_back(number_key("resolve", 1920, 0, 1e9, "seconds between two solves at least"));
+  entry.keys.push_back(whole_key("seed", 0, 0, 1'000'000'000,
+                                 "of the order in which types are filled, where that is random"));
+  entry.make = [objective, solves](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    Gavel::Config config;
+    config.objective = objective;
+    if (solves) {
+      config.aware = values.text("aware") == "on";
+      config.packing = values.text("packing") == "on";
+      config.parts = static_cast<std::size_t>(values.whole("parts"));
+    }
+    if (objective == Objective::las || objective == Objective::finish_time_fairness ||
+        objective == Objective::makespan) {
+      config.water_filling = values.text("ties") == "fill";
+    }
+    if (objective == Objective::throughput) config.prices = values.numbers("prices");
+    if (objective == Objective::hierarchical) {
+      config.fifo_inside = values.text("inside") == "fifo";
+      config.entity_weights = values.weights("entities");
+    }
+    config.rounds.length = from_seconds(values.number("round"));
+    config.rounds.resolve = from_seconds(values.number("resolve"));
+    config.rounds.fastest_first = solves && (config.aware || config.packing);
+    config.rounds.seed = static_cast<std::uint64_t>(values.whole("seed"));
+    return erase(Gavel{std::move(config)});
+  };
+  return entry;
+}
+
+}  // namespace
+
+std::vector<PolicyEntry> gavel_rows() {
+  return {
+      gavel_row("gavel-las", "max-min fairness in shares of time on each GPU type",
+                "GPUs asked for, speed by type, weight", Gavel::Objective::las),
+      gavel_row("gavel-ftf", "the worst finish-time fairness as good as it can be",
+                "GPUs asked for, speed by type, work left", Gavel::Objective::finish_time_fairness),
+      gavel_row("gavel-makespan", "all jobs end as early as possible",
+                "GPUs asked for, speed by type, work left", Gavel::Objective::makespan),
+      gavel_row("gavel-throughput", "largest total throughput, or per cost, with deadlines kept",
+                "GPUs asked for, speed by type, deadline and work left",
+                Gavel::Objective::throughput),
+      gavel_row("gavel-min-jct", "largest rate of completions: short jobs first",
+                "GPUs asked for, speed by type, work left", Gavel::Objective::min_jct),
+      gavel_row("gavel-hierarchical", "weighted fairness between users, fair or FIFO inside",
+                "GPUs asked for, speed by type, user, weight", Gavel::Objective::hierarchical),
+      gavel_row("isolated", "a 1/n slice of every GPU type for each of n jobs", "GPUs asked for",
+                Gavel::Objective::isolated),
+  };
+}
+
 }  // namespace rubato::policy

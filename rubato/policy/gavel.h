@@ -120,4 +120,6 @@ struct Gavel {
   [[nodiscard]] bool groups_jobs() const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> gavel_rows();
+
 }  // namespace rubato::policy

@@ -141,4 +141,19 @@ Decision Hesrpt::decide(const Snapshot& snapshot, State& /*state*/) const {
   return decision;
 }
 
+std::vector<PolicyEntry> hesrpt_rows() {
+  PolicyEntry entry;
+  entry.name = "hesrpt";
+  entry.paper = "Berg, Vesilo, Harchol-Balter 2020";
+  entry.summary = "the optimal shares for jobs with speed k^q that are all there at the start";
+  entry.knows = "work left, speed curve";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.keys = {number_key("q", 0, 0, 0.99, "the exponent; 0 = mean of the jobs' curves")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    return erase(Hesrpt{{values.number("q")}});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

@@ -51,4 +51,6 @@ struct Hesrpt {
   [[nodiscard]] double exponent(const Snapshot& snapshot) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> hesrpt_rows();
+
 }  // namespace rubato::policy

@@ -110,4 +110,22 @@ Decision Optimus::decide(const Snapshot& snapshot, State& state) const {
   return decision;
 }
 
+std::vector<PolicyEntry> optimus_rows() {
+  PolicyEntry entry;
+  entry.name = "optimus";
+  entry.paper = "Peng et al., EuroSys'18";
+  entry.summary = "GPU by GPU to the job whose time left falls most; fits losses and step times";
+  entry.knows = "losses and step times shown so far";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.keys = {
+      choice_key("oracle", {"off", "on"}, "on: true work left and speed curve instead of fits"),
+      number_key("prior", 600, 0, 1e9,
+                 "expected seconds on the fewest GPUs of a job that has shown nothing")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    return erase(Optimus{{values.text("oracle") == "on", values.number("prior")}});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

@@ -60,4 +60,6 @@ struct Optimus {
   [[nodiscard]] Work work_left(const JobView& job, const Fitted& fitted, Time now) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> optimus_rows();
+
 }  // namespace rubato::policy

@@ -150,7 +150,9 @@ struct PolicyInputs {
   std::function<Result<std::vector<double>>(const std::string& path)> numbers;
 };
 
-// One row of the table in all.cc.
+using MadePolicy = Result<std::unique_ptr<Policy>>;
+
+// One row of the table of policies. It stands beside the policy; all.cc collects the rows.
 struct PolicyEntry {
   std::string name;
   std::string paper;
@@ -160,9 +162,11 @@ struct PolicyEntry {
   bool one_type = false;        // defined only on a cluster with one GPU type
   bool work_conserving = true;  // leaves no GPU idle that a waiting job could use
   bool admits = false;          // does admission control by deadline
+  std::string admission_key;    // the key that switches admission control off, if there is one
   bool tunes_batches = false;   // wants goodput where batch sizes may change (GoodputEstimate)
+  bool quick = false;           // decides for thousands of jobs in less time than a thread needs
   std::vector<Key> keys;
-  std::function<Result<std::unique_ptr<Policy>>(const KeyValues&, const PolicyInputs&)> make;
+  std::function<MadePolicy(const KeyValues&, const PolicyInputs&)> make;
 };
 
 }  // namespace rubato::policy

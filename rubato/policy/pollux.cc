@@ -414,4 +414,47 @@ Result<Pollux::State> Pollux::State::load(const Json& json) {
   return state;
 }
 
+std::vector<PolicyEntry> pollux_rows() {
+  PolicyEntry entry;
+  entry.name = "pollux";
+  entry.paper = "Qiao et al., OSDI'21";
+  entry.summary = "genetic search for the goodput of all jobs, in power mean; tunes batches";
+  entry.knows = "what each job's agent has measured (or its speed curve), age, attained service";
+  entry.elastic = true;
+  entry.one_type = true;
+  entry.tunes_batches = true;
+  entry.work_conserving = false;
+  entry.keys = {
+      number_key("p", -1, -100, 10, "exponent of the power mean: lower is fairer"),
+      choice_key("batch", {"tuned", "fixed"}, "batch of highest goodput, or the owner's"),
+      number_key("interval", 60, 1, 1e6, "seconds between two searches"),
+      whole_key("population", 100, 1, 100'000, "solutions kept by the search"),
+      whole_key("generations", 100, 0, 100'000, "generations of the search"),
+      choice_key("avoid", {"on", "off"}, "at most one multi-node job on a node"),
+      choice_key("autoscale", {"off", "on"},
+                 "advise a number of nodes where utility is not"
+                 " between low and high"),
+      number_key("low", 0.35, 0, 1, "utility below which fewer nodes are advised"),
+      number_key("high", 0.65, 0, 1, "utility above which more nodes are advised"),
+      whole_key("seed", 1, 0, 1'000'000'000, "of the search"),
+  };
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    Pollux::Config config;
+    config.p = values.number("p");
+    config.tune_batch = values.text("batch") == "tuned";
+    config.interval = from_seconds(values.number("interval"));
+    config.population = static_cast<int>(values.whole("population"));
+    config.generations = static_cast<int>(values.whole("generations"));
+    config.avoid_interference = values.text("avoid") == "on";
+    config.autoscale = values.text("autoscale") == "on";
+    config.low_utility = values.number("low");
+    config.high_utility = values.number("high");
+    if (config.low_utility > config.high_utility)
+      return Error{"pollux: low must not be above high"};
+    config.seed = static_cast<std::uint64_t>(values.whole("seed"));
+    return erase(Pollux{config});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

@@ -80,4 +80,6 @@ struct Pollux {
   [[nodiscard]] static bool keeps_unpreemptible() { return true; }
 };
 
+[[nodiscard]] std::vector<PolicyEntry> pollux_rows();
+
 }  // namespace rubato::policy

@@ -549,4 +549,39 @@ Result<Rubato::State> Rubato::State::load(const Json& json) {
   }
 }
 
+std::vector<PolicyEntry> rubato_rows() {
+  PolicyEntry entry;
+  entry.name = "rubato";
+  entry.paper = "ours (docs/rubato-policy.md)";
+  entry.summary = "a market for GPUs: each job bids what a GPU would save it and all others";
+  entry.knows = "speed by count and type, work left, deadline, restart cost, weight";
+  entry.elastic = true;
+  entry.tunes_batches = true;
+  entry.admits = true;
+  entry.admission_key = "promises";
+  entry.work_conserving = false;
+  entry.keys = {
+      number_key("fairness", 0.4, 0, 1,
+                 "how much more who is behind its fair share bids; 0 = only the mean completion "
+                 "time counts"),
+      choice_key("promises", {"on", "off"},
+                 "on: promise deadlines and keep them; off: deadlines do not count"),
+      number_key("patience", 259200, 1, 1e9, "seconds without GPUs after which a job gets a turn"),
+      choice_key("lengths", {"told", "fraction", "unknown"},
+                 "what is known of a job's work: all, all from its first step on, or only what is "
+                 "done")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    Rubato::Config config;
+    config.fairness = values.number("fairness");
+    config.promises = values.text("promises") == "on";
+    config.patience = from_seconds(values.number("patience"));
+    const std::string& lengths = values.text("lengths");
+    config.lengths = lengths == "told"       ? Rubato::Lengths::told
+                     : lengths == "fraction" ? Rubato::Lengths::fraction
+                                             : Rubato::Lengths::unknown;
+    return erase(Rubato{config});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

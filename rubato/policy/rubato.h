@@ -77,4 +77,6 @@ struct Rubato {
   [[nodiscard]] std::optional<Quote> quote(JobId job, const State& state) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> rubato_rows();
+
 }  // namespace rubato::policy

@@ -60,4 +60,38 @@ Result<Sorted::State> Sorted::State::load(const Json& json) {
   return State{std::move(*queue)};
 }
 
+namespace {
+
+PolicyEntry sorted_row(std::string name, std::string summary, std::string knows,
+                       Sorted::Config config) {
+  PolicyEntry entry;
+  entry.name = std::move(name);
+  entry.summary = std::move(summary);
+  entry.knows = std::move(knows);
+  entry.work_conserving = !config.head_blocks;
+  entry.quick = true;
+  entry.make = [config](const KeyValues&, const PolicyInputs&) -> MadePolicy {
+    return erase(Sorted{config});
+  };
+  return entry;
+}
+
+}  // namespace
+
+std::vector<PolicyEntry> sorted_rows() {
+  using Order = Sorted::Order;
+  return {
+      sorted_row("fifo", "in order of submission; the head of the line blocks", "GPUs asked for",
+                 {Order::submission, false, true}),
+      sorted_row("fifo-backfill", "in order of submission; whatever fits runs", "GPUs asked for",
+                 {Order::submission, false, false}),
+      sorted_row("sjf", "fewest GPUs first, preemptive", "GPUs asked for",
+                 {Order::gpus, true, false}),
+      sorted_row("srtf", "least remaining time first, preemptive", "GPUs asked for, work left",
+                 {Order::remaining_time, true, false}),
+      sorted_row("srsf", "least remaining time x GPUs first, preemptive",
+                 "GPUs asked for, work left", {Order::remaining_service, true, false}),
+  };
+}
+
 }  // namespace rubato::policy

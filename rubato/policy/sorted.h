@@ -46,4 +46,6 @@ struct Sorted {
 // Time left at the requested count, rounded to microseconds so that equal times compare equal.
 [[nodiscard]] double remaining_micros(const JobView& job, Time now);
 
+[[nodiscard]] std::vector<PolicyEntry> sorted_rows();
+
 }  // namespace rubato::policy

@@ -284,4 +284,18 @@ Result<Themis::State> Themis::State::load(const Json& json) {
   }
 }
 
+std::vector<PolicyEntry> themis_rows() {
+  PolicyEntry entry;
+  entry.name = "themis";
+  entry.paper = "Mahajan et al., NSDI'20";
+  entry.summary = "leases auctioned among those with the worst finish-time fairness";
+  entry.knows = "GPUs asked for, work left, speed on each type";
+  entry.keys = {number_key("f", 0.8, 0, 1, "fairness knob: the worst 1-f share of jobs takes part"),
+                number_key("lease", 1200, 1, 1e9, "seconds of a lease, without the restart")};
+  entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    return erase(Themis{{values.number("f"), from_seconds(values.number("lease"))}});
+  };
+  return {entry};
+}
+
 }  // namespace rubato::policy

@@ -96,4 +96,6 @@ struct Themis {
                                      const State& state) const;
 };
 
+[[nodiscard]] std::vector<PolicyEntry> themis_rows();
+
 }  // namespace rubato::policy

@@ -212,4 +212,76 @@ std::vector<double> default_service_samples() {
   return samples;
 }
 
+namespace {
+
+MadePolicy make_tiresias(const KeyValues& values, const PolicyInputs& inputs, bool gittins) {
+  Tiresias::Config config;
+  const auto queues = static_cast<std::size_t>(values.whole("queues"));
+  auto limits = values.numbers("limits");
+  if (limits.size() + 1 < queues) {
+    return Error{
+        fmt::format("queues={} needs {} limits, but limits has {}; give one limit less than queues",
+                    queues, queues - 1, limits.size())};
+  }
+  limits.resize(queues - 1);
+  for (const double limit : limits) config.limits.push_back(GpuTime::from_gpu_seconds(limit));
+  config.promote = values.number("promote");
+  config.gittins = gittins;
+  if (!gittins) config.running_first = values.text("order") == "running";
+  if (gittins) {
+    std::vector<double> samples = default_service_samples();
+    if (const std::string& path = values.text("samples"); !path.empty()) {
+      auto read = inputs.numbers(path);
+      if (!read) return read.error();
+      samples = std::move(*read);
+    }
+    config.table = GittinsTable(std::move(samples), values.number("quantum"));
+  }
+  return erase(Tiresias{std::move(config)});
+}
+
+PolicyEntry tiresias_row(std::string name, std::string summary, bool gittins) {
+  PolicyEntry entry;
+  entry.name = std::move(name);
+  entry.paper = "Gu et al., NSDI'19";
+  entry.summary = std::move(summary);
+  entry.knows = gittins ? "GPUs asked for, attained service, past total services"
+                        : "GPUs asked for, attained service";
+  entry.keys = {
+      whole_key("queues", 3, 1, 65, "number of queues"),
+      ascending_key(
+          "limits", "3250/7200",
+          "GPU-seconds at which a job leaves each queue but the last; surplus ones are not used"),
+      number_key("promote", 0, 0, 1e9,
+                 "PromoteKnob: a job that waited this many times its executed "
+                 "time returns to the first queue; 0 = off"),
+  };
+  if (!gittins) {
+    entry.keys.push_back(
+        choice_key("order", {"running", "entry"},
+                   "inside a queue: running jobs before pending ones, or all as they entered it"));
+  }
+  if (gittins) {
+    entry.keys.push_back(
+        number_key("quantum", 3250, 1, 1e15, "service quantum of the index, GPU-seconds"));
+    entry.keys.push_back(path_key("samples",
+                                  "file with a column of total services in GPU-seconds; "
+                                  "default: log-uniform from a minute to 10^8"));
+  }
+  entry.quick = true;
+  entry.make = [gittins](const KeyValues& values, const PolicyInputs& inputs) -> MadePolicy {
+    return make_tiresias(values, inputs, gittins);
+  };
+  return entry;
+}
+
+}  // namespace
+
+std::vector<PolicyEntry> tiresias_rows() {
+  return {
+      tiresias_row("tiresias-las", "least attained service in discrete queues", false),
+      tiresias_row("tiresias-gittins", "Gittins index in discrete queues", true),
+  };
+}
+
 }  // namespace rubato::policy

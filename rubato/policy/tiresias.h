@@ -76,4 +76,6 @@ struct Tiresias {
 // The default samples: 1,000 quantiles of a log-uniform service from a minute to 10^8 GPU-seconds.
 [[nodiscard]] std::vector<double> default_service_samples();
 
+[[nodiscard]] std::vector<PolicyEntry> tiresias_rows();
+
 }  // namespace rubato::policy
