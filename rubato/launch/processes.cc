@@ -16,7 +16,7 @@ namespace rubato::launch {
 namespace {
 
 // Failures to look, as against nothing to see.
-bool is_shortage(int error) {
+bool may_pass(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
 }
 
@@ -28,7 +28,7 @@ std::optional<std::string> proc_file(int pid, const char* name) {
   std::array<char, 16384> buffer;  // NOLINT: filled by read
   for (;;) {
     const ssize_t size = fd.valid() ? read(fd.get(), buffer.data(), buffer.size()) : -1;
-    if (size < 0 && is_shortage(errno)) return std::nullopt;
+    if (size < 0 && may_pass(errno)) return std::nullopt;
     if (size <= 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(size));
   }

@@ -30,9 +30,9 @@ struct Point {
   double value = 0;
 };
 
-class Search {
+class BoundedSearch {
  public:
-  Search(const SmoothFunction& f, std::span<const double> start, const Box& box)
+  BoundedSearch(const SmoothFunction& f, std::span<const double> start, const Box& box)
       : f_(f), box_(box), n_(start.size()), here_{Vector(start.begin(), start.end()), Vector(n_)} {
     CHECK(box.lower.size() == n_ && box.upper.size() == n_);
     there_ = here_;
@@ -245,7 +245,7 @@ class Search {
 
 Minimum minimise(const SmoothFunction& f, std::span<const double> start, const Box& box,
                  const MinimiseOptions& options) {
-  return Search(f, start, box).run(options);
+  return BoundedSearch(f, start, box).run(options);
 }
 
 }  // namespace rubato::math

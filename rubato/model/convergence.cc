@@ -10,14 +10,14 @@
 namespace rubato::model {
 namespace {
 
-struct Candidate {
+struct FittedLoss {
   LossModel model;
   double error = std::numeric_limits<double>::infinity();
 };
 
 // The best b0 and b1 for this b2. Work is in units of the last point's work, so that the columns
 // have similar size.
-Candidate fit_above(const std::vector<LossPoint>& points, double b2) {
+FittedLoss fit_above(const std::vector<LossPoint>& points, double b2) {
   const double unit = points.back().done;
   std::vector<double> a, b;
   double weight = 0;
@@ -42,13 +42,13 @@ std::optional<LossModel> fit_losses(const ShownLosses& shown) {
   for (const LossPoint& point : points) least = std::min(least, point.loss);
   if (!(least > 0)) return std::nullopt;
   constexpr int kTried = 16;
-  Candidate best;
+  FittedLoss best;
   double low = 0;
   double high = 0.999 * least;
   for (int round = 0; round < 3; ++round) {
     const double step = (high - low) / kTried;
     for (int i = 0; i <= kTried; ++i) {
-      const Candidate candidate = fit_above(points, low + step * i);
+      const FittedLoss candidate = fit_above(points, low + step * i);
       if (candidate.error < best.error) best = candidate;
     }
     low = std::max(0.0, best.model.b2 - step);

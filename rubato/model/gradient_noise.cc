@@ -8,7 +8,7 @@
 namespace rubato::model {
 namespace {
 
-constexpr double kSmoothing = 0.999;  // for each M0 samples
+constexpr double kNoiseSmoothing = 0.999;  // for each M0 samples
 
 }  // namespace
 
@@ -32,7 +32,7 @@ GradientNoise noise_of(const SuccessiveGradients& gradients, double batch_ratio)
 void NoiseAverage::add(const GradientNoise& estimate, double batch_ratio) {
   // Mixed precision sometimes overflows. The optimizer skips such a step, and so do we.
   if (!std::isfinite(estimate.sqr) || !std::isfinite(estimate.var)) return;
-  const double keep = std::pow(kSmoothing, batch_ratio);
+  const double keep = std::pow(kNoiseSmoothing, batch_ratio);
   sum_.sqr = keep * sum_.sqr + (1 - keep) * estimate.sqr;
   sum_.var = keep * sum_.var + (1 - keep) * estimate.var;
   weight_ = keep * weight_ + (1 - keep);

@@ -10,24 +10,25 @@
 namespace rubato::model {
 namespace {
 
-const StepTime kTime{0.1, 0.01, 0.02, 0.003, 0.2, 0.03, 1};
+const StepTime kStepTime{0.1, 0.01, 0.02, 0.003, 0.2, 0.03, 1};
 
 TEST(StepTime, KnownValues) {
-  EXPECT_DOUBLE_EQ(kTime.grad(10), 0.2);
-  EXPECT_EQ(kTime.sync({1, 1}), 0);
-  EXPECT_DOUBLE_EQ(kTime.sync({1, 2}), 0.02);
-  EXPECT_DOUBLE_EQ(kTime.sync({1, 4}), 0.026);
-  EXPECT_DOUBLE_EQ(kTime.sync({2, 2}), 0.2);
-  EXPECT_DOUBLE_EQ(kTime.sync({2, 8}), 0.38);
-  EXPECT_EQ(kTime.sync({2, 8}), kTime.sync({5, 8})) << "only whether nodes are crossed counts";
-  EXPECT_DOUBLE_EQ(kTime.iteration({1, 1}, {10, 0}), 0.2);
-  EXPECT_DOUBLE_EQ(kTime.iteration({2, 2}, {10, 0}), 0.4) << "g = 1: one after the other";
-  EXPECT_DOUBLE_EQ(kTime.iteration({2, 2}, {10, 3}), 1.0);
-  EXPECT_DOUBLE_EQ(kTime.throughput({2, 2}, {10, 3}), 80);
+  EXPECT_DOUBLE_EQ(kStepTime.grad(10), 0.2);
+  EXPECT_EQ(kStepTime.sync({1, 1}), 0);
+  EXPECT_DOUBLE_EQ(kStepTime.sync({1, 2}), 0.02);
+  EXPECT_DOUBLE_EQ(kStepTime.sync({1, 4}), 0.026);
+  EXPECT_DOUBLE_EQ(kStepTime.sync({2, 2}), 0.2);
+  EXPECT_DOUBLE_EQ(kStepTime.sync({2, 8}), 0.38);
+  EXPECT_EQ(kStepTime.sync({2, 8}), kStepTime.sync({5, 8}))
+      << "only whether nodes are crossed counts";
+  EXPECT_DOUBLE_EQ(kStepTime.iteration({1, 1}, {10, 0}), 0.2);
+  EXPECT_DOUBLE_EQ(kStepTime.iteration({2, 2}, {10, 0}), 0.4) << "g = 1: one after the other";
+  EXPECT_DOUBLE_EQ(kStepTime.iteration({2, 2}, {10, 3}), 1.0);
+  EXPECT_DOUBLE_EQ(kStepTime.throughput({2, 2}, {10, 3}), 80);
 }
 
 TEST(StepTime, OverlapHidesTheShorter) {
-  StepTime time = kTime;
+  StepTime time = kStepTime;
   time.overlap = 2;
   EXPECT_DOUBLE_EQ(time.optim(3, 4), 5);
   EXPECT_DOUBLE_EQ(time.optim(4, 3), 5);
@@ -57,9 +58,9 @@ RC_GTEST_PROP(StepTime, ObeysItsLimits, (std::uint64_t seed)) {
 }
 
 TEST(StepTimeDeathTest, OneGpuIsOnOneNode) {
-  EXPECT_DEATH(static_cast<void>(kTime.sync({2, 1})), "CHECK");
-  EXPECT_DEATH(static_cast<void>(kTime.sync({0, 0})), "CHECK");
-  EXPECT_DEATH(static_cast<void>(kTime.iteration({1, 1}, {0, 0})), "CHECK");
+  EXPECT_DEATH(static_cast<void>(kStepTime.sync({2, 1})), "CHECK");
+  EXPECT_DEATH(static_cast<void>(kStepTime.sync({0, 0})), "CHECK");
+  EXPECT_DEATH(static_cast<void>(kStepTime.iteration({1, 1}, {0, 0})), "CHECK");
 }
 
 }  // namespace

@@ -13,18 +13,12 @@
 namespace rubato::policy {
 namespace {
 
+using testing::decide_once;
 using testing::Draft;
 using testing::make_policy;
 using testing::NaiveAfs;
 using testing::rates;
 using testing::World;
-
-std::string decide_once(const std::string& policy, const std::string& cluster,
-                        const std::vector<Draft>& jobs) {
-  World world(cluster);
-  for (const auto& job : jobs) world.submit(job);
-  return world.decide(*make_policy(policy));
-}
 
 const std::vector<CurvePoint> kLinear = rates({1, 2, 3, 4, 5, 6, 7, 8});
 const std::vector<CurvePoint> kFlat = rates({1});

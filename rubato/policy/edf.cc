@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kLargestAsked = 64;
 
-Time deadline_of(const JobView& job) { return job.spec->deadline.value_or(kNever); }
+Time deadline_or_never(const JobView& job) { return job.spec->deadline.value_or(kNever); }
 
 // A job in a simulated schedule.
 struct Planned {
@@ -61,7 +61,7 @@ Outlook run_ahead(const JobView* candidate, const std::vector<const JobView*>& o
       const bool ends = planned.gpus > 0 && planned.end() <= next;
       if (planned.job == candidate) {
         if (ends) outlook.end = next;
-      } else if (next == kNever || (ends && next > deadline_of(*planned.job))) {
+      } else if (next == kNever || (ends && next > deadline_or_never(*planned.job))) {
         outlook.late.insert(planned.job->id);
       }
     }
@@ -115,8 +115,9 @@ std::optional<Reject> Edf::judge(const JobView& job, const Snapshot& snapshot, S
   };
   // After jobs with the same deadline, because ties go to the earlier submission.
   const auto place = [&](Time deadline) {
-    return std::upper_bound(others.begin(), others.end(), deadline,
-                            [](Time d, const JobView* other) { return d < deadline_of(*other); });
+    return std::upper_bound(
+        others.begin(), others.end(), deadline,
+        [](Time d, const JobView* other) { return d < deadline_or_never(*other); });
   };
   // Jobs that are late even without this job, because of a failure, are no reason to refuse it.
   std::optional<std::set<JobId>> late_anyway;
@@ -135,13 +136,13 @@ std::optional<Reject> Edf::judge(const JobView& job, const Snapshot& snapshot, S
     const bool possible = end && !harms(late);
     if (possible && *end <= deadline) break;
     // Would it be admitted with a later deadline that still keeps its place in the order?
-    if (possible && (at == others.end() || *end < deadline_of(**at))) {
+    if (possible && (at == others.end() || *end < deadline_or_never(**at))) {
       deadline = *end;
       break;
     }
     if (at == others.end())
       return Reject{job.id, "cannot be finished with the GPUs that are up", std::nullopt};
-    deadline = deadline_of(**at);
+    deadline = deadline_or_never(**at);
   }
   if (deadline == *job.spec->deadline) {
     state.due.emplace(deadline, job.id);

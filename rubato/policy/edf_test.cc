@@ -11,19 +11,13 @@
 namespace rubato::policy {
 namespace {
 
+using testing::decide_once;
 using testing::Draft;
 using testing::make_policy;
 using testing::World;
 
 // Rises up to 4 GPUs and falls at 8; nothing was measured in between.
 const std::vector<CurvePoint> kHill = {{1, 10}, {2, 18}, {4, 30}, {8, 24}};
-
-std::string decide_once(const std::string& policy, const std::string& cluster,
-                        const std::vector<Draft>& jobs) {
-  World world(cluster);
-  for (const auto& job : jobs) world.submit(job);
-  return world.decide(*make_policy(policy));
-}
 
 TEST(Edf, EarliestDeadlineFirstAndPreemptive) {
   const auto policy = make_policy("edf");

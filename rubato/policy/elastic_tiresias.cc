@@ -55,9 +55,9 @@ struct Runner {
 };
 
 // A decision in progress: which jobs run on how many GPUs.
-class Plan {
+class ElasticPlan {
  public:
-  Plan(int gpus, const ElasticTiresias::Config& config)
+  ElasticPlan(int gpus, const ElasticTiresias::Config& config)
       : gpus_(gpus), room_(gpus), config_(config) {}
 
   // As Tiresias: jobs that fit at the count asked for run, the others wait.
@@ -187,7 +187,7 @@ void ElasticTiresias::requeue(const Snapshot& snapshot, State& state) const {
 
 Decision ElasticTiresias::decide(const Snapshot& snapshot, State& state) const {
   requeue(snapshot, state);
-  Plan plan(snapshot.cluster.usable(), config);
+  ElasticPlan plan(snapshot.cluster.usable(), config);
   for (const auto& queue : state.queues) {
     for (const JobId id : queue) plan.admit(*snapshot.jobs.find(id));
   }

@@ -11,12 +11,13 @@
 namespace rubato::policy {
 namespace {
 
-using Record = ElasticFlow::Record;
+using FlowRecord = ElasticFlow::Record;
 
 // One decision.
-class Round {
+class ElasticFlowRound {
  public:
-  Round(const ElasticFlow::Config& config, const Snapshot& snapshot, ElasticFlow::State& state)
+  ElasticFlowRound(const ElasticFlow::Config& config, const Snapshot& snapshot,
+                   ElasticFlow::State& state)
       : config_(config),
         snapshot_(snapshot),
         state_(state),
@@ -43,7 +44,7 @@ class Round {
   // Whether no job has come or gone since the last decision.
   bool meet() {
     bool same = true;
-    std::vector<Record> records;
+    std::vector<FlowRecord> records;
     records.reserve(snapshot_.jobs.size());
     auto known = state_.records.begin();
     for (const JobView& job : snapshot_.jobs) {
@@ -58,7 +59,7 @@ class Round {
         records.back().job = job.id;
         if (job.spec->deadline && config_.admission) arrived_.push_back(job.id);
       }
-      Record& record = records.back();
+      FlowRecord& record = records.back();
       if (record.speed != job.speed || record.spec != job.spec) {
         record.spec = job.spec;
         record.speed = job.speed;
@@ -67,7 +68,7 @@ class Round {
     }
     same = same && known == state_.records.end();
     state_.records = std::move(records);
-    for (Record& record : state_.records) {
+    for (FlowRecord& record : state_.records) {
       const JobView& job = *snapshot_.jobs.find(record.job);
       if (record.promised || (!config_.admission && job.spec->deadline)) {
         book_.enter(book_.party(job, record.levels), std::move(record.plan));
@@ -112,9 +113,9 @@ class Round {
     state_.records.erase(record);  // those that move take their levels with them
   }
 
-  [[nodiscard]] std::vector<Record>::iterator record_of(JobId id) {
+  [[nodiscard]] std::vector<FlowRecord>::iterator record_of(JobId id) {
     return std::lower_bound(state_.records.begin(), state_.records.end(), id,
-                            [](const Record& r, JobId j) { return r.job < j; });
+                            [](const FlowRecord& r, JobId j) { return r.job < j; });
   }
 
   // A member's next level, and what it saves.
@@ -204,7 +205,7 @@ class Round {
     Decision decision;
     decision.reject = std::move(rejected_);
     Time again = kNever;
-    for (Record& record : state_.records) record.promised = false;
+    for (FlowRecord& record : state_.records) record.promised = false;
     for (Party& m : book_.promised()) {
       if (m.gpus > 0) decision.run.push_back({m.view->id, Count{GpuType(), m.gpus}});
       again = std::min(again, m.plan.next_change(now_));
@@ -236,7 +237,7 @@ class Round {
 }  // namespace
 
 Decision ElasticFlow::decide(const Snapshot& snapshot, State& state) const {
-  return Round(config, snapshot, state).decide();
+  return ElasticFlowRound(config, snapshot, state).decide();
 }
 
 int ElasticFlow::least_gpus(const JobSpec& spec, const SpeedModel& speed) const {
@@ -246,7 +247,7 @@ int ElasticFlow::least_gpus(const JobSpec& spec, const SpeedModel& speed) const 
 
 Json ElasticFlow::State::save() const {
   Json json = {{"gpus", gpus}, {"jobs", Json::array()}};
-  for (const Record& record : records) {
+  for (const FlowRecord& record : records) {
     Json row = {{"job", record.job.value()}, {"promised", record.promised}};
     if (record.promised) {
       row["finish"] = record.plan.finish.time_since_epoch().count();
@@ -265,7 +266,7 @@ Result<ElasticFlow::State> ElasticFlow::State::load(const Json& json) {
     State state;
     state.gpus = json.at("gpus").get<int>();
     for (const auto& row : json.at("jobs")) {
-      Record record;
+      FlowRecord record;
       record.job = JobId(row.at("job").get<JobId::rep>());
       record.promised = row.at("promised").get<bool>();
       if (record.promised) {

@@ -7,7 +7,7 @@
 namespace rubato::policy {
 namespace {
 
-struct Share {
+struct EqualShare {
   const JobView* job = nullptr;
   int gpus = 0;
 };
@@ -16,7 +16,7 @@ struct Share {
 
 Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
   int room = snapshot.cluster.usable();
-  std::vector<Share> shares;
+  std::vector<EqualShare> shares;
   shares.reserve(snapshot.jobs.size());
   for (const JobView& job : snapshot.jobs) shares.push_back({&job, 0});
 
@@ -27,7 +27,7 @@ Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
   while (room > 0 && !turns.empty()) {
     const std::size_t i = turns.top().second;
     turns.pop();
-    Share& share = shares[i];
+    EqualShare& share = shares[i];
     const auto next = share.job->spec->limits.above(share.gpus);
     if (!next || *next - share.gpus > room) continue;
     const SpeedModel& speed = *share.job->speed;
@@ -39,7 +39,7 @@ Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
   }
 
   Decision decision;
-  for (const Share& share : shares) {
+  for (const EqualShare& share : shares) {
     if (share.gpus > 0) decision.run.push_back({share.job->id, Count{GpuType(), share.gpus}});
   }
   return decision;

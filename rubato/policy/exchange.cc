@@ -8,7 +8,7 @@
 namespace rubato::policy {
 namespace {
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();
+constexpr double kNoGain = -std::numeric_limits<double>::infinity();
 constexpr double kLeastGain = 1e-9;    // of the sum of the edges' sizes; less is rounding
 constexpr std::size_t kMostTypes = 6;  // beyond, cycles are too many to look at
 constexpr int kMostRounds = 200;       // for a count, so that a decision has an end
@@ -41,7 +41,7 @@ class Places {
 
  private:
   struct Edge {
-    double gain = kNever;
+    double gain = kNoGain;
     std::uint32_t trader = kIdle;
   };
 
@@ -86,7 +86,7 @@ class Places {
   void walk(std::size_t first, std::size_t at, double gain, double size) {
     for (std::size_t to = first; to <= waiting_; ++to) {
       const Edge& edge = edges_[at * (waiting_ + 1) + to];
-      if (to == at || edge.gain == kNever) continue;
+      if (to == at || edge.gain == kNoGain) continue;
       const double sum = gain + edge.gain;
       const double of = size + std::abs(edge.gain);
       path_.push_back({at, to, edge.trader});
@@ -131,8 +131,8 @@ class Places {
 };
 
 constexpr int kMostPasses = 8;
-constexpr std::size_t kFew = 256;    // among more, one place more or less is worth little
-constexpr std::size_t kMany = 1024;  // beyond, cycles are left alone, too
+constexpr std::size_t kFew = 256;           // among more, one place more or less is worth little
+constexpr std::size_t kManyTraders = 1024;  // beyond, cycles are left alone, too
 
 // One trader takes a better place, and those who lose least make room for it.
 class Displacing {
@@ -226,7 +226,7 @@ class Displacing {
 
 void exchange(const Market& market, std::vector<Trader>& traders, std::vector<int>& room) {
   if (traders.size() <= kFew) Displacing(market, traders, room).improve();
-  if (room.size() > kMostTypes || traders.size() > kMany) return;
+  if (room.size() > kMostTypes || traders.size() > kManyTraders) return;
   std::set<int> counts;
   for (const Trader& trader : traders) {
     if (trader.won.gpus > 0) counts.insert(trader.won.gpus);

@@ -14,13 +14,11 @@ namespace rubato::policy {
 namespace {
 
 using User = GandivaFair::User;
-using Shares = GandivaFair::Shares;
+using TypeShares = GandivaFair::Shares;
 
 constexpr double kLittle = 1e-9;
 
-GpuType type_at(std::size_t type) { return GpuType(static_cast<GpuType::rep>(type)); }
-
-double sum(const std::vector<double>& values) {
+double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
@@ -186,7 +184,7 @@ class Quantum {
     for (const auto& [name, house] : houses_) users.push_back(house.user);
     return users;
   }
-  void set_tickets(const Shares& shares) {
+  void set_tickets(const TypeShares& shares) {
     std::size_t u = 0;
     for (const auto& [name, house] : houses_) tickets_[name] = shares[u++];
   }
@@ -337,7 +335,7 @@ double GandivaFair::worth(const User& user, const std::vector<double>& share) {
   return std::inner_product(share.begin(), share.end(), user.rates.begin(), 0.0);
 }
 
-Shares GandivaFair::entitle(const std::vector<User>& users, const std::vector<int>& gpus) {
+TypeShares GandivaFair::entitle(const std::vector<User>& users, const std::vector<int>& gpus) {
   const double all = std::accumulate(gpus.begin(), gpus.end(), 0.0);
   std::vector<double> fraction(users.size(), 0);
   std::vector<bool> sated(users.size(), all == 0);
@@ -359,7 +357,7 @@ Shares GandivaFair::entitle(const std::vector<User>& users, const std::vector<in
       if (!sated[u]) fraction[u] = users[u].tickets * each;
     }
   }
-  Shares shares;
+  TypeShares shares;
   for (const double f : fraction) {
     auto& row = shares.emplace_back();
     for (const int count : gpus) row.push_back(f * count);
@@ -367,7 +365,7 @@ Shares GandivaFair::entitle(const std::vector<User>& users, const std::vector<in
   return shares;
 }
 
-void GandivaFair::trade(const std::vector<User>& users, Shares& shares) {
+void GandivaFair::trade(const std::vector<User>& users, TypeShares& shares) {
   if (users.size() < 2) return;
   const std::size_t types = shares.front().size();
   const std::vector<std::size_t> order = by_speed(users, types);
@@ -390,7 +388,7 @@ void GandivaFair::trade(const std::vector<User>& users, Shares& shares) {
             price > kLittle ? std::min(shares[sells][fast], shares[buys][slow] / price) : 0;
         // The user who ends with more GPUs must be able to use them.
         const std::size_t gains = price > 1 ? sells : buys;
-        const double can_use = std::max(0.0, users[gains].demand - sum(shares[gains]));
+        const double can_use = std::max(0.0, users[gains].demand - sum_of(shares[gains]));
         if (price != 1) amount = std::min(amount, can_use / std::abs(price - 1));
         shares[sells][fast] -= amount;
         shares[buys][fast] += amount;
@@ -398,7 +396,7 @@ void GandivaFair::trade(const std::vector<User>& users, Shares& shares) {
         shares[buys][slow] = std::max(0.0, shares[buys][slow] - amount * price);
         // A user who has nothing more to give, or cannot use more, is done.
         const bool buyer_done = shares[buys][slow] <= kLittle || price <= kLittle ||
-                                (price < 1 && sum(shares[buys]) >= users[buys].demand - kLittle);
+                                (price < 1 && sum_of(shares[buys]) >= users[buys].demand - kLittle);
         buyer_done ? --buyer : ++seller;
       }
     }
@@ -455,7 +453,7 @@ Decision GandivaFair::decide(const Snapshot& snapshot, State& state) const {
   std::vector<int> gpus;
   for (std::size_t type = 0; type < types; ++type)
     gpus.push_back(snapshot.cluster.usable(type_at(type)));
-  Shares shares = entitle(users, gpus);
+  TypeShares shares = entitle(users, gpus);
   if (config.trade && types > 1) trade(users, shares);
   quantum.set_tickets(shares);
 

@@ -54,12 +54,12 @@ TEST(Gandiva, NobodyIsDisturbedWhileNobodyWaits) {
   EXPECT_EQ(world.last().again_at, std::nullopt);
 }
 
-const std::vector<CurvePoint> kLinear = rates({1, 2, 3, 4});
+const std::vector<CurvePoint> kPerfect = rates({1, 2, 3, 4});
 
 TEST(Gandiva, GrowsOnIdleGpusAndShrinksOnDemand) {
   const auto policy = make_policy("gandiva");
   World world("1x4");
-  world.submit({.gpus = 1, .work = 1000, .curve = kLinear});
+  world.submit({.gpus = 1, .work = 1000, .curve = kPerfect});
   EXPECT_EQ(world.decide(*policy), "0x4");
   world.submit({.gpus = 2, .work = 1000});
   EXPECT_EQ(world.pass(5).decide(*policy), "0x2 1x2");

@@ -17,7 +17,7 @@ namespace {
 using Rows = std::vector<std::vector<double>>;
 
 // Jobs by their rates on each type, at so many GPUs each.
-struct Instance {
+struct GavelInstance {
   Rows rates;
   std::vector<int> gpus;
   std::vector<double> weights;
@@ -116,7 +116,7 @@ void expect_feasible(const Snapshot& snapshot, const std::vector<TimeShare>& sha
     ASSERT_LE(used[t], snapshot.cluster.usable(gpu_type(t)) + 1e-6);
 }
 
-const Instance kKnown{
+const GavelInstance kKnown{
     {{40, 12, 2}, {12, 4, 3}, {100, 50, 50}}, {1, 1, 1}, {}, {}, "1x1:a,1x1:b,1x1:c"};
 
 TEST(Gavel, MaxMinFairnessHasTheKnownOptimum) {
@@ -133,22 +133,22 @@ TEST(Gavel, MaxMinFairnessHasTheKnownOptimum) {
 TEST(Gavel, WaterFillingRaisesWhoIsNotTheWorst) {
   // Only the second job runs on the second type. The first job is stuck, the second can rise
   // further.
-  const Instance instance{{{1, 0}, {1, 1}}, {1, 1}, {}, {}, "1x1:a,1x1:b"};
+  const GavelInstance instance{{{1, 0}, {1, 1}}, {1, 1}, {}, {}, "1x1:a,1x1:b"};
   const Snapshot snapshot = instance.snapshot();
   Gavel policy = gavel(Gavel::Objective::las);
   const auto filled = solve(policy, snapshot);
   EXPECT_NEAR(speed_of(snapshot, filled, job_id(0)), 1, 1e-6);
   EXPECT_NEAR(speed_of(snapshot, filled, job_id(1)), 1, 1e-6);
-  const Instance uneven{{{1}, {1}, {1}}, {1, 2, 1}, {8, 1, 1}, {}, "1x2:a"};
+  const GavelInstance uneven{{{1}, {1}, {1}}, {1, 2, 1}, {8, 1, 1}, {}, "1x2:a"};
   const auto shares = solve(policy, uneven.snapshot());
   EXPECT_NEAR(shares[0].of_type[0], 1, 1e-6) << "it can use no more than all of the time";
   EXPECT_NEAR(shares[1].of_type[0] * 2, shares[2].of_type[0], 1e-6);
   EXPECT_NEAR(shares[1].of_type[0] * 2 + shares[2].of_type[0], 1, 1e-6);
 }
 
-Instance draw(std::uint64_t seed) {
+GavelInstance draw(std::uint64_t seed) {
   Random random(seed);
-  Instance instance;
+  GavelInstance instance;
   const std::size_t types = 1 + random.below(3);
   for (std::size_t t = 0; t < types; ++t) {
     instance.cluster += (t > 0 ? "," : "") + std::to_string(1 + random.below(3)) + "x" +
@@ -168,7 +168,7 @@ Instance draw(std::uint64_t seed) {
   return instance;
 }
 
-std::shared_ptr<ThroughputTable> with_pairs(const Instance& instance, std::uint64_t seed) {
+std::shared_ptr<ThroughputTable> with_pairs(const GavelInstance& instance, std::uint64_t seed) {
   Random random(seed);
   auto table = instance.table();
   for (std::size_t i = 0; i < instance.rates.size(); ++i) {
@@ -189,7 +189,7 @@ TEST(Gavel, EveryAllocationIsFeasible) {
   using enum Gavel::Objective;
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(seed);
-    const Instance instance = draw(seed);
+    const GavelInstance instance = draw(seed);
     Snapshot snapshot = instance.snapshot(with_pairs(instance, seed));
     snapshot.now = time_at(50);
     for (const auto objective :
@@ -210,7 +210,7 @@ TEST(Gavel, EveryAllocationIsFeasible) {
 TEST(Gavel, KnowingTheTypesIsNeverWorseAndSharingGpusNeither) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
-    const Instance instance = draw(seed);
+    const GavelInstance instance = draw(seed);
     const Snapshot snapshot = instance.snapshot(with_pairs(instance, seed));
     const double aware = worst(snapshot, solve(gavel(Gavel::Objective::las), snapshot));
     const double agnostic = worst(snapshot, solve(gavel(Gavel::Objective::las, false), snapshot));
@@ -222,7 +222,7 @@ TEST(Gavel, KnowingTheTypesIsNeverWorseAndSharingGpusNeither) {
 }
 
 TEST(Gavel, EqualJobsInAGroupGetWhatTheyGetOneByOne) {
-  Instance instance{{}, {}, {}, {}, "2x2:a,3x1:b"};
+  GavelInstance instance{{}, {}, {}, {}, "2x2:a,3x1:b"};
   for (int i = 0; i < 9; ++i) {
     instance.rates.push_back(i % 2 == 0 ? std::vector<double>{10, 2} : std::vector<double>{6, 5});
     instance.gpus.push_back(1);
@@ -244,7 +244,7 @@ TEST(Gavel, FinishTimeFairnessIsAsGoodAsAnyOther) {
   using enum Gavel::Objective;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    const Instance instance = draw(seed);
+    const GavelInstance instance = draw(seed);
     Snapshot snapshot = instance.snapshot();
     snapshot.now = time_at(20);
     Random random(seed);
@@ -274,7 +274,7 @@ TEST(Gavel, FinishTimeFairnessIsAsGoodAsAnyOther) {
 }
 
 TEST(Gavel, MakespanGivesLongJobsMore) {
-  const Instance instance{{{1}, {1}}, {1, 1}, {}, {}, "1x1:a"};
+  const GavelInstance instance{{{1}, {1}}, {1, 1}, {}, {}, "1x1:a"};
   Snapshot snapshot = instance.snapshot();
   snapshot.jobs.find(job_id(0))->progress.work_left = 300;
   snapshot.jobs.find(job_id(1))->progress.work_left = 100;
@@ -285,7 +285,7 @@ TEST(Gavel, MakespanGivesLongJobsMore) {
 
 TEST(Gavel, ThroughputPerCostAndDeadlines) {
   // The first job gains much from the fast type, the second nothing.
-  const Instance instance{{{10, 1}, {2, 2}}, {1, 1}, {}, {}, "1x1:a,1x1:b"};
+  const GavelInstance instance{{{10, 1}, {2, 2}}, {1, 1}, {}, {}, "1x1:a,1x1:b"};
   Snapshot snapshot = instance.snapshot();
   Gavel policy = gavel(Gavel::Objective::throughput);
   auto shares = solve(policy, snapshot);
@@ -303,7 +303,8 @@ TEST(Gavel, ThroughputPerCostAndDeadlines) {
 }
 
 TEST(Gavel, UsersShareByWeightAndJobsInsideFairlyOrInOrder) {
-  const Instance instance{{{1}, {1}, {1}}, {1, 1, 1}, {1, 1, 1}, {"ann", "ann", "bob"}, "1x1:a"};
+  const GavelInstance instance{
+      {{1}, {1}, {1}}, {1, 1, 1}, {1, 1, 1}, {"ann", "ann", "bob"}, "1x1:a"};
   const Snapshot snapshot = instance.snapshot();
   Gavel policy = gavel(Gavel::Objective::hierarchical);
   auto shares = solve(policy, snapshot);
@@ -320,7 +321,7 @@ TEST(Gavel, UsersShareByWeightAndJobsInsideFairlyOrInOrder) {
 
 TEST(Gavel, UsersShareByWeightHoweverManyJobsTheyHave) {
   constexpr std::array<std::size_t, 4> kJobs = {158, 60, 39, 43};
-  Instance instance;
+  GavelInstance instance;
   instance.cluster = "4x8:a";
   for (std::size_t u = 0; u < kJobs.size(); ++u) {
     for (std::size_t i = 0; i < kJobs[u]; ++i) {
@@ -372,7 +373,7 @@ class OneGpu {
  public:
   // One round with this many jobs: who has a share, and who runs.
   std::optional<JobId> next_round(std::size_t jobs, const std::vector<double>& shares) {
-    const Instance instance{Rows(jobs, {1}), std::vector<int>(jobs, 1), {}, {}, "1x1:a"};
+    const GavelInstance instance{Rows(jobs, {1}), std::vector<int>(jobs, 1), {}, {}, "1x1:a"};
     Snapshot snapshot = instance.snapshot();
     snapshot.now = now_;
     now_ += from_seconds(360);

@@ -11,7 +11,7 @@
 namespace rubato::policy {
 namespace {
 
-constexpr double kForever = std::numeric_limits<double>::infinity();
+constexpr double kInfinitePrice = std::numeric_limits<double>::infinity();
 
 // A restart is set against what a job does in so many seconds: until then, on average, others have
 // come and gone and the GPUs are divided anew.
@@ -20,15 +20,13 @@ constexpr double kMostLost = 0.9;
 // Before there is a market, a price as of jobs whose speed is the root of their GPUs.
 constexpr double kFirstPrice = 0.5;
 
-GpuType type_at(std::size_t index) { return GpuType(static_cast<GpuType::rep>(index)); }
-
 }  // namespace
 
 // ---- what work is worth ----
 
 void Market::set_costs(std::vector<Trader>& traders, std::span<const double> prices) const {
   for (Trader& trader : traders) {
-    double best = kForever;
+    double best = kInfinitePrice;
     WorkRate rate = 0;
     for (const Choice& choice : trader.menu->corners()) {
       if (choice.gpus > gpus_[choice.type.index()]) continue;
@@ -38,7 +36,7 @@ void Market::set_costs(std::vector<Trader>& traders, std::span<const double> pri
         rate = choice.rate;
       }
     }
-    trader.cost = best < kForever ? best * trader.left : kForever;
+    trader.cost = best < kInfinitePrice ? best * trader.left : kInfinitePrice;
     trader.loses = 0;
     if (trader.now.gpus == 0 || !(trader.restart_s > 0)) continue;
     const double ahead =
@@ -49,13 +47,13 @@ void Market::set_costs(std::vector<Trader>& traders, std::span<const double> pri
 
 void Market::set_worths(std::vector<Trader>& traders, std::span<const double> prices) const {
   for (Trader& trader : traders) {
-    double best = kForever;
+    double best = kInfinitePrice;
     for (const Choice& choice : trader.menu->corners()) {
       if (choice.gpus > gpus_[choice.type.index()]) continue;
       const double price = trader.later * prices[choice.type.index()];
       best = std::min(best, (trader.weight + price * choice.gpus) / choice.rate);
     }
-    trader.worth = best < kForever ? best * trader.urgency : 0;
+    trader.worth = best < kInfinitePrice ? best * trader.urgency : 0;
   }
 }
 
@@ -285,14 +283,14 @@ Quote Market::quote(const Trader& trader, std::span<const double> prices) const 
 
 namespace {
 // Among many traders one more or less changes little, and prices are nearly those of the last time.
-constexpr std::size_t kMany = 1024;
+constexpr std::size_t kManyInMarket = 1024;
 constexpr int kSweeps = 6;
 constexpr int kSweepsOfMany = 2;
 }  // namespace
 
 // Each type in turn is auctioned, while the others' prices stand.
 void Market::find_prices(const std::vector<Trader>& traders, std::vector<double>& prices) {
-  const int sweeps = traders.size() > kMany ? kSweepsOfMany : kSweeps;
+  const int sweeps = traders.size() > kManyInMarket ? kSweepsOfMany : kSweeps;
   for (int sweep = 0; sweep < sweeps; ++sweep) {
     for (std::size_t t = 0; t < gpus_.size(); ++t) {
       auction_.clear();
@@ -336,7 +334,7 @@ void Market::round(std::vector<Trader>& traders, std::span<const double> prices,
       if (!(gain > 0)) return;
       const Wish wish{gain / choice.gpus, gain, static_cast<std::uint32_t>(i), choice};
       const bool same_type = wishes.size() > first && wishes.back().choice.type == choice.type;
-      if (traders.size() <= kMany || !same_type) {
+      if (traders.size() <= kManyInMarket || !same_type) {
         wishes.push_back(wish);
       } else if (gain > wishes.back().all) {  // of many, each has one wish a type
         wishes.back() = wish;

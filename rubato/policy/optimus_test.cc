@@ -11,17 +11,11 @@
 namespace rubato::policy {
 namespace {
 
+using testing::decide_once;
 using testing::Draft;
 using testing::make_policy;
 using testing::rates;
 using testing::World;
-
-std::string decide_once(const std::string& policy, const std::string& cluster,
-                        const std::vector<Draft>& jobs) {
-  World world(cluster);
-  for (const auto& job : jobs) world.submit(job);
-  return world.decide(*make_policy(policy));
-}
 
 TEST(OptimusOracle, OneEachThenTheLargestFallOfTheTimeLeft) {
   // Time left of job 0: 10, 5.26, 3.70; of job 1: 20, 13.3, 12.5. Falls: 4.74, 1.56 and 6.67, .83.

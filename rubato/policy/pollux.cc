@@ -13,14 +13,14 @@ namespace rubato::policy {
 namespace {
 
 constexpr double kLeastSpeedup = 1e-3;
-constexpr int kMostGrowth = 2;         // times the GPUs on which a job has run
+constexpr int kMostPolluxGrowth = 2;   // times the GPUs on which a job has run
 constexpr int kQuickSearch = 20;       // population and generations if only the utility is needed
 constexpr int kMostAdvisedGrowth = 2;  // times the present nodes
 
 // One job as the search sees it.
-class Contender {
+class Bidder {
  public:
-  Contender(const JobView& job, const Pollux::Config& config, int restarts, int most_gpus, Time now)
+  Bidder(const JobView& job, const Pollux::Config& config, int restarts, int most_gpus, Time now)
       : job_(&job), limits_(&job.spec->limits) {
     const double age = std::max(seconds(now - job.submitted), 1.0);
     const double delay = seconds(job.spec->restart_cost);
@@ -31,7 +31,7 @@ class Contender {
     estimate_ = estimate;
     const int seen = estimate->seen() ? estimate->seen()->most_gpus : 0;
     const int table_size = std::max(most_, 1);
-    most_ = std::min(most_, std::max(kMostGrowth * seen, 1));
+    most_ = std::min(most_, std::max(kMostPolluxGrowth * seen, 1));
     if (!estimate->seen()) return;
     auto batch = estimate->owners_batch();
     if (!config.tune_batch)
@@ -110,9 +110,9 @@ Shares shares_of(const Allocation& gpus, const Cluster& cluster) {
 // Whether the job keeps its GPUs in any case.
 bool pinned(const JobView& job) { return !job.spec->preemptible && !job.target.empty(); }
 
-class Round {
+class PolluxRound {
  public:
-  Round(const Pollux::Config& config, const Snapshot& snapshot, Pollux::State& state)
+  PolluxRound(const Pollux::Config& config, const Snapshot& snapshot, Pollux::State& state)
       : config_(config), snapshot_(snapshot), state_(state) {
     enter_jobs();
     problem_.capacity.assign(snapshot.cluster.nodes().size(), 0);
@@ -180,7 +180,7 @@ class Round {
   void describe(AssignmentProblem& problem) {
     problem.one_spanning_row = config_.avoid_interference;
     problem.worth = [this](const RowShape& row) {
-      Contender& contender = contenders_[row.row];
+      Bidder& contender = contenders_[row.row];
       const double factor = row.unchanged ? 1 : contender.if_changed();
       return term(contender.speedup(row.bins, row.units) * scale_ * factor, config_.p);
     };
@@ -239,7 +239,7 @@ class Round {
 
   // ---- the answer ----
 
-  [[nodiscard]] std::optional<Batch> batch_for(const Contender& contender,
+  [[nodiscard]] std::optional<Batch> batch_for(const Bidder& contender,
                                                const Shares& shares) const {
     const JobView& job = contender.job();
     if (contender.estimate() == nullptr || !config_.tune_batch || !job.spec->adaptive_batch)
@@ -312,7 +312,7 @@ class Round {
   const Pollux::Config& config_;
   const Snapshot& snapshot_;
   Pollux::State& state_;
-  std::vector<Contender> contenders_;  // in order of precedence
+  std::vector<Bidder> contenders_;  // in order of precedence
   std::vector<const JobView*> pinned_;
   AssignmentProblem problem_;
   int nodes_ = 0;
@@ -337,7 +337,7 @@ Time first_multiple_after(Time now, Duration interval) {
 
 Decision Pollux::decide(const Snapshot& snapshot, State& state) const {
   const bool waits = state.next_round && snapshot.now < *state.next_round;
-  Decision decision = waits ? as_it_is(snapshot) : Round(config, snapshot, state).decide();
+  Decision decision = waits ? as_it_is(snapshot) : PolluxRound(config, snapshot, state).decide();
   if (!waits) state.next_round = first_multiple_after(snapshot.now, config.interval);
   if (!snapshot.jobs.empty()) decision.again_at = state.next_round;
   return decision;

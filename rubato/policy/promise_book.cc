@@ -12,7 +12,7 @@ constexpr std::size_t kMostOrders = 4;
 constexpr std::size_t kMostPlans = 6000;
 constexpr std::size_t kMostHalvings = 10;
 // With so many promises an arrival is fitted between the plans, or at most so many of them change.
-constexpr std::size_t kMany = 500;
+constexpr std::size_t kManyPromises = 500;
 constexpr std::size_t kMostStretched = 1024;
 
 Time deadline_of(const JobView& job) { return job.spec->deadline.value_or(kNever); }
@@ -223,7 +223,8 @@ bool PromiseBook::admit(Party& party) {
 // Whether the last of promised_ can be promised its deadline; then its plan is reserved.
 bool PromiseBook::find_room_for_last() {
   if (held_back_ > 0) return find_room_between_plans();
-  if (promised_.size() > kMany) return find_room_between_plans() || find_room_by_stretching();
+  if (promised_.size() > kManyPromises)
+    return find_room_between_plans() || find_room_by_stretching();
   if (auto plans = plans_for_all()) {
     take(std::move(*plans));
     return true;

@@ -4,11 +4,7 @@
 #include <utility>
 
 namespace rubato::policy {
-namespace {
-
-GpuType type_at(std::size_t index) { return GpuType(static_cast<GpuType::rep>(index)); }
-
-}  // namespace
+namespace {}  // namespace
 
 void Standing::set_levels(const JobView& job, const Cluster& cluster) {
   levels.clear();

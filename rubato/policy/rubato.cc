@@ -22,12 +22,10 @@ constexpr int kRestarts = 10;
 // Turns take this part of all GPU-time at most.
 constexpr double kTurnShare = 0.02;
 
-GpuType type_at(std::size_t index) { return GpuType(static_cast<GpuType::rep>(index)); }
-
 // One decision.
-class Round {
+class RubatoRound {
  public:
-  Round(const Rubato::Config& config, const Snapshot& snapshot, Rubato::State& state)
+  RubatoRound(const Rubato::Config& config, const Snapshot& snapshot, Rubato::State& state)
       : config_(config), snapshot_(snapshot), state_(state), now_(snapshot.now) {
     for (int t = 0; t < snapshot.cluster.types(); ++t)
       gpus_.push_back(snapshot.cluster.usable(type_at(static_cast<std::size_t>(t))));
@@ -474,7 +472,7 @@ class Round {
 }  // namespace
 
 Decision Rubato::decide(const Snapshot& snapshot, State& state) const {
-  return Round(config, snapshot, state).decide();
+  return RubatoRound(config, snapshot, state).decide();
 }
 
 int Rubato::least_gpus(const JobSpec& spec, const SpeedModel& speed) const {

@@ -98,14 +98,14 @@ class PlainWaterFilling {
   std::vector<bool> held_;
 };
 
-struct Instance {
+struct ProgramInstance {
   ShareProblem problem;
   std::vector<double> scale;
 };
 
-Instance draw(std::uint64_t seed) {
+ProgramInstance draw_program(std::uint64_t seed) {
   Random random(seed);
-  Instance instance;
+  ProgramInstance instance;
   const std::size_t types = 1 + random.below(3);
   // From far too few GPUs to more than all jobs can use.
   for (std::size_t t = 0; t < types; ++t)
@@ -152,7 +152,7 @@ TEST(ShareProgram, WaterFillingIsThatOfThePlainWay) {
   int levels = 0;
   for (std::uint64_t seed = 0; seed < 600 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    const Instance instance = draw(seed);
+    const ProgramInstance instance = draw_program(seed);
     ShareProgram program(instance.problem);
     ASSERT_TRUE(program.water_fill(instance.scale));
     const auto expected = PlainWaterFilling(instance.problem, instance.scale).values();
@@ -171,7 +171,7 @@ TEST(ShareProgram, WaterFillingIsThatOfThePlainWay) {
 TEST(ShareProgram, AGuessChangesTheWayOnly) {
   for (std::uint64_t seed = 0; seed < 200 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    const Instance instance = draw(seed + 20'000);
+    const ProgramInstance instance = draw_program(seed + 20'000);
     ShareProgram plain(instance.problem);
     ASSERT_TRUE(plain.water_fill(instance.scale));
     const auto expected = values(plain, instance.scale);
@@ -208,8 +208,8 @@ TEST(ShareProgram, StartsWhereAnotherEnded) {
   for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
-    const Instance before = draw(seed + 30'000);
-    Instance now = draw(seed + 40'000);
+    const ProgramInstance before = draw_program(seed + 30'000);
+    ProgramInstance now = draw_program(seed + 40'000);
     const std::size_t types = before.problem.capacity.size();
     now.problem.capacity = before.problem.capacity;
     for (auto& group : now.problem.groups) group.rate.resize(types, 1);
@@ -253,7 +253,7 @@ TEST(ShareProgram, StartsWhereAnotherEnded) {
 TEST(ShareProgram, CeilingsArePassedAsIfEachWereALevel) {
   for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    const Instance instance = draw(seed + 10'000);
+    const ProgramInstance instance = draw_program(seed + 10'000);
     ShareProgram at_once(instance.problem), one_by_one(instance.problem);
     ASSERT_TRUE(at_once.water_fill(instance.scale));
     ASSERT_TRUE(one_by_one.water_fill(

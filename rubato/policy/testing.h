@@ -580,6 +580,14 @@ class NaiveAfs final : public NaivePolicy {
   }
 };
 
+// What the policy gives these jobs when all of them have just been submitted.
+inline std::string decide_once(const std::string& policy, const std::string& cluster,
+                               const std::vector<Draft>& jobs) {
+  World world(cluster);
+  for (const auto& job : jobs) world.submit(job);
+  return world.decide(*make_policy(policy));
+}
+
 // The naive version of a rigid policy; nullptr if there is none.
 inline std::unique_ptr<Policy> naive_twin(std::string_view name) {
   if (name == "fifo") return std::make_unique<NaiveFifo>(true);

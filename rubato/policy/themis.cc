@@ -13,7 +13,7 @@ using Offer = Themis::Offer;
 using Allotment = Themis::Allotment;
 
 // Keeps the bids of jobs that end at once finite.
-constexpr double kShortestSeconds = 1e-3;
+constexpr double kShortestTime = 1e-3;
 
 // Gain of an option over getting nothing.
 double gain(const Bid& bid, const Themis::Option& option) {
@@ -174,7 +174,7 @@ double Themis::ideal_seconds(const JobView& app, const Snapshot& snapshot,
   }
   const double gpus = snapshot.cluster.installed();
   const double share = std::min(1.0, gpus / apps / app.spec->requested);
-  return std::max(kShortestSeconds,
+  return std::max(kShortestTime,
                   seconds(app.spec->restart_cost) + app.work / (rate / gpus * share));
 }
 
@@ -192,11 +192,11 @@ Bid Themis::bid(const JobView& app, const Snapshot& snapshot, const State& state
     const WorkRate rate = app.speed->on(type, bid.gpus);
     if (!(rate > 0) || snapshot.cluster.installed(type) < bid.gpus) continue;
     const bool stays = !app.target.empty() && app.target.type() == type;
-    const double shared = std::max(kShortestSeconds, elapsed + left / rate + (stays ? 0 : restart));
+    const double shared = std::max(kShortestTime, elapsed + left / rate + (stays ? 0 : restart));
     shortest = std::min(shortest, elapsed + left / rate + restart);
     bid.options.push_back({type, std::log(ideal / shared)});
   }
-  const double waiting = std::max(kShortestSeconds, shortest) + seconds(config.lease);
+  const double waiting = std::max(kShortestTime, shortest) + seconds(config.lease);
   bid.rho = waiting / ideal;
   bid.log_nothing = -std::log(bid.rho);
   std::stable_sort(bid.options.begin(), bid.options.end(),

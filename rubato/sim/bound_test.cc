@@ -41,7 +41,7 @@ double avg_jct(const Workload& workload, const Cluster& cluster, Policy& policy)
   return result->metrics.avg_jct_s.value_or(0);
 }
 
-std::vector<CurvePoint> draw_curve(Random& random) {
+std::vector<CurvePoint> draw_bound_curve(Random& random) {
   std::vector<CurvePoint> curve;
   double rate = 1;
   for (const int gpus : {1, 2, 3, 4, 6}) {
@@ -59,7 +59,7 @@ Workload draw_workload(Random& random, std::uint64_t most_jobs, double restart_s
     if (random.below(4) == 0) {
       jobs.push_back(rigid_job(submit_s, static_cast<int>(random.below(4)) + 1, work, restart_s));
     } else {
-      jobs.push_back(elastic_job(submit_s, work, draw_curve(random), restart_s));
+      jobs.push_back(elastic_job(submit_s, work, draw_bound_curve(random), restart_s));
     }
     submit_s += static_cast<double>(random.below(2) * random.below(10));
   }

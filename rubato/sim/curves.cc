@@ -16,8 +16,8 @@
 namespace rubato::sim {
 namespace {
 
-constexpr int kMostGpus = 4096;  // the limit of CurveSpeed
-constexpr int kLargestBatch = 1'000'000'000;
+constexpr int kMostCurveGpus = 4096;  // the limit of CurveSpeed
+constexpr int kLargestCurveBatch = 1'000'000'000;
 constexpr double kFastest = 1e12;
 constexpr double kSlowest = 1e-12;
 
@@ -37,11 +37,11 @@ Result<std::vector<int>> read_counts(const CsvRow& row, const CsvReader& reader)
   }
   std::vector<int> counts;
   for (std::size_t i = 1; i < row.fields.size(); ++i) {
-    const auto count = whole(row.fields[i], kMostGpus);
+    const auto count = whole(row.fields[i], kMostCurveGpus);
     if (!count || (!counts.empty() && *count <= counts.back())) {
       return reader.error_at(
           row.line, fmt::format("column {} is not a GPU count from 1 to {} above the one before it",
-                                base::quoted(row.fields[i]), kMostGpus));
+                                base::quoted(row.fields[i]), kMostCurveGpus));
     }
     counts.push_back(*count);
   }
@@ -101,11 +101,11 @@ Result<ModelCurves> parse_curves(std::string_view text, const std::string& sourc
       return reader.error_at(row.line, fmt::format("{} fields where the header has {}",
                                                    row.fields.size(), counts->size() + 1));
     }
-    const auto batch = whole(row.fields[0], kLargestBatch);
+    const auto batch = whole(row.fields[0], kLargestCurveBatch);
     if (!batch) {
       return reader.error_at(row.line,
                              fmt::format("batch size {} is not a whole number from 1 to {}",
-                                         base::quoted(row.fields[0]), kLargestBatch));
+                                         base::quoted(row.fields[0]), kLargestCurveBatch));
     }
     const auto [before, fresh] = line_of.emplace(*batch, row.line);
     if (!fresh) {

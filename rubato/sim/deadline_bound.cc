@@ -13,7 +13,7 @@
 namespace rubato::sim {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 // What the sums of a thousand jobs may be off by.
 constexpr double kRounding = 1e-6;
@@ -134,7 +134,7 @@ double overlap(const Prices& prices, std::size_t period, double from, double unt
 void add_restart(const DeadlineJob& job, const Menu& menu, const Prices& prices, Plan& plan) {
   if (!(job.restart_s > 0) || job.end_s > prices.start_s.back()) return;  // or it may be free
   Use cheapest;
-  double least = kInfinite;
+  double least = kUnbounded;
   for (std::size_t t = 0; t < menu.hulls.size(); ++t) {
     if (menu.hulls[t].empty()) continue;
     for (std::size_t i = 0; i < prices.periods(); ++i) {
@@ -146,7 +146,7 @@ void add_restart(const DeadlineJob& job, const Menu& menu, const Prices& prices,
       cheapest = {t, i, gpu_s};
     }
   }
-  if (least == kInfinite) return;
+  if (least == kUnbounded) return;
   plan.pay += least;
   plan.uses.push_back(cheapest);
 }

@@ -17,7 +17,7 @@
 namespace rubato::sim {
 namespace {
 
-struct Scene {
+struct DeadlineScene {
   Cluster cluster;
   Workload workload;
   SimulationOptions options;
@@ -52,9 +52,9 @@ std::shared_ptr<const ThroughputTable> draw_types(Random random) {
   return table;
 }
 
-Scene draw_scene(std::uint64_t seed, bool two_types = false) {
+DeadlineScene draw_deadline_scene(std::uint64_t seed, bool two_types = false) {
   Random random(seed);
-  Scene scene;
+  DeadlineScene scene;
   const NodeGroup first{1 + draw(random, 5), 1 << draw(random, 4), GpuType()};
   scene.cluster = two_types ? Cluster({first, {2, 1 << (seed % 4), GpuType(1)}}, {"a", "b"})
                             : Cluster({first}, {"gpu"});
@@ -137,7 +137,7 @@ void expect_promises_kept(const std::string& name, std::uint64_t first, std::uin
   std::size_t kept = 0, refused = 0, migrations = 0;
   for (std::uint64_t seed = first; seed < last && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
-    const Scene scene = draw_scene(seed, two_types);
+    const DeadlineScene scene = draw_deadline_scene(seed, two_types);
     Notary policy(name);
     const auto result = simulate(scene.workload, scene.cluster, policy, scene.options);
     ASSERT_TRUE(result.ok()) << result.error().message;
@@ -186,7 +186,7 @@ TEST(ElasticFlowProperty, ARefusalNamesADeadlineThatIsAdmitted) {
   int asked_again = 0;
   for (std::uint64_t seed = 0; seed < 600 && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
-    Scene scene = draw_scene(seed);
+    DeadlineScene scene = draw_deadline_scene(seed);
     const auto first = simulate(scene.workload, scene.cluster, *testing::make_policy("elasticflow"),
                                 scene.options);
     ASSERT_TRUE(first.ok());

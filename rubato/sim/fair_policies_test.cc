@@ -215,7 +215,7 @@ TEST(Packing, RandomPairsNeverBreakTheLoop) {
 
 // ---- public traces ----
 
-const std::string kData = shared_data();
+const std::string kFairData = shared_data();
 
 struct PublicCase {
   std::string trace, throughputs, cluster;
@@ -226,20 +226,20 @@ const PublicCase kGavel{"gavel/96jobs.trace", "gavel/throughputs.json",
 const PublicCase kShockwave{"shockwave/220jobs.trace", "shockwave/throughputs-tacc.json",
                             "8x4:v100"};
 
-bool public_data_is_here() { return std::filesystem::is_directory(kData); }
+bool public_data_is_here() { return std::filesystem::is_directory(kFairData); }
 
 Workload public_workload(const PublicCase& data, bool single_gpu_jobs = false) {
   WorkloadOptions options;
   options.throughputs =
-      read_throughputs(kData + "/" + data.throughputs, cluster_of(data.cluster)).value();
+      read_throughputs(kFairData + "/" + data.throughputs, cluster_of(data.cluster)).value();
   options.restart_cost_s = 0;
-  Trace trace = read_trace(kData + "/" + data.trace, std::nullopt).value();
+  Trace trace = read_trace(kFairData + "/" + data.trace, std::nullopt).value();
   if (single_gpu_jobs) std::erase_if(trace.jobs, [](const auto& job) { return job.gpus != 1; });
   return make_workload(trace, options).value();
 }
 
 TEST(Themis, WorstRhoIsBelowThoseOfLasAndSrtfOnPublicTraces) {
-  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kData;
+  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kFairData;
   for (const PublicCase& data : {kGavel, kShockwave}) {
     const Workload workload = public_workload(data);
     const auto worst = [&](const std::string& policy) {
@@ -258,7 +258,7 @@ double average_jct_h(const Workload& workload, const std::string& policy) {
 }
 
 TEST(Gavel, AverageJctIsThatOfThePublishedCode) {
-  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kData;
+  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kFairData;
   const Workload workload = public_workload(kGavel);
   for (const auto& [policy, published_h] : {std::pair("gavel-las", 4.1),
                                             {"gavel-las:aware=off", 5.5},
@@ -269,7 +269,7 @@ TEST(Gavel, AverageJctIsThatOfThePublishedCode) {
 }
 
 TEST(Allox, AverageJctOfJobsOnOneGpuIsNotAboveThoseOfFifoPerfAndSrtf) {
-  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kData;
+  if (!public_data_is_here()) GTEST_SKIP() << "the public traces are not here: " << kFairData;
   const Workload workload = public_workload(kGavel, true);
   ASSERT_EQ(workload.jobs.size(), 59U);
   const double allox = average_jct_h(workload, "allox");

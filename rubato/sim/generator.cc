@@ -21,7 +21,7 @@ constexpr int kMostJobs = 100'000'000;
 constexpr int kMostUsers = 1'000'000;
 constexpr double kDefaultLoad = 0.8;
 constexpr double kDefaultJobsPerHour = 30;
-constexpr double kDay = 86400;
+constexpr double kDaySeconds = 86400;
 constexpr double kSwing = 0.6;  // a diurnal rate is 0.4 to 1.6 times its mean
 
 // Random streams derived from the seed: one for arrivals, then one per job.
@@ -145,7 +145,7 @@ class Arrivals {
  private:
   // Day 0 begins at midnight; the wave is highest at three in the afternoon.
   [[nodiscard]] double wave() const {
-    return std::cos(2 * std::numbers::pi * (now_ / kDay - 15.0 / 24));
+    return std::cos(2 * std::numbers::pi * (now_ / kDaySeconds - 15.0 / 24));
   }
 
   double fastest_;
@@ -156,6 +156,7 @@ class Arrivals {
 
 std::vector<double> weights_of(const std::vector<GpuShare>& mix) {
   std::vector<double> weights;
+  weights.reserve(mix.size());
   for (const auto& share : mix) weights.push_back(share.weight);
   return weights;
 }

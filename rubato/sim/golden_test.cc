@@ -21,7 +21,7 @@ namespace {
 using testing::make_policy;
 using testing::World;
 
-const std::vector<double> kSamples = {60, 61, 200, 200, 900, 2000, 5000, 5000, 20000, 90000};
+const std::vector<double> kGoldenSamples = {60, 61, 200, 200, 900, 2000, 5000, 5000, 20000, 90000};
 
 // Policy and reference.
 std::vector<std::pair<std::string, std::unique_ptr<Policy>>> references() {
@@ -33,7 +33,7 @@ std::vector<std::pair<std::string, std::unique_ptr<Policy>>> references() {
   all.emplace_back("tiresias-las", std::make_unique<NaiveTiresias>(limits, 0));
   all.emplace_back("tiresias-las:promote=2", std::make_unique<NaiveTiresias>(limits, 2));
   all.emplace_back("tiresias-gittins:samples=given",
-                   std::make_unique<NaiveTiresias>(limits, 0, kSamples));
+                   std::make_unique<NaiveTiresias>(limits, 0, kGoldenSamples));
   return all;
 }
 
@@ -44,7 +44,7 @@ void expect_same(const Workload& workload, const std::string& cluster, const std
   for (const auto& job : workload.jobs) jobs.push_back({job.submit, job.spec, job.speed, job.work});
   const auto expected = World(cluster).run_jobs(reference, jobs);
 
-  const auto policy = make_policy(name, kSamples);
+  const auto policy = make_policy(name, kGoldenSamples);
   const Cluster machines = testing::cluster_of(cluster);
   const auto result = simulate(workload, machines, *policy, {});
   ASSERT_TRUE(result.ok()) << result.error().message;
@@ -106,7 +106,7 @@ TEST(Golden, SixtyJobsOfTiresias) {
   for (const auto& [name, reference] : references()) {
     expect_same(workload, "2x8", name, *reference);
     const Cluster cluster = testing::cluster_of("2x8");
-    const auto policy = make_policy(name, kSamples);
+    const auto policy = make_policy(name, kGoldenSamples);
     const auto result = simulate(workload, cluster, *policy, {});
     EXPECT_EQ(result->metrics.completed, 60U) << name;
     jct[name] = *result->metrics.avg_jct_s;

@@ -21,17 +21,17 @@ namespace {
 
 constexpr int kMostNodes = 16;       // a larger K counts as this
 constexpr int kMostGpusPerNode = 4;  // as measured
-constexpr int kMostGpus = 64;
-constexpr int kLargestBatch = 1'000'000'000;
+constexpr int kMostProfileGpus = 64;
+constexpr int kLargestProfileBatch = 1'000'000'000;
 
 // Settings of the applications in the published simulation that are not in their files.
 struct Known {
   std::string_view name;
   int per_gpu_max = 0;  // 0 = the largest measured
-  int most_gpus = kMostGpus;
+  int most_gpus = kMostProfileGpus;
   bool adaptive = true;
 };
-constexpr Known kKnown[] = {{"yolov3", 8, kMostGpus, true}, {"ncf", 0, 1, false}};
+constexpr Known kKnown[] = {{"yolov3", 8, kMostProfileGpus, true}, {"ncf", 0, 1, false}};
 
 // Rows of numbers under a header of known names.
 class NumberTable {
@@ -150,7 +150,7 @@ Result<void> Application::read_placements(const ProfileText& file) {
   };
   std::map<int, std::map<int, std::map<int, Sum>>> sums;  // by nodes, GPUs, local batch
   auto read = table.read([&](const std::vector<double>& v, std::size_t line) -> Result<void> {
-    if (!whole_between(v[0], 1, 1e15) || !whole_between(v[1], 1, kLargestBatch))
+    if (!whole_between(v[0], 1, 1e15) || !whole_between(v[1], 1, kLargestProfileBatch))
       return table.error_at(line, "placement and local_bsz must be whole numbers");
     if (!plausible(v[2], v[3])) return table.error_at(line, "no step takes that long");
     const std::string digits = fmt::format("{:.0f}", v[0]);
@@ -182,7 +182,7 @@ Result<void> Application::read_scalability(const ProfileText& file) {
   NumberTable table(file, {"num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time"});
   return table.read([&](const std::vector<double>& v, std::size_t line) -> Result<void> {
     if (!whole_between(v[0], 1, 1e6) || !whole_between(v[1], v[0], 1e6) ||
-        !whole_between(v[2], 1, kLargestBatch)) {
+        !whole_between(v[2], 1, kLargestProfileBatch)) {
       return table.error_at(line, "nodes, replicas and local_bsz must be whole numbers");
     }
     if (!plausible(v[3], v[4])) return table.error_at(line, "no step takes that long");
@@ -404,11 +404,11 @@ std::shared_ptr<const Application> ProfileBook::find(std::string_view name) cons
 
 namespace {
 
-std::optional<int> validation_batch(const std::string& stem) {
+std::optional<int> validation_batch(std::string_view stem) {
   constexpr std::string_view kPrefix = "validation-";
-  if (stem.compare(0, kPrefix.size(), kPrefix) != 0) return std::nullopt;
-  const auto batch = parse_integer(std::string_view(stem).substr(kPrefix.size()));
-  if (!batch || *batch < 1 || *batch > kLargestBatch) return std::nullopt;
+  if (!stem.starts_with(kPrefix)) return std::nullopt;
+  const auto batch = parse_integer(stem.substr(kPrefix.size()));
+  if (!batch || *batch < 1 || *batch > kLargestProfileBatch) return std::nullopt;
   return static_cast<int>(*batch);
 }
 

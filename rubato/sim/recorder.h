@@ -124,7 +124,7 @@ class Recorder {
   [[nodiscard]] double speedup(JobId job, const Allocation& gpus, WorkRate rate) const;
   [[nodiscard]] WorkRate mean_rate(const SimJob& job, int gpus) const;
   void draw(JobId job, const Held& held, Time until);
-  [[nodiscard]] double fairness(JobId job) const;
+  [[nodiscard]] double fairness(JobId id) const;
 
   const Workload& workload_;
   const Cluster& cluster_;

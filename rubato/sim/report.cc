@@ -12,7 +12,7 @@ Json or_null(const std::optional<double>& value) { return value ? Json(*value) :
 
 // ---- table ----
 
-struct Column {
+struct ReportColumn {
   std::string title;
   std::function<std::optional<double>(const Metrics&)> value;
   std::function<std::string(double)> text;
@@ -20,12 +20,12 @@ struct Column {
   bool hide_if_zero = false;
 };
 
-std::vector<Column> columns(const std::vector<Run>& runs) {
-  using Best = Column::Best;
+std::vector<ReportColumn> columns(const std::vector<Run>& runs) {
+  using Best = ReportColumn::Best;
   const auto share = [](double v) { return fmt::format("{:.1f}%", 100 * v); };
   const auto whole = [](double v) { return fmt::format("{:.0f}", v); };
   const auto ratio = [](double v) { return fmt::format("{:.2f}", v); };
-  std::vector<Column> all = {
+  std::vector<ReportColumn> all = {
       {"avg JCT", [](const Metrics& m) { return m.avg_jct_s; }, human_duration, Best::lowest},
       {"/ bound", [](const Metrics& m) { return m.bound_ratio; },
        [](double v) { return fmt::format("{:.3f}", v); }, Best::lowest, true},
@@ -60,9 +60,10 @@ std::vector<Column> columns(const std::vector<Run>& runs) {
   };
   if (runs.empty() || runs.front().metrics.types.size() < 2) return all;
   // Each type's share beside that of all.
-  const auto at = std::find_if(all.begin(), all.end(),
-                               [](const Column& column) { return column.title == "efficiency"; });
-  std::vector<Column> of_types;
+  const auto at = std::find_if(all.begin(), all.end(), [](const ReportColumn& column) {
+    return column.title == "efficiency";
+  });
+  std::vector<ReportColumn> of_types;
   for (std::size_t t = 0; t < runs.front().metrics.types.size(); ++t) {
     const auto busy = [t](const Metrics& m) {
       return t < m.types.size() ? std::optional(m.types[t].busy) : std::nullopt;
@@ -74,7 +75,7 @@ std::vector<Column> columns(const std::vector<Run>& runs) {
 }
 
 // Equal texts are equally good: the reader cannot see a difference.
-std::vector<std::string> column_texts(const Column& column, const std::vector<Run>& runs) {
+std::vector<std::string> column_texts(const ReportColumn& column, const std::vector<Run>& runs) {
   std::vector<std::string> texts;
   std::optional<double> best;
   for (const auto& run : runs) {
@@ -82,10 +83,10 @@ std::vector<std::string> column_texts(const Column& column, const std::vector<Ru
     texts.push_back(value ? column.text(*value) : "-");
     if (!value) continue;
     const bool better =
-        !best || (column.best == Column::Best::lowest ? *value < *best : *value > *best);
+        !best || (column.best == ReportColumn::Best::lowest ? *value < *best : *value > *best);
     if (better) best = value;
   }
-  if (column.best == Column::Best::none || !best || runs.size() < 2) return texts;
+  if (column.best == ReportColumn::Best::none || !best || runs.size() < 2) return texts;
   const std::string best_text = column.text(*best);
   for (auto& text : texts) text += text == best_text ? "*" : " ";
   return texts;

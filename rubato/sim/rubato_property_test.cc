@@ -17,7 +17,7 @@ using testing::Draft;
 
 constexpr double kPatience = 40;
 
-struct Scene {
+struct RubatoScene {
   Cluster cluster;
   Workload workload;
   SimulationOptions options;
@@ -26,9 +26,9 @@ struct Scene {
 
 // Short jobs come faster than they can be served; among them are long ones that no market would
 // serve before the end.
-Scene draw_scene(std::uint64_t seed, bool deadlines) {
+RubatoScene draw_rubato_scene(std::uint64_t seed, bool deadlines) {
   Random random(seed);
-  Scene scene;
+  RubatoScene scene;
   scene.cluster = testing::cluster_of(
       std::vector<std::string>{"1x2", "1x4", "2x3", "1x2:a,1x4:b"}[random.below(4)]);
   const double restart_s = random.below(2) == 0 ? 0 : random.uniform(0, 0.005);
@@ -52,7 +52,7 @@ Scene draw_scene(std::uint64_t seed, bool deadlines) {
 
 // The longest time between submission, or the loss of its GPUs, and the next GPUs; jobs that were
 // refused are left out.
-double longest_wait(const Scene& scene, const SimulationResult& result, double& promised_s) {
+double longest_wait(const RubatoScene& scene, const SimulationResult& result, double& promised_s) {
   double longest = 0;
   for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
     const JobRecord& record = result.recorder.jobs()[i];
@@ -74,7 +74,7 @@ double longest_wait(const Scene& scene, const SimulationResult& result, double& 
 }
 
 // How many jobs were there at once, at most.
-std::size_t most_present(const Scene& scene, const SimulationResult& result) {
+std::size_t most_present(const RubatoScene& scene, const SimulationResult& result) {
   std::map<Time, int> change;
   for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
     if (!result.recorder.jobs()[i].end) continue;
@@ -90,7 +90,7 @@ void expect_nobody_starves(bool deadlines) {
   std::size_t beyond_patience = 0;
   for (std::uint64_t seed = 0; seed < 120 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
-    const Scene scene = draw_scene(seed, deadlines);
+    const RubatoScene scene = draw_rubato_scene(seed, deadlines);
     const auto policy = testing::make_policy("rubato:fairness=0,patience=40");
     const auto result = simulate(scene.workload, scene.cluster, *policy, scene.options);
     ASSERT_TRUE(result.ok()) << result.error().message;

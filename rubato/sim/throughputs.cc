@@ -13,7 +13,7 @@
 namespace rubato::sim {
 namespace {
 
-constexpr int kMostGpus = 4096;
+constexpr int kMostMeasuredGpus = 4096;
 
 // "('ResNet-18 (batch size 16)', 1)"
 struct JobKey {
@@ -33,7 +33,7 @@ std::optional<JobKey> parse_key(std::string_view text) {
   if (set_trace_field(TraceField::job_type, "job type", name, draft)) return std::nullopt;
   const auto count = text.substr(middle + kMiddle.size());
   const auto gpus = parse_integer(count.substr(0, count.size() - 1));
-  if (!gpus || *gpus < 1 || *gpus > kMostGpus) return std::nullopt;
+  if (!gpus || *gpus < 1 || *gpus > kMostMeasuredGpus) return std::nullopt;
   return JobKey{{draft.job.model, draft.job.batch}, static_cast<int>(*gpus)};
 }
 

@@ -535,6 +535,7 @@ Result<TraceFormat> parse_trace_format(std::string_view name) {
 
 std::vector<std::string> trace_format_names() {
   std::vector<std::string> names;
+  names.reserve(std::size(kLayouts));
   for (const auto& layout : kLayouts) names.emplace_back(layout.name);
   return names;
 }

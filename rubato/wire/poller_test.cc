@@ -12,8 +12,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience(60'000);
 
-struct Pair {
-  Pair() {
+struct FdPair {
+  FdPair() {
     int ends[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     near = Fd(ends[0]);
@@ -29,7 +29,7 @@ struct Pair {
 
 TEST(Poller, CallsWhenReady) {
   Poller poller;
-  const Pair pair;
+  const FdPair pair;
   std::string heard;
   poller.add(pair.near.get(), [&](Poller::Ready ready) {
     EXPECT_TRUE(ready.in);
@@ -51,7 +51,7 @@ TEST(Poller, WaitsNoLongerThanAsked) {
 
 TEST(Poller, WantsOnlyWhatItIsTold) {
   Poller poller;
-  const Pair pair;
+  const FdPair pair;
   int ins = 0;
   int outs = 0;
   poller.add(pair.near.get(), [&](Poller::Ready ready) {
@@ -79,7 +79,7 @@ TEST(Poller, WantsOnlyWhatItIsTold) {
 
 TEST(Poller, TellsTheEndOfAStream) {
   Poller poller;
-  Pair pair;
+  FdPair pair;
   bool told = false;
   poller.add(pair.near.get(), [&](Poller::Ready ready) { told = ready.in; });
   pair.far.close();
@@ -89,7 +89,7 @@ TEST(Poller, TellsTheEndOfAStream) {
 
 TEST(Poller, ACallbackMayRemoveItselfAndOthers) {
   Poller poller;
-  const Pair first, second;
+  const FdPair first, second;
   int calls = 0;
   const auto remove_both = [&](Poller::Ready) {
     ++calls;

@@ -10,7 +10,7 @@
 namespace rubato::wire {
 namespace {
 
-constexpr int kPatience = 60'000;  // milliseconds
+constexpr int kSocketPatience = 60'000;  // milliseconds
 
 bool readable(const Fd& fd, int milliseconds) {
   pollfd asked{fd.get(), POLLIN, 0};
@@ -21,11 +21,11 @@ void expect_conversation(const Fd& listener, const std::string& address) {
   EXPECT_FALSE(accept_from(listener).valid());
   const auto client = connect_to(address);
   ASSERT_TRUE(client.ok());
-  ASSERT_TRUE(readable(listener, kPatience));
+  ASSERT_TRUE(readable(listener, kSocketPatience));
   const Fd server = accept_from(listener);
   ASSERT_TRUE(server.valid());
   ASSERT_EQ(write(client->get(), "hi", 2), 2);
-  ASSERT_TRUE(readable(server, kPatience));
+  ASSERT_TRUE(readable(server, kSocketPatience));
   char buffer[8] = {};
   EXPECT_EQ(read(server.get(), buffer, sizeof(buffer)), 2);
   EXPECT_EQ(read(server.get(), buffer, sizeof(buffer)), -1) << "it must not block";
@@ -101,7 +101,7 @@ TEST(Socket, WatchesAProcessToItsEnd) {
   EXPECT_EQ(start_time_of(child), started);
   EXPECT_LE(start_time_of(getpid()), started);
   close(ends[1]);
-  EXPECT_TRUE(readable(watch, kPatience));
+  EXPECT_TRUE(readable(watch, kSocketPatience));
   EXPECT_TRUE(look_at_process(child)->ended) << "though nobody has collected it";
   waitpid(child, nullptr, 0);
   close(ends[0]);
