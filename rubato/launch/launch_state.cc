@@ -11,9 +11,9 @@
 namespace rubato::launch {
 namespace {
 
-// Between the polite signal and the other one, when a message was tried before both.
+// The time between SIGTERM and SIGKILL, if a stop message was sent before both.
 constexpr Duration kAfterSigterm = std::chrono::seconds(2);
-// Longer between two looks at the time means that we were stopped, not that the workers were.
+// If more time passes between two calls, this process was stopped, not the workers.
 constexpr Duration kWeSlept = std::chrono::seconds(1);
 constexpr Duration kLongestPatience = std::chrono::seconds(5);
 

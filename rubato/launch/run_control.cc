@@ -32,13 +32,13 @@ bool good_name(const std::string& name) {
   const auto good = [&](char c) {
     return letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
   };
-  // Begins with a letter, so that no name looks like a number of workers.
+  // A name begins with a letter, so that it never looks like a number of workers.
   return !name.empty() && name.size() <= kLongestName && letter(name.front()) &&
          std::all_of(name.begin(), name.end(), good);
 }
 
-// Held while sockets are judged, removed and made: a socket that is bound but does not listen yet
-// looks like one left behind.
+// Held while sockets are checked, removed and created. A socket that is bound but does not listen
+// yet looks like one that was left behind.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& directory)
@@ -131,7 +131,7 @@ Result<std::vector<LiveRunInfo>> live_runs(const std::string& directory) {
 }
 
 Result<std::string> find_run(const std::string& directory, const std::optional<std::string>& name) {
-  // Without asking the others: one of them may be stopped and slow to answer.
+  // Does not ask the other runs, because one of them may be stopped and slow to answer.
   if (name && good_name(*name) && access(directory.c_str(), F_OK) == 0) {
     if (auto ours = make_private(directory); !ours) return ours.error();
     const std::string path = socket_path(directory, *name);

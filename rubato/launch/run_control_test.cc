@@ -24,7 +24,7 @@ class RunControl : public ::testing::Test {
   std::string root_, directory_;
 };
 
-// Answers as many requests as it is told to.
+// Answers this many requests.
 void serve(const wire::Fd& listener, int requests, const Json& reply) {
   while (requests > 0) {
     wire::Fd fd = wire::accept_from(listener);
@@ -63,7 +63,7 @@ TEST_F(RunControl, ANameIsTakenWhileItsRunLives) {
   auto second = claim_run(directory_, "demo");
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().message, "a run named demo lives already; choose another --name");
-  first->listener.close();  // as if it were killed: its socket stays behind
+  first->listener.close();  // as if it were killed: its socket file remains
   EXPECT_TRUE(claim_run(directory_, "demo").ok());
 }
 
