@@ -55,7 +55,7 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
     if (!membership_.record() && !founder_) push(End{wire::kLeft, ""});
   };
   hooks.orphaned = [this] {
-    if (!welcomed_) push(End{wire::kLeft, "the launcher ended before this worker was welcome"});
+    if (!welcomed_) push(End{wire::kLeft, "the launcher ended before it answered this worker"});
     look_stranded();
   };
   hooks.difference = config_.difference;

@@ -40,7 +40,8 @@ void Console::append(Stream& stream, std::string_view line) {
     return;
   }
   if (stream.left_out > 0) {
-    stream.text += fmt::format("rubato: {} lines left out: nobody read them\n", stream.left_out);
+    stream.text +=
+        fmt::format("rubato: {} lines left out, because nobody read them\n", stream.left_out);
     stream.left_out = 0;
   }
   stream.text += line;

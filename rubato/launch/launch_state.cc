@@ -195,7 +195,7 @@ std::set<Slot> LaunchState::slots_in_use() const {
 
 Result<Uid> LaunchState::kill(std::optional<Uid> uid) {
   const std::vector<Uid> all = living();
-  if (all.empty()) return Error{"no worker lives at this moment"};
+  if (all.empty()) return Error{"no worker is running now"};
   const Uid victim = uid.value_or(all.back());
   if (!std::binary_search(all.begin(), all.end(), victim)) {
     return Error{fmt::format("there is no worker {}; alive: {}", victim, fmt::join(all, " "))};

@@ -40,10 +40,9 @@ struct LaunchLimits {
 
 struct Outcome {
   int code = 0;
-  std::string why{};     // empty if the job finished
-  bool stopped = false;  // because somebody asked for it
-  bool infrastructure =
-      false;  // the machine could not start a worker, so this is not a failure of the job
+  std::string why{};            // empty if the job finished
+  bool stopped = false;         // because somebody asked for it
+  bool infrastructure = false;  // the machine could not start a worker; no failure of the job
 };
 
 struct LaunchCounts {

@@ -408,7 +408,7 @@ TEST(LiveRun, StrandedTooOftenEnds) {
   story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
                 {"notice 1 stranded", "stop to 1"},
                 {"exit 1 1", ""}});
-  story.expect_outcome(1, "no worker is left that could go on");
+  story.expect_outcome(1, "no worker is left that could continue");
 }
 
 TEST(LiveRun, AFinishedJobStaysFinished) {

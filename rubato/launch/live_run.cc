@@ -107,7 +107,7 @@ bool LiveRun::said_hello(Time now, const wire::Hello& hello) {
       !found->second.killed_because.empty() || starting_over_ || (!spoke_ && !planned(hello.uid))) {
     return false;
   }
-  if (silent_) tell("the program has said Hello after all: it can have several workers again");
+  if (silent_) tell("the program has sent a Hello after all: it can have several workers again");
   spoke_ = true;
   silent_ = false;
   slowest_hello_ = std::max(slowest_hello_, now - found->second.since);
@@ -289,7 +289,7 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
 // The manager of a run gave it exactly the slots that it should have.
 std::string LiveRun::too_few() const {
   if (managed()) return "";
-  return fmt::format("; with {} workers of at least {} the run cannot go on", wanted_,
+  return fmt::format("; with {} workers of at least {} the run cannot continue", wanted_,
                      limits_.least);
 }
 
@@ -306,12 +306,13 @@ void LiveRun::give_up_if_lost(Time now, bool counted) {
   if (!counted) ++counts_.failures;
   forget_unstarted();
   if (too_many_failures()) {
-    end(now, {1, fmt::format("no worker is left that could go on, and there were {} failures of at "
-                             "most {}",
-                             counts_.failures, limits_.max_failures)});
+    end(now,
+        {1, fmt::format("no worker is left that could continue, and there were {} failures of at "
+                        "most {}",
+                        counts_.failures, limits_.max_failures)});
     return;
   }
-  tell("no worker is left that could go on: all start again from the newest checkpoint");
+  tell("no worker is left that could continue: all start again from the newest checkpoint");
   starting_over_ = true;
   signal_all(SIGKILL);
   if (workers_.empty()) begin_round(now);

@@ -108,8 +108,8 @@ struct JobStatus {
   std::optional<JobEnd> ended;
   int failures = 0;
   int resizes = 0;  // requested since this start
-  std::vector<double>
-      pauses;           // how long training stood still for each, in seconds; the newest ones
+  // How long each of the newest ones stopped the training, in seconds.
+  std::vector<double> pauses;
   bool silent = false;  // its program sends no Hello, so it has one process in any case
   friend bool operator==(const JobStatus&, const JobStatus&) = default;
 };

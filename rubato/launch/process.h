@@ -86,7 +86,7 @@ struct Detached {
   std::vector<std::string> directories{};
   std::string output{};  // standard output and error are appended to this file; empty: dropped
   std::string image{};   // the file to execute; empty: the command's first word
-  int cgroup = -1;       // the directory of its cgroup (cgroup.h), if it can have one
+  int cgroup = -1;       // descriptor of cgroup.procs of its cgroup (node/cgroup.h), if it has one
 };
 // Starts a child in its own session, so that it survives us. It inherits no descriptors. Its output
 // file is opened with its own rights. Returns its pid. The caller must collect it.

@@ -99,7 +99,7 @@ Result<RunSocket> claim_run(const std::string& directory, const std::string& nam
   }
   if (auto made = make_private(directory); !made) return made.error();
   return claim_socket(socket_path(directory, name),
-                      fmt::format("a run named {} lives already; choose another --name", name));
+                      fmt::format("there is a run named {} already; choose another --name", name));
 }
 
 Result<RunSocket> claim_socket(const std::string& path, const std::string& taken) {
@@ -141,8 +141,8 @@ Result<std::string> find_run(const std::string& directory, const std::optional<s
   if (!runs) return runs.error();
   std::vector<std::string> names;
   for (const LiveRunInfo& run : *runs) names.push_back(run.info.value("name", ""));
-  const std::string alive = names.empty() ? "no run of this user lives"
-                                          : fmt::format("alive: {}", fmt::join(names, ", "));
+  const std::string alive =
+      names.empty() ? "you have no runs" : fmt::format("alive: {}", fmt::join(names, ", "));
   if (name) return Error{fmt::format("there is no run named {}; {}", base::quoted(*name), alive)};
   if (names.size() == 1) return runs->front().path;
   if (names.empty()) return Error{alive};

@@ -155,7 +155,7 @@ class Trainer {
       if (!loaded) return end(wire::kRefused, loaded.error().message);
       if (loaded->has_value()) {
         for (const elastic::SkippedCheckpoint& skipped : (*loaded)->skipped) {
-          warn(fmt::format("{}; going on from {}", skipped.reason, (*loaded)->path));
+          warn(fmt::format("{}; continuing from {}", skipped.reason, (*loaded)->path));
         }
         if (Result<void> restored = restore(**loaded, first); !restored) {
           return end(wire::kRefused, restored.error().message);
@@ -176,7 +176,7 @@ class Trainer {
     if (options_.checkpoint.empty()) return true;
     const auto claimed = elastic::claim_checkpoints(options_.checkpoint, owner);
     if (!claimed) {
-      print(claimed.error().message + "; training goes on");
+      print(claimed.error().message + "; training continues");
       return true;
     }
     start_ = claimed->value_or(0);
@@ -595,7 +595,7 @@ class Trainer {
     if (written) {
       session_->notice("checkpoint", {{"path", *written}});
     } else {
-      warn(fmt::format("no checkpoint: {}; training goes on", written.error().message));
+      warn(fmt::format("no checkpoint: {}; training continues", written.error().message));
     }
   }
 
