@@ -115,11 +115,10 @@ class TreeReduction : public Reduction {
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
   struct Bucket {
-    std::size_t elements_missing = 0;  // of this worker's shard
-    std::size_t shards_missing = 0;    // of the result
-    std::vector<float*> sums;          // this worker's own subtree sums, whole vectors
-    std::vector<std::vector<float>>
-        staged;  // by element: other workers' sums of this worker's shard
+    std::size_t elements_missing = 0;        // of this worker's shard
+    std::size_t shards_missing = 0;          // of the result
+    std::vector<float*> sums;                // this worker's own subtree sums, whole vectors
+    std::vector<std::vector<float>> staged;  // by element: others' sums of this shard
   };
 
   [[nodiscard]] std::size_t owner_of(Uid uid) const {
@@ -201,8 +200,8 @@ class TreeReduction : public Reduction {
   std::vector<Bucket> buckets_;
   std::size_t buckets_missing_ = 0;
   bool finite_ = true;
-  std::vector<double>
-      norms_;  // by bucket and shard, so that the sum does not depend on the order of arrival
+  // By bucket and shard, so that the sum does not depend on the order of arrival.
+  std::vector<double> norms_;
 };
 
 }  // namespace

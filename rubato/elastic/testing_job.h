@@ -557,8 +557,8 @@ class ToyJob {
       wait_for(process.launcher.fd());
       wait_for(process.line.fd());
     }
-    ::poll(waiting.data(), waiting.size(),
-           20);  // between two calls it checks which processes have ended
+    // Short, because the ends of processes are checked between two calls.
+    ::poll(waiting.data(), waiting.size(), 20);
     look_for_ended();
     if (listener_.valid()) {
       for (wire::Fd fd = wire::accept_from(listener_); fd.valid();

@@ -44,8 +44,8 @@ class ConnectionShares {
  private:
   struct Connection {
     std::string owner;
-    std::uint64_t idle_since =
-        0;  // a number that grows with each connection that becomes idle; 0: busy
+    // Grows with each connection that becomes idle. 0: busy.
+    std::uint64_t idle_since = 0;
   };
   struct Group {
     std::size_t count = 0;

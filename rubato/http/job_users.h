@@ -43,8 +43,8 @@ class JobUsers {
   uid_t own_;
   std::string own_name_;
   LookUp look_up_;
-  std::set<std::string>
-      plain_;  // names known to be users other than root, because looking up may take a while
+  // Names that are known to be users other than root, because looking up may take a while.
+  std::set<std::string> plain_;
 };
 
 }  // namespace rubato::http

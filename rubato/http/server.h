@@ -33,8 +33,8 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";  // a numeric address
   int port = 0;                    // 0 = any free port
   bool beyond_loopback = false;    // if false, other addresses are refused
-  std::filesystem::path
-      unix_path;  // empty = no unix socket; everybody who can reach it may connect
+  // Empty: no unix socket. Everybody who can reach the socket may connect.
+  std::filesystem::path unix_path;
   // Names that clients may use in the Host header.
   std::vector<std::string> hosts{"localhost", "127.0.0.1", "[::1]"};
 
@@ -45,8 +45,7 @@ struct HttpServerOptions {
   std::size_t in_flight = 1024;                 // requests that the loop has not answered yet
   double requests_per_second = 5000;            // per caller
   double burst = 10000;
-  double unidentified_per_second =
-      50;  // for all callers without an identity; the same for /healthz
+  double unidentified_per_second = 50;  // of all callers without identity; as many of /healthz
   // Streams per caller, so that one caller cannot take all connections. Log readers are fewer,
   // because each is checked several times a second.
   std::size_t watchers_of_caller = 2048;

@@ -441,9 +441,7 @@ void Replica::gradient_arrived(int trained) {
         parameter.name);
     return;
   }
-  CHECK(
-      !pass_
-           .arrived[place]);  // autograd sums all uses of a parameter before it stores the gradient
+  CHECK(!pass_.arrived[place]);  // autograd sums all uses before it stores the gradient
   const torch::Tensor host = on_host(gradient);
   deposit(layout_.parameters[place].offset, floats_of(host), trained);
   gradient.reset();  // the next gradient uses its memory

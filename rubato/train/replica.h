@@ -129,10 +129,9 @@ class Replica {
     const elastic::LeafStep* step = nullptr;
     const std::function<void(int)>* bucket_ready = nullptr;
     bool measure = false;
-    std::vector<bool> arrived;  // by trained parameter
-    std::vector<double>
-        sqr_norms;  // by trained parameter, so that they are always added in the same order
-    std::vector<int> missing;  // by bucket: parameters that have not arrived
+    std::vector<bool> arrived;      // by trained parameter
+    std::vector<double> sqr_norms;  // by trained parameter: added in one order
+    std::vector<int> missing;       // by bucket: parameters that have not arrived
     int next_bucket = 0;
     bool finite = true;
     std::string problem;
