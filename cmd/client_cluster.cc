@@ -231,16 +231,16 @@ void add_users(CLI::App& app, Action& chosen) {
                       "  rubato users remove ada",
                       "there is such a user already"));
   auto flags = std::make_shared<UserFlags>();
-  const auto with_name = [&](CLI::App& command, const char* example) {
+  const auto with_name = [&](CLI::App& command, const char* example, const char* one = "") {
     command.add_option("name", flags->name, "name of the user")->type_name("NAME")->required();
     add_connection(command, flags->client);
-    command.footer(with_exit_codes(example));
+    command.footer(with_exit_codes(example, one));
   };
   auto* add = users->add_subcommand("add",
                                     "Add a user and print their first token. To submit jobs, the "
                                     "user needs an account of the same "
                                     "name on the daemon's machine.");
-  with_name(*add, "  rubato users add ada --weight 2 > ada.token");
+  with_name(*add, "  rubato users add ada --weight 2 > ada.token", "there is such a user already");
   add->add_flag("--admin", flags->admin, "the user sees and changes everything");
   add->add_option("--weight", flags->weight, "the largest weight that the user's jobs may have")
       ->type_name("NUMBER")
@@ -251,7 +251,7 @@ void add_users(CLI::App& app, Action& chosen) {
   auto* list = users->add_subcommand(
       "list", "List the users, their roles and weights, and the names of their tokens.");
   add_connection(*list, flags->client);
-  list->footer(with_exit_codes("  rubato users list"));
+  list->footer(with_exit_codes("  rubato users list", ""));
   list->callback([flags, &chosen] { chosen = [flags] { return list_users(*flags); }; });
 
   auto* token = users->add_subcommand("token", "Print a new token for a user, or revoke one.");

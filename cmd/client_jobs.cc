@@ -447,7 +447,8 @@ void add_logs(CLI::App& app, Action& chosen) {
       ->check(above_zero());
   command->add_flag("--raw", flags->raw, "print every byte unchanged, also on a terminal");
   add_connection(*command, flags->client);
-  command->footer(with_exit_codes("  rubato logs 7\n  rubato logs -n 20 -f resnet", ""));
+  command->footer(with_exit_codes("  rubato logs 7\n  rubato logs -n 20 -f resnet",
+                                  "the job's directory is not its own"));
   command->callback([flags, &chosen] { chosen = [flags] { return show_logs(*flags); }; });
 }
 

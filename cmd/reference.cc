@@ -62,7 +62,8 @@ void add_command(const CommandPage& page, std::vector<Term>& shared, std::string
       if (term.term != "-h, --help") terms.push_back(term);
     }
   }
-  if (!terms.empty()) out += table("option", "meaning", terms);
+  const char* const first = page.arguments.empty() ? "option" : "argument or option";
+  if (!terms.empty()) out += table(first, "meaning", terms);
   if (connects) out += "Also the [connection options](#connection-options).\n\n";
   out += blocks(page.footer);
   remember_shared(page, shared);

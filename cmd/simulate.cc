@@ -398,11 +398,11 @@ int run(const SimulateFlags& flags) {
 }  // namespace
 
 void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line) {
-  auto* command =
-      app.add_subcommand("simulate",
-                         "Run a trace on a simulated cluster under one or more policies, and "
-                         "compare them. simulate prints "
-                         "a table with one row per policy. Times are in simulated seconds.");
+  auto* command = app.add_subcommand(
+      "simulate",
+      "Run a trace on a simulated cluster under one or more policies, and "
+      "compare them. simulate prints a table with one row per policy, and marks the "
+      "best value of each column.");
   auto flags = std::make_shared<SimulateFlags>();
   flags->command = command_line;
   command
@@ -440,7 +440,7 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->add_option(
           "--restart-cost", flags->restart_cost,
           "time that a job loses at its start and whenever its GPUs change (default: that of the "
-          "trace, else 0)")
+          "trace; else 30 for jobs with --profiles, and 0 for others)")
       ->type_name("SECONDS");
   command
       ->add_option("--interval", flags->interval,
