@@ -1,9 +1,9 @@
-// How long people wait for an answer while a policy decides: pollux with 1,000 jobs on 512 nodes of
-// 8 GPUs. Every 20 ms somebody asks: 18 of 20 look at a job, at the list or at the nodes, one
-// cancels a job, and one submits another in its place, so the policy always has something to
-// decide. Who comes while a turn is going on waits for the next. With `threads` policies decide as
-// in the daemon; with `at_once` they decide inside of the turn. Run in a directory on the disk to
-// be measured.
+// How long users wait for an answer while a policy decides: pollux with 1,000 jobs on 512 nodes of
+// 8 GPUs. A request arrives every 20 ms. 18 of 20 requests read a job, the list or the nodes, one
+// cancels a job, and one submits another job in its place. So the policy always has something to
+// decide. A request that arrives during a turn waits for the next turn. With `threads`, policies
+// decide as in the daemon. With `at_once`, they decide inside the turn. Run it in a directory on
+// the disk that you want to measure.
 //
 //   read_p99_ms, cancel_p99_ms   from the moment somebody asks to the answer
 //   turn_cpu_p99_ms              processor time of the loop's thread in a turn
@@ -32,8 +32,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kJobs = 1'000;
-constexpr int kMostGpus = 64;  // of a job
-// The loop's time runs faster than the clock, so that pollux, which searches once a minute,
+constexpr int kMostGpus = 64;  // per job
+// The time of the loop runs faster than the clock. So pollux, which searches once a minute,
 // searches again as soon as it is done.
 constexpr int kFaster = 120;
 constexpr auto kMeasured = std::chrono::seconds(15);
@@ -43,7 +43,7 @@ double milliseconds_since(Clock::time_point begun) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begun).count();
 }
 
-// Machines that do at once what they are told.
+// Machines that carry out every command at once.
 class Obedient final : public Engine {
  public:
   void carry_out(Time /*now*/, std::span<const Command> commands) override {
@@ -89,7 +89,7 @@ class Cluster512 {
     options.cluster = parse_cluster("512x8").value();
     options.policy = "fifo-backfill";  // until speeds are known
     options.settle = options.measure_every = Duration(0);
-    // Each search is timed where it runs.
+    // Each search is timed in the thread in which it runs.
     background_ = std::make_shared<Timed>(threads);
     options.background = background_;
     core_ = std::move(
@@ -107,8 +107,8 @@ class Cluster512 {
     for (int i = 0; i < jobs; ++i) inputs.push_back(asked(new_job()));
     turn(std::move(inputs));
   }
-  // Lets the core measure jobs of the same profile, so that it knows how fast the others are: the
-  // more GPUs, the less each of them does.
+  // Lets the core measure jobs of the same profile, so that it knows the speed of the others: with
+  // more GPUs, each of them does less.
   void measure() {
     for (int gpus = 1; gpus <= kMostGpus; gpus *= 2) {
       JobFile one = file();
@@ -164,7 +164,7 @@ class Cluster512 {
    private:
     std::mutex mutex_;
     std::vector<double> searches_;
-    std::unique_ptr<Background> inner_;  // last: its threads end first
+    std::unique_ptr<Background> inner_;  // last member: its threads end first
   };
 
   static JobFile file() {

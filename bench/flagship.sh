@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The policy rubato beside every other that can run the same jobs, on every public trace and on generated ones: average JCT,
-# its ratio to the proven bound and to the best other policy, p99, finish-time fairness, deadlines. Needs the public traces;
-# says so and stops where they are absent.
+# Compares the policy rubato with all other policies that can run the same jobs, on all public traces and on generated
+# ones: average JCT, its ratio to the proven bound and to the best other policy, p99, finish-time fairness, deadlines.
+# Needs the public traces. If they are missing, the script says so and stops.
 #
 #   bench/flagship.sh [ROWS]    the rows whose names match this pattern; default: all of them
 #
-# RUBATO is the binary, BOUND=0 leaves the bound out, EXTRA names policies to run beside the others, SEEDS are those of the
-# generated traces (default: 101 102 103), ONLY is a list of policies instead of all.
+# Variables: RUBATO is the binary. BOUND=0 leaves out the bound. EXTRA names policies to run in addition. SEEDS are the
+# seeds of the generated traces (default: 101 102 103). ONLY is a list of policies to run instead of all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUBATO=${RUBATO:-build/rubato}
@@ -35,7 +35,7 @@ run() { # NAME POLICIES ARGS...
   python3 bench/flagship.py row "$name" "$dir/out.json" "$dir/rows.jsonl"
 }
 
-# As many GPUs as the trace asks for on average, divided by the load; in nodes of 8 where that is near enough.
+# The GPUs that the trace asks for on average, divided by the load; in nodes of 8 if that is close enough.
 size_for() { # CSV LOAD
   awk -F, -v load="$2" 'NR > 1 { sum += $3 * $4; if (min == "" || $2 < min) min = $2; if ($2 > max) max = $2 }
     END { gpus = sum / (max - min) / load; print gpus < 100 ? int(gpus + 0.5) "x1" : int(gpus / 8 + 0.5) "x8" }' "$1"

@@ -1,5 +1,5 @@
 # Starts a private Slurm on this machine for comparisons: munged, slurmctld and one slurmd, in their own directory,
-# on loopback. To be sourced. Needs root and the packages slurmctld slurmd slurm-client munge.
+# on loopback. Source this file. It needs root and the packages slurmctld slurmd slurm-client munge.
 # shellcheck shell=bash
 
 slurm_up() { # DIR: leaves SLURM_CONF set, the pids in slurm_pids, and the logs of each try in DIR/N

@@ -148,7 +148,7 @@ goal() { # SENTENCE MEASURED least|most LIMIT
 
 echo "load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg), $(nproc --all) cores"
 
-# --- none lost, and nothing beyond the bounds ---
+# --- no job is lost, and limits hold ---
 
 under_load() {
   export RUBATO_STATE=$directory/a
@@ -189,7 +189,7 @@ under_load() {
   have=$(wc -l <"$directory/stored_now")
   kill_daemon
 
-  # --- beyond the bounds ---
+  # --- beyond the limits ---
 
   echo "-- 2000 submissions to a daemon that takes 500 more jobs"
   up --cluster 1x1 --most-jobs $((have + 500))
@@ -222,8 +222,8 @@ under_load() {
 under_elasticflow() {
   export RUBATO_STATE=$directory/b
   up --cluster 1x8 --policy elasticflow
-  # Through the unix socket, so that the jobs are those of a user whom this machine knows. The first is
-  # promised something as soon as its speed is known, and so is its profile.
+  # Through the unix socket, so that the jobs belong to a user of this machine. The first job gets a promise when its
+  # speed is known. Then the speed of its profile is known, too.
   # shellcheck disable=SC2317 # for await
   judged_known() { [[ $("$RUBATO" ls --parsable -t profiling | wc -l) == 0 ]]; }
   known=$("$RUBATO" submit --parsable --profile known --work steps=10000000 --gpus 1 --deadline +9000h -- \
@@ -280,7 +280,7 @@ slurm_ready() {
   scontrol update nodename="$(hostname -s)" state=drain reason=measuring
 }
 
-# In turns, because what else the machine does changes within a minute.
+# In turns, because other load on the machine changes within a minute.
 beside_sbatch() {
   local round slurm=
   export RUBATO_STATE=$directory/c

@@ -24,7 +24,7 @@ int run(const AgentFlags& flags) {
 
 void add_agent(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand("agent", "The agent of one node, started by rubato up.");
-  command->group("");  // not for people
+  command->group("");  // hidden: rubato up starts it
   auto flags = std::make_shared<AgentFlags>();
   command->add_option("--state", flags->state, "the daemon's state directory")->required();
   command->add_option("--node", flags->node, "the number of the node")->required();

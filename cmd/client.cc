@@ -25,7 +25,7 @@ std::string from_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Like ssh: a key that others can read is no key.
+// Like ssh, refuses a secret that other users can read.
 Result<std::string> read_token(const std::string& path) {
   const wire::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) {
@@ -35,7 +35,7 @@ Result<std::string> read_token(const std::string& path) {
   if (::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode) || (about.st_mode & 077U) != 0) {
     return Error{
         fmt::format("the token file {} must be a file that only its owner can read: "
-                    "chmod 600 it",
+                    "run chmod 600 on it",
                     path)};
   }
   std::array<char, 4096> bytes{};
@@ -46,7 +46,7 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
-// Empty: a daemon of this machine, by its state directory.
+// Empty: a daemon on this machine, which its state directory names.
 std::string server_of(const ClientFlags& flags) {
   return !flags.server.empty() || !flags.state.empty() ? flags.server
                                                        : from_environment("RUBATO_SERVER");
@@ -75,20 +75,23 @@ Result<HttpEndpoint> endpoint_of(const ClientFlags& flags) {
 }  // namespace
 
 void add_connection(CLI::App& command, ClientFlags& flags) {
-  command.add_flag("--json", flags.json, "the daemon's answer as JSON instead of text");
+  command.add_flag("--json", flags.json, "print the daemon's answer as JSON instead of text");
   command
-      .add_option("--state", flags.state,
-                  "the daemon's directory, where its socket is (RUBATO_STATE; default ~/.rubato)")
+      .add_option(
+          "--state", flags.state,
+          "state directory of a daemon on this machine, with its socket (default: RUBATO_STATE, "
+          "else ~/.rubato)")
       ->type_name("DIR")
       ->group("Connection");
   command
       .add_option("--server", flags.server,
-                  "a daemon's address, instead of the socket (RUBATO_SERVER)")
+                  "connect to this address instead of the socket (default: RUBATO_SERVER)")
       ->type_name("HOST:PORT")
       ->group("Connection");
   command
       .add_option("--token-file", flags.token_file,
-                  "file with the token to show to --server (RUBATO_TOKEN_FILE)")
+                  "file with the token for --server; only you may read it (default: "
+                  "RUBATO_TOKEN_FILE)")
       ->type_name("FILE")
       ->group("Connection");
 }
@@ -164,9 +167,8 @@ bool over_network(const ClientFlags& flags) { return !server_of(flags).empty(); 
 std::string with_exit_codes(const std::string& examples, const std::string& one,
                             const std::string& more) {
   return fmt::format(
-      "\nExamples:\n{}\nExit code: 0 ok, 1 {}, 2 bad input, 3 not found, 4 no daemon, 5 not "
-      "allowed{}.\n",
-      examples, one, more.empty() ? "" : ", " + more);
+      "Examples:\n{}\n\nExit code: 0 ok, {}2 bad input, 3 not found, 4 no daemon, 5 not allowed{}.",
+      examples, one.empty() ? "" : fmt::format("1 {}, ", one), more.empty() ? "" : ", " + more);
 }
 
 }  // namespace rubato::cmd

@@ -1,4 +1,4 @@
-// nodes, drain, resume, policy, metrics and users: what one asks of the cluster.
+// nodes, drain, resume, policy, metrics, health and users: the commands about the cluster.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -29,10 +29,11 @@ int tell_nodes(const NodeFlags& flags, const std::string& state) {
 
 void add_nodes(CLI::App& app, Action& chosen) {
   auto flags = std::make_shared<NodeFlags>();
-  auto* nodes =
-      app.add_subcommand("nodes", "List the nodes: their state, their GPUs and who uses them.");
+  auto* nodes = app.add_subcommand(
+      "nodes",
+      "List the nodes: their state, their GPUs, the jobs on them, and why a node cannot be used.");
   add_connection(*nodes, flags->client);
-  nodes->footer(with_exit_codes("  rubato nodes\n  rubato nodes --json"));
+  nodes->footer(with_exit_codes("  rubato nodes\n  rubato nodes --json", ""));
   nodes->callback([flags, &chosen] {
     chosen = [flags] {
       return with_client(flags->client, [&](const Client& client) {
@@ -42,26 +43,30 @@ void add_nodes(CLI::App& app, Action& chosen) {
   });
 
   const auto positional = [&](CLI::App& command) {
-    command.add_option("node", flags->nodes, "number of a node")->type_name("NODE ...")->required();
+    command.add_option("node", flags->nodes, "number of a node, as `rubato nodes` lists them")
+        ->type_name("NODE ...")
+        ->required();
     add_connection(command, flags->client);
   };
   auto* drain = app.add_subcommand(
       "drain",
-      "Take nodes out of use, as before a repair (admin). Jobs there move to other nodes, or write "
-      "a checkpoint, stop and wait.");
+      "Stop using nodes, for example before a repair (admin). Jobs on them move to other nodes, or "
+      "write a checkpoint, stop and wait.");
   positional(*drain);
-  drain->add_flag("--down", flags->down,
-                  "declare the node dead, with everything that ran on it: its jobs start again "
-                  "elsewhere. If it is alive, work is done twice");
-  drain->footer(with_exit_codes("  rubato drain 1\n  rubato resume 1"));
+  drain->add_flag(
+      "--down", flags->down,
+      "declare that the node and everything on it is dead: its jobs start again on other "
+      "nodes. If the node is alive, jobs may run twice");
+  drain->footer(
+      with_exit_codes("  rubato drain 1\n  rubato drain --down 1\n  rubato resume 1", ""));
   drain->callback([flags, &chosen] {
     chosen = [flags] { return tell_nodes(*flags, flags->down ? "down" : "drain"); };
   });
 
   auto* resume =
-      app.add_subcommand("resume", "Put nodes back into use that were drained or down (admin).");
+      app.add_subcommand("resume", "Use nodes again that were drained or declared dead (admin).");
   positional(*resume);
-  resume->footer(with_exit_codes("  rubato resume 1"));
+  resume->footer(with_exit_codes("  rubato resume 1\n  rubato resume 0 1", ""));
   resume->callback([flags, &chosen] { chosen = [flags] { return tell_nodes(*flags, "resume"); }; });
 }
 
@@ -85,17 +90,21 @@ int show_or_switch(const PolicyFlags& flags) {
 }
 
 void add_policy(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand(
-      "policy",
-      "Show the policy and what it has promised, or switch to another while jobs run (admin). "
-      "Nothing stops; the answer lists the promises that the new one does not honour.");
+  auto* command =
+      app.add_subcommand("policy",
+                         "Show the policy and what it has promised, or switch to another one "
+                         "(admin). Jobs continue to "
+                         "run. The answer lists the promises that the new policy does not keep.");
   auto flags = std::make_shared<PolicyFlags>();
-  command->add_option("policy", flags->policy, "NAME:key=value,..., as rubato policies lists them")
+  command
+      ->add_option("policy", flags->policy,
+                   "the new policy, as `rubato policies` lists them: NAME or NAME:key=value,...")
       ->type_name("[POLICY]");
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato policy\n  rubato policy afs-l\n"
-                      "  rubato policy elasticflow:admission=off"));
+                      "  rubato policy elasticflow:admission=off",
+                      ""));
   command->callback([flags, &chosen] { chosen = [flags] { return show_or_switch(*flags); }; });
 }
 
@@ -115,11 +124,12 @@ int show_metrics(const ClientFlags& flags) {
 }
 
 void add_metrics(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand(
-      "metrics", "Print the metrics of the daemon, in the text format of Prometheus.");
+  auto* command = app.add_subcommand("metrics",
+                                     "Print the metrics of the daemon in the text format of "
+                                     "Prometheus. docs/http-api.md lists them.");
   auto flags = std::make_shared<ClientFlags>();
   add_connection(*command, *flags);
-  command->footer(with_exit_codes("  rubato metrics | grep rubato_jobs"));
+  command->footer(with_exit_codes("  rubato metrics | grep rubato_jobs", ""));
   command->callback([flags, &chosen] { chosen = [flags] { return show_metrics(*flags); }; });
 }
 
@@ -141,9 +151,9 @@ int show_health(const ClientFlags& flags) {
 void add_health(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "health",
-      "Say what is wrong now, and what to do about it. It looks for nodes that cannot be used, a "
-      "full disk, deadlines that will be missed, and jobs that fail again and again. The exit code "
-      "is 0 if nothing is wrong, and 1 otherwise.");
+      "Say what is wrong now, and what to do about it. health looks for nodes that cannot be used, "
+      "a "
+      "full disk, deadlines that will be missed, and jobs that fail again and again.");
   auto flags = std::make_shared<ClientFlags>();
   add_connection(*command, *flags);
   command->footer(with_exit_codes("  rubato health\n  rubato health --json", "something is wrong"));
@@ -160,13 +170,14 @@ struct UserFlags {
   double weight = 1;
 };
 
-// A token is shown this once: the daemon keeps its hash alone.
+// The token is shown only once, because the daemon stores only its hash.
 int print_token(const UserFlags& flags, const Said& said) {
   if (const std::string warning = render::text(said.body, "warning"); !warning.empty())
     fmt::print(stderr, "rubato: {}: {}\n", for_terminal(flags.name), warning);
   return print(flags.client, said, [&](const Json& body, const render::Look& /*look*/) {
     if (::isatty(STDOUT_FILENO) != 0) {
-      fmt::print(stderr, "The token of {}; it is shown this once. Keep it in a file of mode 600.\n",
+      fmt::print(stderr,
+                 "The token of {}. It is shown only once. Keep it in a file with mode 600.\n",
                  for_terminal(flags.name));
     }
     return render::text(body, "token") + "\n";
@@ -208,43 +219,51 @@ int list_users(const UserFlags& flags) {
 
 void add_users(CLI::App& app, Action& chosen) {
   auto* users = app.add_subcommand(
-      "users", "Who may speak to the daemon over the network, and with which tokens (admin).");
+      "users",
+      "Manage the users who may reach the daemon over TCP, and their tokens (admin). On the unix "
+      "socket, the kernel says who the user is, and nobody needs a token.");
   users->require_subcommand(1);
   users->footer(
       with_exit_codes("  rubato users add ada --weight 2 > ada.token\n"
                       "  rubato users list\n"
                       "  rubato users token ada\n"
                       "  rubato users token ada --revoke 1f0c9a52b7de\n"
-                      "  rubato users remove ada"));
+                      "  rubato users remove ada",
+                      "there is such a user already"));
   auto flags = std::make_shared<UserFlags>();
-  const auto with_name = [&](CLI::App& command, const char* example) {
-    command.add_option("name", flags->name, "the user")->type_name("NAME")->required();
+  const auto with_name = [&](CLI::App& command, const char* example, const char* one = "") {
+    command.add_option("name", flags->name, "name of the user")->type_name("NAME")->required();
     add_connection(command, flags->client);
-    command.footer(with_exit_codes(example));
+    command.footer(with_exit_codes(example, one));
   };
-  auto* add = users->add_subcommand("add", "Add a user and print their first token.");
-  with_name(*add, "  rubato users add ada --weight 2 > ada.token");
-  add->add_flag("--admin", flags->admin, "sees and changes everything");
-  add->add_option("--weight", flags->weight, "the largest weight that their jobs may have")
+  auto* add = users->add_subcommand("add",
+                                    "Add a user and print their first token. To submit jobs, the "
+                                    "user needs an account of the same "
+                                    "name on the daemon's machine.");
+  with_name(*add, "  rubato users add ada --weight 2 > ada.token", "there is such a user already");
+  add->add_flag("--admin", flags->admin, "the user sees and changes everything");
+  add->add_option("--weight", flags->weight, "the largest weight that the user's jobs may have")
       ->type_name("NUMBER")
       ->check(above_zero())
       ->capture_default_str();
   add->callback([flags, &chosen] { chosen = [flags] { return add_one_user(*flags); }; });
 
-  auto* list = users->add_subcommand("list", "List users, and the names of their tokens.");
+  auto* list = users->add_subcommand(
+      "list", "List the users, their roles and weights, and the names of their tokens.");
   add_connection(*list, flags->client);
-  list->footer(with_exit_codes("  rubato users list"));
+  list->footer(with_exit_codes("  rubato users list", ""));
   list->callback([flags, &chosen] { chosen = [flags] { return list_users(*flags); }; });
 
-  auto* token = users->add_subcommand("token", "Print a new token for a user, or take one back.");
+  auto* token = users->add_subcommand("token", "Print a new token for a user, or revoke one.");
   with_name(*token, "  rubato users token ada\n  rubato users token ada --revoke 1f0c9a52b7de");
   token
       ->add_option("--revoke", flags->token,
-                   "the token with this name, as rubato users list shows it")
+                   "revoke the token with this name, as `rubato users list` shows it")
       ->type_name("TOKEN");
   token->callback([flags, &chosen] { chosen = [flags] { return change_tokens(*flags); }; });
 
-  auto* remove = users->add_subcommand("remove", "Remove a user with all their tokens.");
+  auto* remove = users->add_subcommand(
+      "remove", "Remove a user with all their tokens. Their jobs continue to run.");
   with_name(*remove, "  rubato users remove ada");
   remove->callback([flags, &chosen] {
     chosen = [flags] { return remove_at(*flags, "/v1/users/" + escape(flags->name), flags->name); };

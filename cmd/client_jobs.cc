@@ -1,4 +1,4 @@
-// ls, status, logs, cancel, hold, release, explain and history: what one asks of jobs.
+// ls, status, logs, cancel, hold, release, wait, explain and history: the commands about jobs.
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
@@ -15,14 +15,16 @@
 namespace rubato::cmd {
 namespace {
 
-// For the commands that take jobs and nothing else.
+// For commands whose only arguments are jobs.
 struct JobsFlags {
   ClientFlags client;
   std::vector<std::string> jobs;
 };
 
 void add_jobs(CLI::App& command, JobsFlags& flags) {
-  command.add_option("job", flags.jobs, "number or name; a name is your newest job of that name")
+  command
+      .add_option("job", flags.jobs,
+                  "number or name of a job; a name means your newest job of that name")
       ->type_name("JOB ...")
       ->required();
   add_connection(command, flags.client);
@@ -61,39 +63,44 @@ int list_jobs(const ListFlags& flags) {
 void add_ls(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "ls",
-      "List the jobs that wait or run, as squeue does. ST is PD (pending), PF (profiling), HD "
-      "(held), R (running), RS (resizing), CG (stopping), CD (completed), F (failed), CA "
-      "(cancelled) or RF (refused); SLACK is the time to spare before the deadline.");
+      "List the jobs that wait or run, as squeue does. The column ST is PD (pending), PF "
+      "(profiling), "
+      "HD (held), R (running), RS (resizing), CG (stopping), CD (completed), F (failed), CA "
+      "(cancelled) or RF (refused). SLACK is the time that is left before the deadline when the "
+      "job "
+      "ends as planned.");
   auto flags = std::make_shared<ListFlags>();
   command->add_flag("-a,--all", flags->all, "also list jobs that have ended");
   command
-      ->add_option("-t,--states", flags->states, "only jobs in these states, by long or short name")
+      ->add_option("-t,--states", flags->states,
+                   "only jobs in these states, by long or short name: running or R")
       ->type_name("STATE,...");
   command
       ->add_option("-u,--user", flags->user,
-                   "only the jobs of this user (only admins see those of others)")
+                   "only the jobs of this user; only admins see the jobs of others")
       ->type_name("NAME");
-  command->add_option("-n,--limit", flags->most, "at most this many")
+  command->add_option("-n,--limit", flags->most, "at most this many jobs")
       ->type_name("NUMBER")
       ->check(above_zero());
-  command->add_flag("--parsable", flags->parsable, "print only the numbers, one a line");
+  command->add_flag("--parsable", flags->parsable,
+                    "print only the numbers of the jobs, one per line");
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato ls\n"
                       "  rubato ls -t running,resizing\n"
                       "  rubato ls -t CD,F\n"
-                      "  rubato ls --all --json"));
+                      "  rubato ls --all --json",
+                      ""));
   command->callback([flags, &chosen] { chosen = [flags] { return list_jobs(*flags); }; });
 }
 
-// --- status, explain, cancel, hold, release
-// -------------------------------------------------------
+// --- status, explain, hold, release -----------------------------------------------------------
 
 int show_status(const ClientFlags& flags, const Client& client, const std::string& job) {
   constexpr const char* kNewest = "/v1/history?limit=200&job=";
   const Said said = client.get(job_target(job));
   if (!said.ok() || flags.json) return print(flags, said, {});
-  // By number: a name may be another job's by now.
+  // By number, because the name may belong to another job by now.
   const Said history = client.get(kNewest + render::count(said.body, "id"));
   const render::Look look = look_of_terminal();
   fmt::print("{}", render::job(said.body, history.body, look));
@@ -105,7 +112,7 @@ void add_status(CLI::App& app, Action& chosen) {
       app.add_subcommand("status", "Show everything about a job, and what has happened to it.");
   auto flags = std::make_shared<JobsFlags>();
   add_jobs(*command, *flags);
-  command->footer(with_exit_codes("  rubato status 7\n  rubato status resnet --json"));
+  command->footer(with_exit_codes("  rubato status 7\n  rubato status resnet --json", ""));
   command->callback([flags, &chosen] {
     chosen = [flags] {
       return for_each_word(flags->client, flags->jobs,
@@ -120,10 +127,10 @@ void add_explain(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "explain",
       "Explain why a job waits, or why it has the GPUs it has. The answer comes from the recorded "
-      "decision, and says which jobs it waits for and what would change that.");
+      "decision. It says which jobs the job waits for, and what would change that.");
   auto flags = std::make_shared<JobsFlags>();
   add_jobs(*command, *flags);
-  command->footer(with_exit_codes("  rubato explain 7"));
+  command->footer(with_exit_codes("  rubato explain 7\n  rubato explain resnet --json", ""));
   command->callback([flags, &chosen] {
     chosen = [flags] {
       return for_each_word(flags->client, flags->jobs,
@@ -143,7 +150,7 @@ struct Verb {
   const char* example;
 };
 
-// Each prints the job's number, name and what it is now.
+// Prints the number, the name and the new state of the job.
 int tell(const ClientFlags& flags, const Client& client, const Verb& verb, const std::string& job) {
   const Said said = client.ask({verb.method, job_target(job, verb.route), {}, {}});
   return print(flags, said, [&](const Json& body, const render::Look& /*look*/) {
@@ -157,7 +164,7 @@ void add_verb(CLI::App& app, Action& chosen, const Verb& verb) {
   auto* command = app.add_subcommand(verb.name, verb.help);
   auto flags = std::make_shared<JobsFlags>();
   add_jobs(*command, *flags);
-  command->footer(with_exit_codes(verb.example));
+  command->footer(with_exit_codes(verb.example, "the job's state does not allow it"));
   command->callback([flags, verb, &chosen] {
     chosen = [flags, verb] {
       return for_each_word(flags->client, flags->jobs,
@@ -181,7 +188,8 @@ struct CancelFlags {
 
 constexpr Verb kCancel{"cancel", "", "DELETE", "", ""};
 
-// One request for all of them: else the first to let go of its GPUs would let the next one start.
+// One request for all jobs. With several, the next job would start on the GPUs that the first one
+// releases.
 Json cancel_body(const CancelFlags& flags) {
   Json body = Json::object();
   if (flags.all) body["all"] = true;
@@ -195,7 +203,8 @@ Json cancel_body(const CancelFlags& flags) {
   return body;
 }
 
-// Jobs that were named have an entry each. The code is that of the first that failed.
+// The answer has an entry for each job that was named. The exit code is that of the first one that
+// failed.
 int print_each(const Json& body, bool quiet) {
   int code = 0;
   const Json jobs = body.is_object() ? body.value("jobs", Json::array()) : Json::array();
@@ -222,7 +231,7 @@ std::string cancelled_text(const CancelFlags& flags, const Json& body) {
   std::string text = "cancelled " + jobs("cancelled");
   if (render::count(body, "leaving") != "0")
     text += fmt::format("; {} stopping already", jobs("leaving"));
-  // Of all jobs, or all of a user, most have ended long ago.
+  // Not said for --all and for a user: most of those jobs ended long ago.
   if (!flags.name.empty() && render::count(body, "over") != "0")
     text += fmt::format("; {} had ended already", jobs("over"));
   return text + "\n";
@@ -249,30 +258,36 @@ int cancel_jobs(const CancelFlags& flags) {
 void add_cancel(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "cancel",
-      "Cancel jobs: those that run write a checkpoint and stop. Name the jobs, or choose them by "
-      "user, state or name; a job must meet all conditions. Waiting jobs are cancelled first, so "
-      "that none of them starts meanwhile.");
+      "Cancel jobs. Running jobs write a checkpoint and stop. Name the jobs, or select them by "
+      "user, "
+      "state or name; a job must match all conditions. Waiting jobs are cancelled first, so that "
+      "none of them starts on GPUs that become free.");
   auto flags = std::make_shared<CancelFlags>();
-  command->add_option("job", flags->jobs, "number or name; a name is your newest job of that name")
-      ->type_name("JOB ...");
-  command->add_flag("--all", flags->all,
-                    "all jobs that `rubato ls` lists; for an admin, those of all users");
+  command
+      ->add_option("job", flags->jobs,
+                   "number or name of a job; a name means your newest job of that name")
+      ->type_name("[JOB ...]");
+  command->add_flag(
+      "--all", flags->all,
+      "all jobs that `rubato ls` lists; for an admin these are the jobs of all users");
   command
       ->add_option("-u,--user", flags->user,
-                   "only the jobs of this user (those of others: admins only)")
+                   "only the jobs of this user; only admins may name another user")
       ->type_name("NAME");
-  command->add_option("-t,--states", flags->states, "only jobs in these states")
+  command
+      ->add_option("-t,--states", flags->states, "only jobs in these states, by long or short name")
       ->type_name("STATE,...");
   command
       ->add_option("--name", flags->name,
-                   "only jobs with such names: * is any text, ? any character")
+                   "only jobs whose name matches: * is any text, ? is one character")
       ->type_name("GLOB");
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato cancel 7\n"
                       "  rubato cancel -t pending\n"
                       "  rubato cancel --name 'sweep-*' -t pending,held\n"
-                      "  rubato cancel --all -u ada"));
+                      "  rubato cancel --all -u ada",
+                      "the job has ended already"));
   command->callback([flags, &chosen] { chosen = [flags] { return cancel_jobs(*flags); }; });
 }
 
@@ -283,7 +298,7 @@ struct WaitFlags {
   std::string timeout;
 };
 
-// By number from the first answer on: a name may be another job's later.
+// Uses the number after the first answer, because the name may belong to another job later.
 Said wait_for_one(const Client& client, const std::string& job, bool quiet,
                   const std::function<bool()>& late) {
   constexpr std::chrono::minutes kPatience{5};
@@ -326,15 +341,20 @@ int wait_for_jobs(const WaitFlags& flags) {
 }
 
 void add_wait(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand("wait", "Wait until jobs have ended.");
+  auto* command = app.add_subcommand("wait",
+                                     "Wait until all of these jobs have ended. If the daemon is "
+                                     "down, wait tries again for up to five "
+                                     "minutes.");
   auto flags = std::make_shared<WaitFlags>();
   add_jobs(*command, flags->jobs);
-  command->add_option("--timeout", flags->timeout, "wait at most this long (default: for ever)")
+  command
+      ->add_option("--timeout", flags->timeout,
+                   "wait at most this long, such as 90s, 15m or 2h (default: for ever)")
       ->type_name("SPAN");
   command->footer(
       with_exit_codes("  rubato wait 7 8\n"
                       "  rubato wait --timeout 2h resnet && rubato submit next.yaml",
-                      "one did not complete", "6 the timeout came first"));
+                      "a job did not complete", "6 the timeout came first"));
   command->callback([flags, &chosen] { chosen = [flags] { return wait_for_jobs(*flags); }; });
 }
 
@@ -353,7 +373,7 @@ class LogPrinter {
   explicit LogPrinter(const LogFlags& flags)
       : json_(flags.client.json), filtered_(!flags.raw && ::isatty(STDOUT_FILENO) != 0) {}
 
-  // False when nobody reads any more.
+  // False if nobody reads the output any more.
   bool print(std::string_view bytes) {
     if (json_) {
       cutter_.feed(bytes, [](const std::string& line) { print_line(line); });
@@ -379,7 +399,7 @@ class LogPrinter {
   LineCutter cutter_;
 };
 
-// The end of what is there now, and the byte it ends at.
+// The last lines of `text`.
 std::string last_lines(const std::string& text, int lines) {
   std::size_t at = text.size();
   if (at > 0 && text[at - 1] == '\n') --at;
@@ -396,7 +416,7 @@ int show_logs(const LogFlags& flags) {
     wish.follow = flags.follow;
     Said said;
     if (flags.lines > 0) {
-      // All of it once, so that it is known where to go on.
+      // Reads the whole log once, so that following can begin at its end.
       std::string text;
       said = client.log(flags.job, {0, false}, [&](std::string_view bytes) {
         text += bytes;
@@ -417,17 +437,18 @@ int show_logs(const LogFlags& flags) {
 void add_logs(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "logs",
-      "Print what the workers of a job wrote. On a terminal, colours are kept and other control "
+      "Print what the workers of a job wrote. On a terminal, colours are kept, and other control "
       "characters are shown as text.");
   auto flags = std::make_shared<LogFlags>();
-  command->add_option("job", flags->job, "number or name")->type_name("JOB")->required();
-  command->add_flag("-f,--follow", flags->follow, "go on until the job has ended");
-  command->add_option("-n,--lines", flags->lines, "only the last lines")
+  command->add_option("job", flags->job, "number or name of the job")->type_name("JOB")->required();
+  command->add_flag("-f,--follow", flags->follow, "print new lines until the job has ended");
+  command->add_option("-n,--lines", flags->lines, "only this many last lines")
       ->type_name("NUMBER")
       ->check(above_zero());
   command->add_flag("--raw", flags->raw, "print every byte unchanged, also on a terminal");
   add_connection(*command, flags->client);
-  command->footer(with_exit_codes("  rubato logs 7\n  rubato logs -n 20 -f resnet"));
+  command->footer(with_exit_codes("  rubato logs 7\n  rubato logs -n 20 -f resnet",
+                                  "the job's directory is not its own"));
   command->callback([flags, &chosen] { chosen = [flags] { return show_logs(*flags); }; });
 }
 
@@ -436,7 +457,7 @@ void add_logs(CLI::App& app, Action& chosen) {
 struct HistoryFlags {
   ClientFlags client;
   std::string job;
-  long long after = -1;  // the newest
+  long long after = -1;  // -1: print the newest events
   int most = 100;
 };
 
@@ -448,7 +469,7 @@ Said ask_history(const Client& client, const HistoryFlags& flags, long long afte
   return client.get(target);
 }
 
-// One answer looks at a part of a long past only, and says where to go on.
+// One answer covers only a part of a long history. It says where the next request should begin.
 Said read_history(const Client& client, const HistoryFlags& flags) {
   const auto most = static_cast<std::size_t>(flags.most);
   Said said = ask_history(client, flags, flags.after, most);
@@ -468,30 +489,35 @@ int show_history(const HistoryFlags& flags) {
     const Said said = read_history(client, flags);
     const std::int64_t first = said.ok() ? said.body.value("first", std::int64_t{1}) : 1;
     if (flags.after >= 0 && flags.after + 1 < first)
-      fmt::print(stderr, "rubato: what came before event {} is no longer kept\n", first);
+      fmt::print(stderr, "rubato: events before number {} are no longer kept\n", first);
     return print(flags.client, said, render::history);
   });
 }
 
 void add_history(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand(
-      "history", "List what has happened: submissions, starts, resizes, ends, nodes, policies.");
+  auto* command = app.add_subcommand("history",
+                                     "List what has happened: submissions, starts, resizes, ends, "
+                                     "nodes, policies. Each event has a "
+                                     "number.");
   auto flags = std::make_shared<HistoryFlags>();
-  command->add_option("job", flags->job, "only what concerns this job")->type_name("[JOB]");
+  command->add_option("job", flags->job, "only events of this job")->type_name("[JOB]");
   command
-      ->add_option("--after", flags->after, "only what happened after the event with this number")
+      ->add_option("--after", flags->after,
+                   "only events after the one with this number; 0 begins with the oldest event")
       ->type_name("NUMBER")
       ->check(zero_or_more());
   command
-      ->add_option("-n,--limit", flags->most,
-                   "at most this many: the newest, or with --after the first")
+      ->add_option(
+          "-n,--limit", flags->most,
+          "at most this many events, 1 to 1000: the newest ones, or with --after the first ones")
       ->type_name("NUMBER")
-      ->check(CLI::Range(1, 1000))
+      ->check(from_to(1, 1000))
       ->capture_default_str();
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato history\n  rubato history 7\n"
-                      "  rubato history --after 120 --json"));
+                      "  rubato history --after 120 --json",
+                      ""));
   command->callback([flags, &chosen] { chosen = [flags] { return show_history(*flags); }; });
 }
 
@@ -502,13 +528,17 @@ void add_client_jobs(CLI::App& app, Action& chosen) {
   add_status(app, chosen);
   add_logs(app, chosen);
   add_cancel(app, chosen);
+  add_verb(app, chosen,
+           {"hold",
+            "Hold jobs until they are released. Running jobs write a checkpoint and stop. Held "
+            "jobs keep "
+            "their place in the queue.",
+            "POST", "/hold", "  rubato hold 7"});
   add_verb(
       app, chosen,
-      {"hold",
-       "Hold jobs: those that run write a checkpoint and stop. They keep their place in the queue.",
-       "POST", "/hold", "  rubato hold 7"});
-  add_verb(app, chosen,
-           {"release", "Release jobs that were held.", "POST", "/release", "  rubato release 7"});
+      {"release",
+       "Let held jobs continue. A job that waits after a failure (backoff) is tried again at once.",
+       "POST", "/release", "  rubato release 7"});
   add_wait(app, chosen);
   add_explain(app, chosen);
   add_history(app, chosen);

@@ -1,4 +1,5 @@
-// top: who holds which GPU and how far each job is, painted anew every second.
+// top: shows which job holds which GPU, and the progress of each job. It redraws the screen every
+// second.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -24,13 +25,13 @@ struct TopFlags {
   bool once = false;
   bool until_idle = false;
   double interval = 1;
-  double most = 0;  // seconds; 0: until somebody ends it
+  double most = 0;  // seconds; 0: no limit
 };
 
 volatile std::sig_atomic_t stop_asked = 0;  // NOLINT: a signal handler can reach nothing else
 
-// The terminal as this command wants it, and as it was once it ends: keys come at once and are not
-// shown, the cursor is hidden, and the screen is one of its own.
+// Sets up the terminal, and restores it at the end. Keys arrive at once and are not shown, the
+// cursor is hidden, and the alternate screen is used.
 class Screen {
  public:
   Screen() {
@@ -53,7 +54,7 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
-  // Line by line over the old frame, so that nothing flickers.
+  // Writes line by line over the old frame, so that the screen does not flicker.
   static void paint(const std::string& frame) {
     std::string out = "\x1b[H";
     for (const char c : frame) {
@@ -64,7 +65,7 @@ class Screen {
     std::fflush(stdout);
   }
 
-  // False if somebody wants to stop.
+  // False if the user wants to stop: a signal, or the key q.
   [[nodiscard]] bool wait(double seconds) const {
     pollfd key{keys_ ? STDIN_FILENO : -1, POLLIN, 0};
     const int ready = ::poll(&key, 1, static_cast<int>(seconds * 1000));
@@ -103,8 +104,8 @@ Frame look_at(const Client& client) {
   return frame;
 }
 
-// Looks again and again. The jobs that have ended since the first look are shown, too: a job that
-// is simply not there any more leaves one wondering how it went.
+// Asks for the state again and again. Jobs that have ended since the first frame stay in the list,
+// so that the user sees how they ended.
 class Watch {
  public:
   Watch(const TopFlags& flags, const Client& client)
@@ -150,7 +151,8 @@ int rows_of_terminal() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
 }
 
-// Until somebody ends it, or it is over; then the last frame stays on the terminal.
+// Runs until the user stops it or the watch is over. In the second case the last frame stays on the
+// terminal.
 int live(const TopFlags& flags, const Client& client) {
   Watch watch(flags, client);
   Frame frame = watch.look();
@@ -161,7 +163,7 @@ int live(const TopFlags& flags, const Client& client) {
     for (;; frame = watch.look()) {
       const render::Look look = look_of_terminal();
       const int rows = rows_of_terminal();
-      // A daemon that is away comes back; what was seen last stays until then.
+      // The daemon may come back. Until then the last frame stays on the screen, below the error.
       if (frame.said.ok()) {
         shown = render::top(frame.nodes, frame.jobs, frame.policy, look, rows > 2 ? rows - 1 : 0);
         Screen::paint(shown);
@@ -177,7 +179,8 @@ int live(const TopFlags& flags, const Client& client) {
   return 0;
 }
 
-// For a log: what has changed, not too often; and how far things are, now and then.
+// For a log file: prints lines when something has changed, but not too often, and the progress now
+// and then.
 int log_changes(const TopFlags& flags, const Client& client) {
   constexpr std::chrono::milliseconds kBetween{2500};
   constexpr std::chrono::seconds kAtLeast{10};
@@ -239,26 +242,27 @@ int top(const TopFlags& flags) {
 void add_top(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "top",
-      "Watch the cluster: nodes, GPUs and jobs. For each GPU it shows the worker that holds it "
+      "Watch the nodes, the GPUs and the jobs. For each GPU, top shows the worker that holds it "
       "(7.3 "
-      "is worker 3 of job 7), for each job its progress and its slack before the deadline. q ends "
-      "it. Without a terminal it prints one frame; with --until-idle or --for it prints a few "
-      "lines "
-      "whenever something has changed.");
+      "is worker 3 of job 7). For each job, it shows the progress and the slack before the "
+      "deadline. "
+      "The key q ends it. Without a terminal, top prints one frame. With --until-idle or --for, it "
+      "prints a few lines whenever something has changed.");
   auto flags = std::make_shared<TopFlags>();
-  command->add_option("--interval", flags->interval, "seconds between two frames")
+  command->add_option("--interval", flags->interval, "time between two frames, 0.1 to 3600")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(from_to(0.1, 3600))
       ->capture_default_str();
-  command->add_flag("-1,--once", flags->once, "one frame and out");
-  command->add_flag("--until-idle", flags->until_idle, "until no job waits, runs or is held");
-  command->add_option("--for", flags->most, "for so many seconds at most")
+  command->add_flag("-1,--once", flags->once, "print one frame and exit");
+  command->add_flag("--until-idle", flags->until_idle, "exit when no job waits, runs or is held");
+  command->add_option("--for", flags->most, "exit after this time")
       ->type_name("SECONDS")
       ->check(above_zero());
   add_connection(*command, flags->client);
   command->footer(
       with_exit_codes("  rubato top\n  rubato top --once > now.txt\n"
-                      "  rubato top --until-idle | tee day.log"));
+                      "  rubato top --until-idle | tee day.log",
+                      ""));
   command->callback([flags, &chosen] { chosen = [flags] { return top(*flags); }; });
 }
 

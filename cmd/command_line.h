@@ -1,5 +1,6 @@
-// The commands of the `rubato` binary. Each adds itself to the command line and returns what main
-// should exit with: 0, or 2 with one sentence on standard error for bad input.
+// The commands of the `rubato` program. Each `add_` function describes commands to the parser. The
+// command that the user chose sets `chosen`, which returns the exit code: for bad input 2, after
+// one sentence on standard error.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,51 +16,56 @@ namespace rubato::cmd {
 
 using Action = std::function<int()>;
 
-// Set by the sub-command that was chosen.
-// `command_line` stands in the report, so that it can be made again.
+// The report shows `command_line`, so that a reader can make the report again.
 void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line);
 void add_generate(CLI::App& app, Action& chosen);
 void add_policies(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
-// resize, join, kill and runs: what one does to runs that live; resize is for jobs, too.
+// resize, join, kill and runs: they control a run that is going on. resize is for jobs, too.
 void add_resize(CLI::App& app, Action& chosen);
-void add_master(CLI::App& app, Action& chosen);
 
-// What `rubato up` starts for each node; hidden.
+// Hidden commands. `rubato up` starts an agent for each node, and an agent starts a master for each
+// job.
 void add_agent(CLI::App& app, Action& chosen);
+void add_master(CLI::App& app, Action& chosen);
+// Hidden, too: the reference in Markdown, and the man pages, of the commands that `app` has when it
+// is called.
+void add_reference(CLI::App& app, Action& chosen);
 
 // The daemon.
 void add_up(CLI::App& app, Action& chosen);
 
-// Those that speak to the daemon. `behind_dashes` is how many words stand behind "--".
+// Commands that send requests to the daemon. `behind_dashes` is the number of words after "--".
 void add_submit(CLI::App& app, Action& chosen, std::size_t behind_dashes);
 void add_client_jobs(CLI::App& app, Action& chosen);
 void add_client_cluster(CLI::App& app, Action& chosen);
 void add_top(CLI::App& app, Action& chosen);
-// Scripts for shells, from the commands that `app` has when it is asked for.
+// Completion scripts for shells, of the commands that `app` has when it is called.
 void add_completion(CLI::App& app, Action& chosen);
 void add_replay(CLI::App& app, Action& chosen);
 
-// Where the sockets of this user's runs are.
+// The directory with the sockets of this user's runs.
 [[nodiscard]] std::string run_directory();
 
-// A file with one number a line, which a policy needs; a first line that is a word is the column's
-// name.
+// Reads a file with one number per line, for a policy that needs one. If the first line is not a
+// number, it is the name of the column.
 [[nodiscard]] Result<std::vector<double>> read_numbers(const std::string& path);
 
-// "0.5:1.5": how much time deadlines give, as a share of the duration.
+// "0.5:1.5": the time from submission to deadline, as a multiple of the job's duration.
 [[nodiscard]] Result<std::pair<double, double>> parse_tightness(const char* flag,
                                                                 const std::string& text);
 
-// Checks of a number whose message a person can read.
+// Checks of an option's value, with messages in plain words.
 [[nodiscard]] CLI::Validator above_zero();
 [[nodiscard]] CLI::Validator zero_or_more();
+[[nodiscard]] CLI::Validator from_to(double least, double most);
+[[nodiscard]] CLI::Validator one_of(const std::vector<std::string>& words);
 
-// Prints "rubato: ..." and gives the exit code for bad input.
+// Prints "rubato: ..." to standard error and returns 2, the exit code for bad input.
 int bad_input(const Error& error);
 
-// Writes to a temporary file beside it and renames, so that nobody ever sees half a file.
-// "-" is standard output.
+// Writes a temporary file in the same directory and renames it, so that nobody ever sees half a
+// file. "-" is standard output.
 [[nodiscard]] Result<void> write_file(const std::string& path, const std::string& content);
 
 }  // namespace rubato::cmd

@@ -1,8 +1,10 @@
-// Completion for shells, made from the commands themselves, so that it cannot be out of date.
+// Completion scripts for shells. They are made from the description of the commands in CLI11, so
+// they always match the program.
 #include <fmt/format.h>
 #include <memory>
 
 #include "cmd/command_line.h"
+#include "cmd/command_page.h"
 
 namespace rubato::cmd {
 namespace {
@@ -19,9 +21,9 @@ struct Command {
   std::vector<Command> commands;
 };
 
-// The first sentence, without what a shell would read.
+// The first sentence, without characters that mean something to a shell.
 std::string brief(const std::string& help) {
-  std::string text = help.substr(0, std::min(help.find(". "), help.find('\n')));
+  std::string text = first_sentence(help);
   for (char& c : text) {
     if (std::string_view("'\"\\`$[]:").find(c) != std::string_view::npos) c = ' ';
   }
@@ -64,10 +66,10 @@ std::string words_of(const Command& command) {
   return words;
 }
 
-// Jobs are named wherever these ask for one.
+// These commands take the number of a job.
 constexpr const char* kTakeJobs = "status|logs|wait|cancel|hold|release|explain|history|resize";
 
-// 'run' | 'users' | 'users add': patterns of a case.
+// The patterns of a case statement: 'run' | 'users' | 'users add'.
 std::string patterns(const std::vector<const Command*>& all) {
   std::string text;
   for (const Command* command : all) {
@@ -148,7 +150,7 @@ if [[ $funcstack[1] == _rubato ]]; then _rubato "$@"; else compdef _rubato rubat
                      patterns(all), cases, kTakeJobs);
 }
 
-// fish asks a condition for each word: which commands have been seen so far.
+// fish wants a condition for each word: which commands stand before it on the command line.
 std::string fish_condition(const Command& command) {
   if (command.path.empty()) return "__fish_use_subcommand";
   std::string condition;
@@ -197,17 +199,23 @@ std::string fish_script(const Command& root) {
 
 void add_completion(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
-      "completion", "Print a script that completes rubato's commands, flags and jobs in a shell.");
+      "completion",
+      "Print a script that completes commands, options and jobs when you press Tab in a shell. The "
+      "script asks the daemon for the numbers of jobs; without a daemon it completes the rest.");
   auto shell = std::make_shared<std::string>();
   command->add_option("shell", *shell, "bash, zsh or fish")
       ->type_name("SHELL")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_of({"bash", "zsh", "fish"}));
   command->footer(
-      "\nExamples:\n"
+      "Examples:\n"
       "  source <(rubato completion bash)\n"
       "  rubato completion zsh > \"${fpath[1]}/_rubato\"\n"
-      "  rubato completion fish > ~/.config/fish/completions/rubato.fish");
+      "  rubato completion fish > ~/.config/fish/completions/rubato.fish\n"
+      "\n"
+      "For bash, put the first line into ~/.bashrc.\n"
+      "\n"
+      "Exit code: 0 printed, 2 unknown shell.");
   command->callback([shell, &app, &chosen] {
     chosen = [shell, &app] {
       const Command root = read_tree(app, "");

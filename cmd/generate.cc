@@ -15,7 +15,7 @@ struct GenerateFlags {
   std::string cluster, gpu_mix, tightness, out = "-", format;
 };
 
-// "1=80,2=10,4=5": GPU counts with their weights.
+// "1=80,2=10,8=10": numbers of GPUs with their weights.
 Result<std::vector<GpuShare>> parse_mix(const std::string& text) {
   std::vector<GpuShare> mix;
   for (const auto item : split(text, ',')) {
@@ -65,59 +65,60 @@ int run(GenerateFlags& flags) {
 
 void add_generate(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
-      "generate", "Write a trace made from a seed, with the distributions of the public traces.");
+      "generate",
+      "Write a trace of jobs for the simulator, drawn from a seed. The distributions are like "
+      "those "
+      "of public traces: jobs arrive as a Poisson process, durations are log-uniform, most jobs "
+      "ask "
+      "for one GPU, and a few users submit most jobs. The same options give the same bytes.");
   auto flags = std::make_shared<GenerateFlags>();
   auto& o = flags->options;
-  command->add_option("--jobs", o.jobs, "number of jobs")
-      ->type_name("NUMBER")
+  const auto option = [&](const char* name, auto& value, const char* type, const char* help) {
+    return command->add_option(name, value, help)->type_name(type);
+  };
+  option("--jobs", o.jobs, "NUMBER", "number of jobs")->capture_default_str();
+  option("--seed", o.seed, "NUMBER", "seed of the random numbers")->capture_default_str();
+  option(
+      "--cluster", flags->cluster, "NODESxGPUS",
+      "the cluster that the trace is for, as in `rubato simulate`. No job asks for more GPUs than "
+      "it has, and --load refers to it");
+  option(
+      "--load", o.load, "NUMBER",
+      "GPU time that the jobs ask for, divided by the GPU time of the cluster: above 1, the queue "
+      "grows. Needs --cluster (default: 0.8)");
+  option("--rate", o.jobs_per_hour, "NUMBER",
+         "jobs per hour, instead of --load (default without --cluster: 30)");
+  command->add_flag("--diurnal", o.diurnal,
+                    "busy afternoons and quiet nights, with the same mean rate");
+  option("--shortest", o.shortest_s, "SECONDS", "shortest duration")->capture_default_str();
+  option("--longest", o.longest_s, "SECONDS", "longest duration")->capture_default_str();
+  option("--gpu-mix", flags->gpu_mix, "GPUS=WEIGHT,...",
+         "how often jobs ask for each number of GPUs: with 1=80,8=20, 80% ask for 1 and 20% for 8 "
+         "(default: like public traces, 85% ask for 1)");
+  option("--deadlines", o.deadline_share, "SHARE", "share of the jobs with a deadline, 0 to 1")
       ->capture_default_str();
-  command->add_option("--seed", o.seed, "same seed, same bytes")
-      ->type_name("NUMBER")
+  option("--tightness", flags->tightness, "LOW:HIGH",
+         "time from submission to deadline, as a multiple of the duration, drawn from this range. "
+         "Below 1, only an elastic job can meet its deadline (default: 0.5:1.5)");
+  option("--users", o.users, "NUMBER", "number of users; user i submits in proportion to 1/i")
       ->capture_default_str();
-  command
-      ->add_option(
-          "--cluster", flags->cluster,
-          "cluster it is meant for, as in simulate: no job asks for more, and --load refers to it")
-      ->type_name("NODESxGPUS");
-  command
-      ->add_option("--load", o.load,
-                   "GPU-time asked for / GPU-time there is (default 0.8 with --cluster)")
-      ->type_name("NUMBER");
-  command->add_option("--rate", o.jobs_per_hour, "jobs an hour, instead of --load")
-      ->type_name("NUMBER");
-  command->add_flag("--diurnal", o.diurnal, "busy afternoons and quiet nights");
-  command->add_option("--shortest", o.shortest_s, "shortest duration in seconds (log-uniform)")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command->add_option("--longest", o.longest_s, "longest duration in seconds")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command
-      ->add_option("--gpu-mix", flags->gpu_mix,
-                   "GPUS=WEIGHT,... (default: as in the public traces)")
-      ->type_name("LIST");
-  command->add_option("--deadlines", o.deadline_share, "share of jobs with a deadline, 0..1")
-      ->type_name("SHARE")
-      ->capture_default_str();
-  command
-      ->add_option("--tightness", flags->tightness,
-                   "LOW:HIGH: deadline = submission + this x duration (default 0.5:1.5)")
-      ->type_name("LOW:HIGH");
-  command->add_option("--users", o.users, "number of users")
-      ->type_name("NUMBER")
-      ->capture_default_str();
-  command
-      ->add_option("--power", o.power,
-                   "jobs of theory: speed k^Q on k GPUs (model power:Q) instead of the catalogue")
-      ->type_name("Q");
-  command->add_flag("--at-once", o.at_once, "all jobs are submitted at time 0");
-  command->add_option("--format", flags->format, "csv or json")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"csv", "json"}))
+  option("--power", o.power, "Q",
+         "all jobs have the speed k^Q on k GPUs, 0 < Q <= 1, as theory assumes (default: each job "
+         "has a model of the catalogue)");
+  command->add_flag("--at-once", o.at_once, "submit all jobs at time 0");
+  option("--format", flags->format, "NAME", "format of the trace: csv or json")
+      ->check(one_of({"csv", "json"}))
       ->default_str("csv");
-  command->add_option("--out", flags->out, "file to write; - is standard output")
-      ->type_name("FILE")
-      ->capture_default_str();
+  option("--out", flags->out, "FILE", "file to write; - is standard output")->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  rubato generate --jobs 300 --cluster 8x8 --load 1.1 --out jobs.csv\n"
+      "  rubato generate --jobs 1000 --rate 60 --diurnal --deadlines 0.5 --seed 7 --out day.csv\n"
+      "  rubato simulate --trace jobs.csv --cluster 8x8 --policy fifo,afs-l\n"
+      "\n"
+      "docs/traces.md describes the formats and the distributions.\n"
+      "\n"
+      "Exit code: 0 written, 2 bad input.");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 

@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "cmd/command_line.h"
+#include "cmd/command_page.h"
+#include "rubato/base/text.h"
 
 namespace rubato::cmd {
 namespace {
 
-// Commands that stand under one heading of `rubato --help`, and the function that adds them.
+// Commands under one heading of `rubato --help`, and the function that describes them to the
+// parser.
 struct Section {
   const char* heading;
   std::vector<std::string> names;
@@ -51,47 +54,33 @@ std::vector<Section> sections(int argc, char** argv) {
   };
 }
 
-// In the list of commands, the first sentence says enough.
-class BriefFormatter : public CLI::Formatter {
- public:
-  std::string make_subcommand(const CLI::App* command) const override {
-    const std::string text = command->get_description();
-    const std::string first = text.substr(0, std::min(text.find(". "), text.find('\n')));
-    return fmt::format("  {:<12}{}{}\n", command->get_name(), first,
-                       first.ends_with('.') ? "" : ".");
-  }
-};
-
 void describe(CLI::App& app) {
   app.description(
       "Rubato: an elastic scheduler for deep-learning clusters.\n"
       "\n"
       "Compare policies on a simulated cluster:\n"
       "  rubato generate --jobs 300 --cluster 8x8 --load 1.1 --out jobs.csv\n"
-      "  rubato simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf,afs-l --html r.html\n"
+      "  rubato simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf,afs-l\n"
       "\n"
       "Run a cluster on this machine, and submit a job with a deadline:\n"
       "  rubato up --cluster 2x4 --policy elasticflow &\n"
       "  rubato submit --deadline +2h --work epochs=3 --gpus 1:4 -- ./train\n"
       "  rubato top\n"
       "\n"
-      "Train without a cluster, and change the number of workers meanwhile:\n"
+      "Train without a cluster, and change the number of workers while training runs:\n"
       "  rubato run --workers 1:4 --name demo -- ./train\n"
       "  rubato resize demo 3");
-  app.footer("\nrubato COMMAND --help describes a command and has examples.");
-  app.formatter(std::make_shared<BriefFormatter>());
-  app.get_formatter()->column_width(34);
-  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
-  app.set_version_flag("--version", "rubato " RUBATO_VERSION, "Print the version and exit");
-  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.footer("`rubato COMMAND --help` describes a command and has examples.");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_version_flag("--version", "rubato " RUBATO_VERSION, "print the version and exit");
+  app.set_help_flag("-h,--help", "print this help and exit");
   app.require_subcommand(1);
 }
 
-// Only the command that is asked for, because the others take longer to describe than it may take
-// to run. All of them if the first word is no command.
-void add_commands(CLI::App& app, Action& chosen, int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
-  const auto all = sections(argc, argv);
+// Describes only the command that was asked for. To describe all of them takes longer than many
+// commands take to run. If the first word is not one of these commands, all are described.
+void add_commands(CLI::App& app, Action& chosen, const std::vector<Section>& all,
+                  const std::string& word) {
   const auto asked = std::find_if(all.begin(), all.end(), [&](const Section& section) {
     return std::count(section.names.begin(), section.names.end(), word) > 0;
   });
@@ -103,13 +92,34 @@ void add_commands(CLI::App& app, Action& chosen, int argc, char** argv) {
   for (const auto& section : all) add(section);
   add_completion(app, chosen);
   app.get_subcommand("completion")->group("Shell");
+  add_reference(app, chosen);
+}
+
+Error unknown_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_group().empty()) names.push_back(command->get_name());  // else hidden
+  }
+  const auto meant = closest(word, names);
+  return {fmt::format("there is no command {}{}; see rubato --help", base::quoted(word),
+                      meant ? fmt::format(" (did you mean {}?)", *meant) : "")};
+}
+
+// The command whose help says what was wrong: "rubato users add".
+std::string path_of(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app.get_name() : app.get_name() + " " + path_of(*chosen.front());
 }
 
 int run(int argc, char** argv) {
   CLI::App app("", "rubato");
   describe(app);
   Action chosen;
-  add_commands(app, chosen, argc, argv);
+  const std::string word = argc > 1 ? argv[1] : "";
+  add_commands(app, chosen, sections(argc, argv), word);
+  const auto is_asked = [&](const CLI::App* command) { return command->get_name() == word; };
+  if (!word.empty() && !word.starts_with('-') && app.get_subcommands(is_asked).empty())
+    return bad_input(unknown_command(app, word));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -117,7 +127,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    return bad_input({std::string(error.what()) + "; see rubato --help"});
+    std::string what = error.what();  // "The following argument was not expected: --foo"
+    if (what.starts_with("The ") || what.starts_with("A ")) what[0] += 'a' - 'A';
+    return bad_input({fmt::format("{}; see {} --help", what, path_of(app))});
   }
   return chosen();
 }

@@ -1,4 +1,4 @@
-// The master of one job of the live cluster; started by the node agent, not by people.
+// master: runs one job of the live cluster. A node's agent starts it; it is not for people.
 #include "rubato/node/master.h"
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 namespace rubato::cmd {
 namespace {
 
-// So that no signal of the one who started us reaches us. One that leads a group, as under a shell,
-// must leave it to a child.
+// Starts a session, so that no signal to the group of our parent reaches us. The leader of a
+// process group, as under a shell, cannot start one; its child can.
 void lead_session() {
   if (getsid(0) == getpid() || setsid() >= 0) return;
   if (fork() != 0) _exit(0);
@@ -32,9 +32,9 @@ int run(const std::string& directory) {
 
 void add_master(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand("master", "Run the job of a directory; for the node agent.");
-  command->group("");  // not shown
+  command->group("");  // hidden: agents start it
   auto directory = std::make_shared<std::string>();
-  command->add_option("directory", *directory, "of the job, with its launch.json")
+  command->add_option("directory", *directory, "directory of the job, with its launch.json")
       ->type_name("DIRECTORY")
       ->required();
   command->callback([directory, &chosen] { chosen = [directory] { return run(*directory); }; });

@@ -41,10 +41,13 @@ void print_for_people() {
 }  // namespace
 
 void add_policies(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand(
-      "policies", "List every policy: its paper, what it needs to know, and its keys.");
+  auto* command = app.add_subcommand("policies",
+                                     "List every scheduling policy: its paper, what it must know "
+                                     "about jobs, and its keys with their "
+                                     "defaults. A policy is written NAME or NAME:key=value,...");
   auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "one JSON object instead of text");
+  command->add_flag("--json", *json, "print one JSON object instead of text");
+  command->footer("Examples:\n  rubato policies\n  rubato policies --json\n\nExit code: 0.");
   command->callback([json, &chosen] {
     chosen = [json] {
       *json ? fmt::print("{}\n", as_json().dump(2)) : print_for_people();

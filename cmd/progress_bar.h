@@ -1,4 +1,5 @@
-// A progress bar on standard error: only on a terminal, and only for work of over two seconds.
+// A progress bar on standard error. It appears only on a terminal, and only if the work takes over
+// two seconds.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,7 @@ class ProgressBar {
   std::size_t total_;
   std::atomic<std::size_t> done_ = 0;
   std::atomic<bool> over_ = false;
-  std::thread painter_;  // none when nobody looks
+  std::thread painter_;  // not started if standard error is not a terminal
 };
 
 }  // namespace rubato::cmd

@@ -22,7 +22,7 @@ int run_replay(const std::string& directory) {
   }();
   if (!replayed) return bad_input(replayed.error());
   if (replayed->after != RowNumber()) {
-    fmt::print("rows up to {} are no longer kept; the rest begins with the snapshot there\n",
+    fmt::print("rows up to {} are no longer kept; the replay begins with the snapshot after them\n",
                replayed->after.value());
   }
   fmt::print("{} rows, {} jobs, {} decisions, {} states of the policy, {} rows of commands\n",
@@ -41,15 +41,21 @@ int run_replay(const std::string& directory) {
 }  // namespace
 
 void add_replay(CLI::App& app, Action& chosen) {
-  auto* command = app.add_subcommand("replay",
-                                     "Decide the journal of a daemon again, and compare every "
-                                     "decision, byte for byte.");
+  auto* command = app.add_subcommand(
+      "replay",
+      "Take every decision of a daemon's journal again, and compare it with the recorded one. The "
+      "policy sees the same events at the same times, so it must decide the same, byte for byte. "
+      "replay only reads: the daemon may be running.");
   auto directory = std::make_shared<std::string>();
-  command->add_option("JOURNAL", *directory, "State directory of the daemon; it may be running")
+  command->add_option("directory", *directory, "state directory of the daemon")
+      ->type_name("DIR")
       ->required();
   command->footer(
-      "\nExample:\n  rubato replay ~/.rubato\n"
-      "\nExit code: 0 all reproduced, 1 a difference, 2 the journal cannot be read.\n");
+      "Examples:\n"
+      "  rubato replay ~/.rubato\n"
+      "  rubato replay /backup/rubato-2026-11-16\n"
+      "\n"
+      "Exit code: 0 all decisions are the same, 1 one differs, 2 the journal cannot be read.");
   command->callback(
       [directory, &chosen] { chosen = [directory] { return run_replay(*directory); }; });
 }

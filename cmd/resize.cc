@@ -36,26 +36,27 @@ int resize(const std::optional<std::string>& name, const std::string& to) {
 
 struct ResizeFlags {
   ClientFlags client;
-  std::vector<std::string> words;  // whose, and to what
+  std::vector<std::string> words;  // the job or run, and the new count
   bool job = false;
   bool run = false;
 };
 
-// What the daemon is told. "+1" and "-1" count from what the job has now.
+// The body of the request. "+1" and "-1" are relative to the GPUs that the job has now.
 Result<Json> limits_of(const std::string& to, const Json& job) {
   if (!to.starts_with('+') && !to.starts_with('-')) {
     auto limits = parse_gpus(to);
     if (!limits) return limits;
-    if (!limits->contains("max")) return Error{"give both, the least and the most: MIN:MAX"};
+    if (!limits->contains("max")) return Error{"write both ends of the range: MIN:MAX"};
     return limits;
   }
   const auto change = parse_integer(to.starts_with('+') ? to.substr(1) : to);
   const auto now = parse_integer(render::count(job, "gpus"));
   constexpr long long kMost = 1'000'000;
   if (!change || *change > kMost || *change < -kMost) {
-    return Error{fmt::format("{} is no change of a number", base::quoted(to))};
+    return Error{fmt::format("{} is not a number with a sign, such as +1 or -2", base::quoted(to))};
   }
-  if (!now || *now < 1) return Error{"it has no GPUs now; say how many it may have"};
+  if (!now || *now < 1)
+    return Error{"the job has no GPUs now, so + and - have no meaning; write a number or MIN:MAX"};
   return Json{{"gpus", std::max<long long>(*now + *change, 1)}};
 }
 
@@ -63,7 +64,7 @@ int resize_job(const ResizeFlags& flags, const Client& client, const Json& job,
                const std::string& to) {
   const auto limits = limits_of(to, job);
   if (!limits) return bad_input(limits.error());
-  // By number: a name may be another job's by now.
+  // By number, because the name may belong to another job by now.
   const Said said = client.post(job_target(render::count(job, "id"), "/resize"), *limits);
   return print(flags.client, said, [](const Json& body, const render::Look& /*look*/) {
     const Json now = body.contains("limits") ? body["limits"] : Json();
@@ -75,11 +76,11 @@ int resize_job(const ResizeFlags& flags, const Client& client, const Json& job,
   });
 }
 
-// Names can be of a run, of a job or of both; numbers are jobs'.
+// A name may be that of a run, of a job or of both. A number is always a job's.
 int resize_any(const ResizeFlags& flags) {
   const std::string& to = flags.words.back();
   if (flags.words.size() == 1) {
-    if (flags.job) return bad_input({"which job? Give its number or name before the count"});
+    if (flags.job) return bad_input({"say which job: write its number or name before the count"});
     return resize(std::nullopt, to);
   }
   const std::string& name = flags.words.front();
@@ -89,8 +90,8 @@ int resize_any(const ResizeFlags& flags) {
     if (!flags.run) {
       const auto client = connect(flags.client);
       if (client && client->get(job_target(name)).ok()) {
-        return bad_input(
-            {fmt::format("there are a run and a job {}; add --run or --job", base::quoted(name))});
+        return bad_input({fmt::format(
+            "there is a run and a job with the name {}; add --run or --job", base::quoted(name))});
       }
     }
     return resize(name, to);
@@ -100,17 +101,18 @@ int resize_any(const ResizeFlags& flags) {
         !number && !flags.job && flags.client.state.empty() && flags.client.server.empty();
     Said there = client.get(job_target(name));
     if (any && there.exit == Exit::no_daemon) {
-      // Whoever has runs and no daemon means a run: the answer names those that live.
+      // A user with runs and without a daemon means a run. The error then lists the runs that
+      // exist.
       const auto runs = live_runs(run_directory());
       if (runs && !runs->empty()) return resize(name, to);
-      there.error = fmt::format("no run of that name lives, and {}", there.error);
+      there.error = fmt::format("there is no run of that name, and {}", there.error);
     }
     return there.ok() ? resize_job(flags, client, there.body, to) : fail(there);
   });
 }
 
 int kill_worker(const std::vector<std::string>& words) {
-  // One word is a worker if it is a number: no run has such a name.
+  // A single word that is a number is a worker, because the name of a run is never a number.
   std::optional<std::string> name = name_in(words);
   Json request = {{"type", "kill"}};
   const auto uid = words.empty() ? std::nullopt : parse_integer(words.back());
@@ -135,7 +137,7 @@ int list(bool json) {
     fmt::print("{}\n", Json{{"runs", all}}.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
   }
-  if (runs->empty()) fmt::print("no run of this user lives\n");
+  if (runs->empty()) fmt::print("you have no runs\n");
   for (const LiveRunInfo& run : *runs) {
     const Json& info = run.info;
     const std::string step =
@@ -150,47 +152,60 @@ int list(bool json) {
 }  // namespace
 
 void add_resize(CLI::App& app, Action& chosen) {
-  auto* resize_command = app.add_subcommand(
-      "resize",
-      "Change how many GPUs a job may have, or how many workers a run (rubato run) has. N is a "
-      "number; +K and -K count from what it has now. For a job, MIN:MAX and 1,2,4 let the policy "
-      "choose. Training goes on meanwhile.");
+  auto* resize_command = app.add_subcommand("resize",
+                                            "Change how many GPUs a job may have, or how many "
+                                            "workers a run of `rubato run` has. N sets the "
+                                            "number, and +K and -K change the present number. For "
+                                            "a job, MIN:MAX and 1,2,4 let the policy "
+                                            "choose. Training continues during the resize.");
   auto resizing = std::make_shared<ResizeFlags>();
   resize_command
-      ->add_option("which", resizing->words,
-                   "number or name of a job, or name of a run, and how many; the name may be left "
-                   "out if there is one run")
-      ->type_name("[JOB|RUN] N|+K|-K|MIN:MAX")
+      ->add_option(
+          "which", resizing->words,
+          "number or name of a job, or name of a run, and the new count. Without a name, the "
+          "count is for your only run")
+      ->type_name("[JOB|RUN] COUNT")
       ->required()
       ->expected(1, 2);
-  auto* job = resize_command->add_flag("--job", resizing->job, "the name is a job's");
-  resize_command->add_flag("--run", resizing->run, "the name is a run's")->excludes(job);
+  auto* job = resize_command->add_flag("--job", resizing->job, "the name is that of a job");
+  resize_command->add_flag("--run", resizing->run, "the name is that of a run")->excludes(job);
   add_connection(*resize_command, resizing->client);
   resize_command->footer(
       with_exit_codes("  rubato resize 7 2:8      job 7 may have 2 to 8 GPUs\n"
-                      "  rubato resize resnet +1  exactly one more than now\n"
-                      "  rubato resize 3          the only run: 3 workers"));
+                      "  rubato resize resnet +1  exactly one GPU more than now\n"
+                      "  rubato resize 3          your only run gets 3 workers",
+                      "the job's state or the cluster does not allow it"));
   resize_command->callback(
       [resizing, &chosen] { chosen = [resizing] { return resize_any(*resizing); }; });
 
   auto flags = std::make_shared<ControlFlags>();
-  auto* join = app.add_subcommand("join", "Add one worker to a run.");
-  join->add_option("name", flags->words, "the run, if there are several")
-      ->type_name("[NAME]")
+  auto* join = app.add_subcommand("join", "Add one worker to a run of `rubato run`.");
+  join->add_option("name", flags->words, "name of the run; needed if you have several")
+      ->type_name("[RUN]")
       ->expected(0, 1);
+  const std::string codes = "\n\nExit code: 0 ok, 2 there is no such run, or bad input.";
+  join->footer("Examples:\n  rubato join\n  rubato join demo" + codes);
   join->callback(
       [flags, &chosen] { chosen = [flags] { return resize(name_in(flags->words), "+1"); }; });
 
   auto* kill = app.add_subcommand(
-      "kill", "Kill one worker of a run with SIGKILL, to see how training survives it.");
-  kill->add_option("worker", flags->words,
-                   "the run, if there are several; the worker, else the newest")
-      ->type_name("[NAME] [WORKER]")
+      "kill", "Kill one worker of a run with SIGKILL, to see how training survives a failure.");
+  kill->add_option(
+          "worker", flags->words,
+          "name of the run, needed if you have several, and number of the worker (default: the "
+          "newest worker)")
+      ->type_name("[RUN] [WORKER]")
       ->expected(0, 2);
+  kill->footer("Examples:\n  rubato kill\n  rubato kill demo 2" + codes);
   kill->callback([flags, &chosen] { chosen = [flags] { return kill_worker(flags->words); }; });
 
-  auto* runs = app.add_subcommand("runs", "List your runs that are alive.");
-  runs->add_flag("--json", flags->json, "one JSON object instead of text");
+  auto* runs = app.add_subcommand("runs",
+                                  "List your runs of `rubato run`: name, number of workers and its "
+                                  "limits, step, and age in seconds.");
+  runs->add_flag("--json", flags->json, "print one JSON object instead of text");
+  runs->footer(
+      "Examples:\n  rubato runs\n  rubato runs --json\n\nExit code: 0 ok, 2 the runs cannot be "
+      "read.");
   runs->callback([flags, &chosen] { chosen = [flags] { return list(flags->json); }; });
 }
 

@@ -27,7 +27,7 @@ std::optional<int> parse_count(std::string_view text) {
   return static_cast<int>(*number);
 }
 
-// "2:6", or "4" for 4:4; by default one worker of as many as there are cores.
+// "2:6", or "4" for 4:4. The default is 1 to the number of cores.
 Result<void> set_workers(const RunFlags& flags, LaunchLimits& limits) {
   if (flags.workers.empty()) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -99,18 +99,23 @@ std::string run_directory() {
 
 void add_run(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
-      "run", "Train with workers on this machine whose number can change while they train.");
+      "run",
+      "Train on this machine, without a daemon, with a number of workers that can change while "
+      "training "
+      "runs. If a worker dies, the others continue, and a new one takes its place.");
   auto flags = std::make_shared<RunFlags>();
   TerminalOptions& o = flags->options;
   command
       ->add_option("--workers", flags->workers,
-                   "least and most workers, or one number for both (default: 1 to one per core)")
+                   "smallest and largest number of workers, or one number for both (default: 1 to "
+                   "the number "
+                   "of cores)")
       ->type_name("MIN:MAX");
-  command->add_option("--start", flags->start, "workers to start with (default: MIN)")
+  command->add_option("--start", flags->start, "number of workers at the start (default: MIN)")
       ->type_name("NUMBER");
   command
       ->add_option("--name", o.plan.name,
-                   "name for rubato resize and other commands (default: run-PID)")
+                   "name for `rubato resize` and other commands (default: run-PID)")
       ->type_name("NAME");
   command
       ->add_option("--max-failures", o.plan.limits.max_failures,
@@ -119,37 +124,40 @@ void add_run(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   command
       ->add_option("--heartbeat", flags->heartbeat,
-                   "a worker that is silent for this long is killed and replaced")
+                   "a worker that sends nothing for this time is killed and replaced")
       ->type_name("SECONDS")
       ->capture_default_str();
   command
       ->add_option("--grace", flags->grace,
-                   "time that a worker has to end by itself before it is killed")
+                   "time that a worker has to end by itself before it is killed with SIGKILL")
       ->type_name("SECONDS")
       ->capture_default_str();
   command
-      ->add_option("--mode", flags->mode,
-                   "live: programs that use the training library; restart: any program that "
-                   "torchrun starts and that resumes from its checkpoint")
+      ->add_option(
+          "--mode", flags->mode,
+          "live: the program uses Rubato's training library and continues through a resize. "
+          "restart: any program that torchrun can start; at a resize it starts again from "
+          "its own checkpoint")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"live", "restart"}))
+      ->check(one_of({"live", "restart"}))
       ->capture_default_str();
   command->add_flag("--replace-stragglers", o.plan.limits.replace_stragglers,
-                    "start another worker in the place of one that slows down the rest");
-  command->add_option("--log", o.log, "append everything that happens as JSON lines")
+                    "replace a worker that slows down the others");
+  command->add_option("--log", o.log, "append every event to this file, one JSON object per line")
       ->type_name("FILE");
-  command->add_flag("--json", o.json,
-                    "print a summary as JSON at the end; the workers' output goes to standard "
-                    "error");
-  command->add_flag("--quiet", o.quiet, "no progress and no notices");
-  command->add_option("command", o.plan.command, "the program and its arguments, after --")
-      ->type_name("PROGRAM")
+  command->add_flag(
+      "--json", o.json,
+      "print a summary as JSON at the end; the output of the workers goes to standard error");
+  command->add_flag("--quiet", o.quiet, "print no progress and no notices");
+  command->add_option("command", o.plan.command, "the training program and its arguments")
+      ->type_name("-- PROGRAM [ARGUMENT ...]")
       ->required();
   command->footer(
-      "\nExamples:\n"
+      "Examples:\n"
       "  rubato run --workers 1:4 -- ./train --epochs 10\n"
       "  rubato run --workers 2:8 --mode restart --name ddp -- python3 train.py\n"
       "  rubato resize ddp 4\n"
+      "\n"
       "Exit code: 0 finished, 1 failed, 2 could not run, 128 + signal if stopped.");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }

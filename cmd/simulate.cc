@@ -43,7 +43,7 @@ struct SimulateFlags {
   std::string command;
 };
 
-// All that a comparison runs on, read and checked before anything is simulated.
+// Everything that the simulations need. It is read and checked before the first one starts.
 struct Comparison {
   Cluster cluster;
   Workload workload;
@@ -86,7 +86,8 @@ Result<std::vector<NodeEvent>> node_events(const SimulateFlags& flags, const Clu
                                            const Workload& workload) {
   if (!flags.failures.empty()) return read_failures(flags.failures, cluster);
   if (flags.failure_rate == 0) return std::vector<NodeEvent>();
-  // Nobody knows how long a run lasts before it has ended: a month after the last submission.
+  // The length of a run is not known in advance. Failures are drawn until a month after the last
+  // submission.
   const Duration horizon = (workload.jobs.back().submit - kStart) + from_seconds(30 * 86400.0);
   return random_failures(cluster, flags.failure_rate, flags.repair_time, horizon, flags.seed);
 }
@@ -138,7 +139,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   for (const auto& policy : c.chosen) {
     auto made = policy.make({read_numbers});
     if (!made) return made.error();
-    // Policies that choose counts and do not know the curves must find them out.
+    // A policy that chooses the number of GPUs and does not know the curves must measure them.
     const bool measures = c.options.knowledge.knowing == Knowing::measured || (*made)->learns();
     if (policy.entry->elastic && measures)
       made = measure_first(std::move(*made), c.options.knowledge.measuring_time);
@@ -156,7 +157,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   WorkloadOptions options;
   options.restart_cost_s = flags.restart_cost;
   options.seed = flags.seed;
-  // One workload for all, so that the runs are about the same jobs.
+  // All policies get the same workload, so that their runs can be compared.
   options.assign_curves =
       !flags.rigid && std::any_of(c.chosen.begin(), c.chosen.end(),
                                   [](const ChosenPolicy& p) { return p.entry->elastic; });
@@ -192,8 +193,8 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   return c;
 }
 
-// Runs the policies on a few threads; each run is a world of its own, so the result does not depend
-// on their number.
+// Runs the policies on several threads. The runs share nothing, so the results do not depend on the
+// number of threads.
 std::vector<Result<SimulationResult>> run_all(const Comparison& c, unsigned threads) {
   std::vector<std::optional<Result<SimulationResult>>> results(c.policies.size());
   {
@@ -239,21 +240,21 @@ std::string html_page(const Comparison& c, const std::vector<Run>& runs,
                                .dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string html(page.substr(0, at));
   html.reserve(page.size() + data.size() + data.size() / 50);
-  for (const char ch : data) {  // no text of a trace can close the script element
+  for (const char ch : data) {  // so that no text of a trace can close the script element
     ch == '<' ? html += "\\u003c" : html += ch;
   }
   html += page.substr(at + kMarker.size());
   return html;
 }
 
-// What no schedule of the comparison's jobs can exceed.
+// Bounds that no schedule of these jobs can exceed.
 struct Limits {
   Bound jct;
   DeadlineBound deadlines;
 };
 struct AllLimits {
   Limits plain;
-  std::optional<Limits> sharing;  // also for schedules in which jobs share GPUs, if a policy did
+  std::optional<Limits> sharing;  // for schedules in which jobs share GPUs, if a policy did that
 
   [[nodiscard]] const Limits& of(const Metrics& metrics) const {
     return metrics.shared && sharing ? *sharing : plain;
@@ -315,8 +316,10 @@ Json advice_json(const Comparison& c, const Run& run) {
 void print_advice(const Comparison& c, const Run& run) {
   const auto worths = worth_of_nodes(run.metrics, c.cluster);
   if (worths.empty()) {
-    fmt::print("\n{} has no prices, so it cannot say what a node is worth; rubato can.\n",
-               run.policy);
+    fmt::print(
+        "\n{} has no prices, so it cannot say what a node is worth. The policy rubato has "
+        "prices.\n",
+        run.policy);
   }
   for (const auto& node : worths) {
     fmt::print(
@@ -352,7 +355,7 @@ void print_runs(const Comparison& c, const std::vector<Run>& runs,
   }
 }
 
-// An average over fewer jobs than the bound is about cannot be compared with it.
+// If not all jobs of the bound have completed, their average cannot be compared with it.
 void compare(const Bound& bound, Metrics& metrics) {
   if (metrics.completed == bound.jobs && metrics.avg_jct_s && bound.avg_jct_s() > 0)
     metrics.bound_ratio = *metrics.avg_jct_s / bound.avg_jct_s();
@@ -397,121 +400,149 @@ int run(const SimulateFlags& flags) {
 void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line) {
   auto* command = app.add_subcommand(
       "simulate",
-      "Run a trace on a simulated cluster under one or more policies and compare them.");
+      "Run a trace on a simulated cluster under one or more policies, and "
+      "compare them. simulate prints a table with one row per policy, and marks the "
+      "best value of each column.");
   auto flags = std::make_shared<SimulateFlags>();
   flags->command = command_line;
   command
-      ->add_option("--trace", flags->trace,
-                   "file with jobs, plain or gzip; formats: docs/traces.md")
+      ->add_option(
+          "--trace", flags->trace,
+          "file with the jobs, plain or compressed with gzip; docs/traces.md lists the formats")
       ->type_name("FILE")
       ->required();
   command
-      ->add_option("--cluster", flags->cluster,
-                   "NODESxGPUS[:TYPE][,...], for example 16x8 or 8x8:v100,4x4:k80")
+      ->add_option(
+          "--cluster", flags->cluster,
+          "nodes and GPUs per node, with GPU types if there are several: 16x8, or 8x8:v100,4x4:k80")
       ->type_name("NODESxGPUS")
       ->required();
   command
       ->add_option("--policy", flags->policies,
-                   "NAME[:key=value,...][,NAME2...]; may be repeated; see rubato policies")
-      ->type_name("NAME[:KEYS]")
+                   "policies to compare, separated by commas, as `rubato policies` lists them; may "
+                   "be repeated")
+      ->type_name("POLICY,...")
       ->required()
       ->take_all();
   command
-      ->add_option("--format", flags->format, "format of the trace, if it should not be detected")
+      ->add_option("--format", flags->format,
+                   "format of the trace (default: detected from the file)")
       ->type_name("NAME");
   command
-      ->add_option("--placement", flags->placement,
-                   "count (topology-free), pack (fewest nodes), emptiest (fills the emptiest node "
-                   "first), spread, even (fewest nodes, evenly), buddy (aligned blocks, jobs move) "
-                   "or netpack (network packing)")
+      ->add_option(
+          "--placement", flags->placement,
+          "which GPUs a job gets: count (any, nodes do not matter), pack (fewest nodes), "
+          "emptiest (fills the emptiest node first), spread (most nodes), even (fewest nodes, "
+          "evenly), buddy (aligned blocks; jobs move) or netpack (network packing)")
       ->type_name("NAME")
       ->capture_default_str();
   command
       ->add_option(
           "--restart-cost", flags->restart_cost,
-          "seconds lost at a start and whenever a job's GPUs change (default: the trace's, else 0)")
+          "time that a job loses at its start and whenever its GPUs change (default: that of the "
+          "trace; else 30 for jobs with --profiles, and 0 for others)")
       ->type_name("SECONDS");
   command
       ->add_option("--interval", flags->interval,
-                   "decide only every so many seconds; 0 = at every event")
+                   "time between two decisions; 0 means a decision at every event")
       ->type_name("SECONDS")
       ->capture_default_str();
   command
       ->add_option("--curves", flags->curves,
-                   "folder with measured scaling curves, one CSV a model")
-      ->type_name("FOLDER");
-  command
-      ->add_option("--profiles", flags->profiles,
-                   "folder with measured step times and gradients, one folder an application: jobs "
-                   "then end by training progress, and policies see what they measured")
-      ->type_name("FOLDER");
-  command->add_flag("--rigid", flags->rigid,
-                    "jobs keep the GPU count they ask for, unless the trace or --curves says more");
+                   "directory with measured scaling curves, one CSV file per model")
+      ->type_name("DIR");
   command
       ->add_option(
-          "--interference", flags->interference,
-          "share of its speed that a job on several nodes loses while it meets another one")
+          "--profiles", flags->profiles,
+          "directory with measured step times and gradients, one directory per application. "
+          "Jobs then end by training progress, and policies see only what was measured")
+      ->type_name("DIR");
+  command->add_flag(
+      "--rigid", flags->rigid,
+      "jobs keep the number of GPUs that they ask for, unless the trace or --curves gives them a "
+      "speed curve");
+  command
+      ->add_option("--interference", flags->interference,
+                   "share of its speed, 0 to below 1, that a job on several nodes loses while it "
+                   "shares a node "
+                   "with another job that is on several nodes")
       ->type_name("SHARE")
       ->capture_default_str();
   command
-      ->add_option("--throughputs", flags->throughputs,
-                   "measured speeds per GPU type, alone and in pairs: Gavel's JSON")
+      ->add_option(
+          "--throughputs", flags->throughputs,
+          "measured speeds per GPU type, of jobs alone and in pairs, in the JSON format of Gavel")
       ->type_name("FILE");
   command
-      ->add_option("--deadlines", flags->deadlines,
-                   "LOW:HIGH: jobs without a deadline get one by seed: submission + a number "
-                   "between these x duration")
+      ->add_option(
+          "--deadlines", flags->deadlines,
+          "give each job without a deadline one: submission + x * duration, with x drawn from "
+          "this range")
       ->type_name("LOW:HIGH");
   auto* file =
       command
-          ->add_option("--failures", flags->failures, "CSV time_s,node,event with event down or up")
+          ->add_option(
+              "--failures", flags->failures,
+              "node failures: CSV with the columns time_s, node and event, which is down or up")
           ->type_name("FILE");
   command
       ->add_option("--failure-rate", flags->failure_rate,
-                   "failures per node and day, drawn by seed")
+                   "failures per node and day, drawn from the seed; not together with --failures")
       ->type_name("NUMBER")
       ->capture_default_str()
       ->excludes(file);
-  command
-      ->add_option("--repair-time", flags->repair_time, "mean seconds until a failed node returns")
+  command->add_option("--repair-time", flags->repair_time, "mean time until a failed node returns")
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "for assigned curves, deadlines, failures, losses")
+  command
+      ->add_option("--seed", flags->seed,
+                   "seed of the random numbers: assigned curves, deadlines, failures, losses")
       ->type_name("NUMBER")
       ->capture_default_str();
   command
       ->add_option("--threads", flags->threads,
-                   "policies simulated at once; 0 = one per core; never changes a result")
+                   "policies simulated at the same time; 0 means one per core. The results do not "
+                   "depend on it")
       ->type_name("NUMBER")
       ->capture_default_str();
   command
-      ->add_option("--knowledge", flags->knowledge,
-                   "oracle: policies know every job's speed curve; measured: they find it out")
+      ->add_option(
+          "--knowledge", flags->knowledge,
+          "oracle: policies know the speed curve of every job. measured: they must measure it")
       ->type_name("NAME")
       ->capture_default_str();
   command
       ->add_option("--measuring-time", flags->measuring_time,
-                   "seconds on one GPU count until the speed there is known")
+                   "time that a job must run on one number of GPUs until its speed there is known")
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_flag("--bound", flags->bound,
-                    "what no schedule can exceed: a lower bound on the average JCT, with each "
-                    "policy's ratio to it, and the most deadlines that can be kept together");
+  command->add_flag(
+      "--bound", flags->bound,
+      "also print what no schedule can exceed: a lower bound on the average job completion "
+      "time (JCT), each policy's ratio to it, and how many deadlines can be met at most");
   command->add_flag("--advise", flags->advise,
-                    "what one more node would be worth, by the prices of policies that have some");
-  command->add_flag("--json", flags->json, "print one JSON object {\"runs\": [...]}");
-  command->add_option("--jobs-csv", flags->jobs_csv, "write one row per job and policy")
+                    "also print what one more node would be worth, for policies that have prices");
+  command->add_flag("--json", flags->json,
+                    "print one JSON object {\"runs\": [...]} instead of the table");
+  command
+      ->add_option("--jobs-csv", flags->jobs_csv,
+                   "write a CSV file with one row per job and policy")
       ->type_name("FILE");
-  command->add_option("--html", flags->html, "write a self-contained report page")
+  command
+      ->add_option("--html", flags->html,
+                   "write a report page, one HTML file that needs no other files")
       ->type_name("FILE");
   command->footer(
-      "\nExamples:\n"
-      "  rubato simulate --trace jobs.csv --cluster 16x8 --policy fifo,srtf,tiresias-las,afs-l\n"
-      "  rubato simulate --trace philly.csv --cluster 64x8 --policy "
-      "tiresias-las:queues=2,limits=57600 --json\n"
-      "  rubato simulate --trace jobs.csv --cluster 8x8:v100,8x8:k80 --policy srtf --html "
-      "report.html\n"
-      "docs/simulator.md says what is simulated and what each figure means.");
+      "Examples:\n"
+      "  rubato simulate --trace jobs.csv --cluster 16x8 --policy fifo,srtf,afs-l\n"
+      "  rubato simulate --trace philly.csv --cluster 64x8 \\\n"
+      "    --policy tiresias-las:queues=2,limits=57600 --json\n"
+      "  rubato simulate --trace jobs.csv --cluster 8x8:v100,8x8:k80 --policy srtf \\\n"
+      "    --html report.html\n"
+      "\n"
+      "docs/simulator.md says what is simulated and what each figure means.\n"
+      "\n"
+      "Exit code: 0 done, 1 a simulation failed, 2 bad input.");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 

@@ -15,7 +15,8 @@ Result<std::pair<double, double>> parse_tightness(const char* flag, const std::s
         fmt::format("{} {}: write LOW:HIGH, for example 0.5:1.5", flag, base::quoted(text))};
   }
   if (!(*low > 0) || !(*high >= *low) || !std::isfinite(*high)) {
-    return Error{fmt::format("{} {}: is not a range above 0", flag, base::quoted(text))};
+    return Error{
+        fmt::format("{} {}: write LOW:HIGH with 0 < LOW <= HIGH", flag, base::quoted(text))};
   }
   return std::pair(*low, *high);
 }

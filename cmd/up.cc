@@ -21,7 +21,7 @@ namespace {
 
 struct UpFlags {
   std::string state;
-  std::string cluster;  // empty: the one of the last time, or this machine
+  std::string cluster;  // empty: the cluster of the last start, or this machine
   std::string policy;
   std::string placement = "pack";
   std::string listen = "127.0.0.1:0";
@@ -34,7 +34,7 @@ struct UpFlags {
   std::vector<std::string> beyond_loopback;
   std::string keep_journal;
   std::size_t most_jobs = CoreOptions().most_jobs;
-  std::size_t most_jobs_per_user = 0;  // 0: a quarter of them
+  std::size_t most_jobs_per_user = 0;  // 0: a quarter of most_jobs
   bool restored = false;
   bool quiet = false;
 };
@@ -42,7 +42,7 @@ struct UpFlags {
 constexpr std::uint64_t kLeastLog = std::uint64_t{64} << 10U;
 constexpr std::uint64_t kMostLog = std::uint64_t{1} << 40U;
 
-// All signals are for the loop's thread, which reads them; threads inherit what is blocked here.
+// Only the thread of the loop reads signals. Threads that start later inherit the blocked set.
 void block_signals() {
   std::signal(SIGPIPE, SIG_IGN);
   sigset_t set;
@@ -51,7 +51,7 @@ void block_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-// One node with a slot for each GPU; a machine without any has a slot for each core.
+// One node with a slot for each GPU. If the machine has no GPU, it has a slot for each core.
 std::string this_machine() {
   const int gpus = gpus_of_this_machine();
   if (gpus > 0) return fmt::format("1x{}", std::min(gpus, kMaxGpusPerNode));
@@ -61,7 +61,7 @@ std::string this_machine() {
 
 Result<Duration> span_of(const char* flag, double seconds) {
   if (seconds >= 0 && seconds <= 1e6) return from_seconds(seconds);
-  return Error{fmt::format("{} {}: write seconds from 0 to a million", flag, seconds)};
+  return Error{fmt::format("{} {}: write seconds from 0 to 1000000", flag, seconds)};
 }
 
 Result<void> set_address(const std::string& text, HttpServerOptions& http) {
@@ -72,7 +72,7 @@ Result<void> set_address(const std::string& text, HttpServerOptions& http) {
   if (!port || *port < 0 || *port > kLastPort)
     return Error{fmt::format("--listen {}: write ADDRESS:PORT, such as 127.0.0.1:8080", text)};
   http.host = text.substr(0, colon);
-  if (http.host.starts_with('[') && http.host.ends_with(']'))  // an address that has colons itself
+  if (http.host.starts_with('[') && http.host.ends_with(']'))  // an IPv6 address
     http.host = http.host.substr(1, http.host.size() - 2);
   http.port = static_cast<int>(*port);
   return {};
@@ -144,11 +144,12 @@ int up(const UpFlags& flags) {
                chosen                   ? ""
                : (*daemon)->continues() ? ", as the journal says"
                                         : ", this machine");
-    fmt::print(stderr,
-               "rubato: http://{} and {}/api.sock, admin token in {}/admin.token\n"
-               "rubato: ctrl-C ends the daemon; jobs go on and the next `rubato up` takes them "
-               "over\n",
-               (*daemon)->address(), state, state);
+    fmt::print(
+        stderr,
+        "rubato: http://{} and {}/api.sock, admin token in {}/admin.token\n"
+        "rubato: ctrl-C stops the daemon; jobs continue, and the next `rubato up` takes them "
+        "over\n",
+        (*daemon)->address(), state, state);
   }
   if (auto ended = (*daemon)->run(); !ended) {
     fmt::print(stderr, "rubato: {}\n", ended.error().message);
@@ -165,82 +166,94 @@ void add_up(CLI::App& app, Action& chosen) {
       "up",
       "Run the daemon of a cluster on this machine.\n"
       "\n"
-      "It keeps all it knows in its state directory and can be stopped, killed and started again\n"
-      "at any time: training goes on meanwhile. Only this machine can reach it unless --listen\n"
-      "and --beyond-loopback say otherwise, and over TCP only with a token.\n"
+      "The daemon keeps everything in its state directory. You can stop or kill it at any time. "
+      "Jobs "
+      "keep training, and the next daemon takes them over. Only this machine can reach the daemon, "
+      "unless --listen and --beyond-loopback allow more. Over TCP, every request needs a token.\n"
       "\n"
-      "Example:\n"
-      "  rubato up --cluster 2x4 --policy elasticflow &\n"
-      "  rubato submit --deadline +2h --work epochs=3 --gpus 1:4 -- ./train\n");
-  command->add_option("--state", flags->state,
-                      "Directory of the journal, the jobs and the sockets;\n"
-                      "by default $RUBATO_STATE or ~/.rubato");
-  command->add_option("--cluster", flags->cluster,
-                      "Nodes x slots, as in 2x4: virtual nodes of this machine. A slot is a GPU\n"
-                      "if there are any, else one worker on the CPU. By default the one of the\n"
-                      "last time, else " +
-                          this_machine());
-  command->add_option("--policy", flags->policy,
-                      "As in `rubato policies`; by default the one of the last time, or afs-l");
-  command->add_option("--placement", flags->placement, "Which GPUs a job gets")
+      "The daemon remembers the cluster and the policy. Give all other options again at each "
+      "start. "
+      "The nodes of a state directory cannot change. For another cluster, use another state "
+      "directory.");
+  const auto option = [&](const char* name, auto& value, const char* type,
+                          const std::string& help) {
+    return command->add_option(name, value, help)->type_name(type);
+  };
+  option("--state", flags->state, "DIR",
+         "directory of the journal, the jobs and the sockets (default: RUBATO_STATE, else "
+         "~/.rubato)");
+  option(
+      "--cluster", flags->cluster, "NODESxSLOTS",
+      "virtual nodes of this machine, and slots per node (at most 64): 2x4 is 2 nodes with 4 "
+      "slots each. A slot is a GPU, or one worker on the CPU if this machine has no GPU (default: "
+      "the cluster of the last start, else one node with a slot for each GPU or, without GPUs, "
+      "for each core)");
+  option("--policy", flags->policy, "POLICY",
+         fmt::format("the scheduling policy, as `rubato policies` lists them: NAME or "
+                     "NAME:key=value,... (default: the policy of the last start, else {})",
+                     CoreOptions().policy));
+  option("--placement", flags->placement, "NAME",
+         "which GPUs a job gets: count, pack, emptiest, spread, even, buddy or netpack; `rubato "
+         "simulate --help` describes them")
       ->capture_default_str();
-  command->add_option("--listen", flags->listen, "Address of the HTTP API; port 0 is any free one")
+  option("--listen", flags->listen, "ADDRESS:PORT",
+         "numeric address of the HTTP API. Port 0 is any free port; the file api.address in the "
+         "state directory has its number")
       ->capture_default_str();
-  command
-      ->add_option("--interval", flags->interval,
-                   "Seconds between decisions; 0 decides whenever something happens")
-      ->capture_default_str();
-  command
-      ->add_option("--lease", flags->lease,
-                   "Seconds of silence after which a node's state is unknown")
-      ->capture_default_str();
-  command
-      ->add_option("--measuring", flags->measuring,
-                   "Seconds that a new job is measured at a GPU count; 0 tries no counts")
-      ->capture_default_str();
-  command
-      ->add_option("--lateness", flags->lateness,
-                   "Seconds that a promised plan leaves spare before the deadline, because on a\n"
-                   "real machine things come later than planned")
-      ->capture_default_str();
-  command
-      ->add_option("--hello-within", flags->hello,
-                   "Seconds after which a program that has not spoken to Rubato is taken for a\n"
-                   "plain one, which runs as one process on one GPU")
-      ->capture_default_str();
-  command
-      ->add_option("--log-limit", flags->log_limit,
-                   "Size that a job's log never exceeds; its older half goes then")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("64M");
-  command
-      ->add_option("--beyond-loopback", flags->beyond_loopback,
-                   "Let --listen name an address that other machines can reach, and answer to\n"
-                   "these names. Tokens are sent as they are: put TLS in front of it")
-      ->type_name("NAME,...")
+  option(
+      "--beyond-loopback", flags->beyond_loopback, "NAME,...",
+      "allow an address of --listen that other machines can reach, and answer requests for these "
+      "host names and addresses. Tokens are sent without encryption: put a TLS proxy in front")
       ->transform([](std::string name) { return CLI::detail::to_lower(std::move(name)); })
       ->delimiter(',');
-  command
-      ->add_option("--keep-journal", flags->keep_journal,
-                   "How long rows of the journal are kept once they are archived, as 90d; by\n"
-                   "default for ever. history and replay see no further back")
-      ->type_name("SPAN");
-  command
-      ->add_option("--most-jobs", flags->most_jobs,
-                   "Jobs that wait or run; beyond so many, submissions are answered 429")
+  option("--interval", flags->interval, "SECONDS",
+         "shortest time between two decisions; 0 means that the policy decides whenever something "
+         "happens")
+      ->capture_default_str();
+  option("--lease", flags->lease, "SECONDS",
+         "if a node's agent sends nothing for this time, the node is unknown: no job starts there")
+      ->capture_default_str();
+  option("--measuring", flags->measuring, "SECONDS",
+         "how long the speed of a new job is measured on one number of GPUs; 0 means that no other "
+         "numbers are tried")
+      ->capture_default_str();
+  option(
+      "--lateness", flags->lateness, "SECONDS",
+      "spare time before the deadline in a promised plan, because steps on a real machine can be "
+      "late")
+      ->capture_default_str();
+  option("--hello-within", flags->hello, "SECONDS",
+         "a program that has not used Rubato's library after this time runs as one process on one "
+         "GPU")
+      ->capture_default_str();
+  option("--log-limit", flags->log_limit, "SIZE",
+         "largest size of a job's log, from 64K to 1T. A log at its limit drops its older half")
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->default_str("64M");
+  option(
+      "--keep-journal", flags->keep_journal, "SPAN",
+      "how long archived rows of the journal are kept, such as 90d or 12h. history and replay do "
+      "not see older rows (default: for ever)");
+  option("--most-jobs", flags->most_jobs, "NUMBER",
+         "how many jobs may wait or run. Beyond that, submissions are answered with 429")
       ->check(above_zero())
       ->capture_default_str();
-  command
-      ->add_option(
-          "--most-jobs-per-user", flags->most_jobs_per_user,
-          "Jobs of one user that wait or run; by default a quarter of --most-jobs. Admins\n"
-          "may have as many as there may be")
-      ->check(CLI::PositiveNumber);
-  command->add_flag("--restored", flags->restored,
-                    "The state directory is a copy of another one, or a backup that you have\n"
-                    "restored: jobs that were running start again, and nothing of the original is\n"
-                    "touched. Needed once");
-  command->add_flag("--quiet", flags->quiet, "Say nothing when all is well");
+  option("--most-jobs-per-user", flags->most_jobs_per_user, "NUMBER",
+         "the same limit for one user who is not an admin (default: a quarter of --most-jobs)")
+      ->check(above_zero());
+  command->add_flag(
+      "--restored", flags->restored,
+      "the state directory is a copy or a restored backup. Jobs that were running "
+      "start again, and the jobs of the original are not touched. Needed at the first "
+      "start only");
+  command->add_flag("--quiet", flags->quiet, "print nothing unless there is a problem");
+  command->footer(
+      "Examples:\n"
+      "  rubato up\n"
+      "  rubato up --cluster 2x4 --policy elasticflow &\n"
+      "  rubato up --state /var/lib/rubato --listen 127.0.0.1:8080\n"
+      "\n"
+      "Exit code: 0 stopped by a signal, 1 ended by an error, 2 could not start.");
   command->callback([flags, &chosen] { chosen = [flags] { return up(*flags); }; });
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -27,7 +28,7 @@ Result<void> write_file(const std::string& path, const std::string& content) {
     if (!write_all(stdout, content)) return cannot_write("standard output");
     return {};
   }
-  // What is not a plain file (a pipe, /dev/null) cannot be replaced, only written to.
+  // A pipe or a device such as /dev/null cannot be replaced by a rename. It is written to directly.
   struct stat there {};
   const bool special = stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode);
   const std::string target = special ? path : fmt::format("{}.{}.part", path, getpid());
@@ -43,7 +44,7 @@ Result<void> write_file(const std::string& path, const std::string& content) {
 
 namespace {
 
-CLI::Validator number_that(const char* is, bool (*holds)(double)) {
+CLI::Validator number_that(const std::string& is, const std::function<bool(double)>& holds) {
   return {[=](const std::string& text) {
             const auto number = parse_double(text);
             if (number && holds(*number)) return std::string();
@@ -60,6 +61,20 @@ CLI::Validator above_zero() {
 
 CLI::Validator zero_or_more() {
   return number_that("0 or a number above it", [](double number) { return number >= 0; });
+}
+
+CLI::Validator from_to(double least, double most) {
+  return number_that(fmt::format("a number from {} to {}", least, most),
+                     [=](double number) { return number >= least && number <= most; });
+}
+
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  return {[=](const std::string& text) {
+            if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+            return fmt::format("must be one of {}, not {}", fmt::join(words, ", "),
+                               base::quoted(text));
+          },
+          ""};
 }
 
 int bad_input(const Error& error) {

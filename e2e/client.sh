@@ -88,7 +88,8 @@ for year in 0001 9999; do
 done
 check 'a timeout that is none' ends 2 'write a time such as' wait --timeout soon 1
 check 'a retention that is none' ends 2 'write a time such as 90d' up --keep-journal soon
-check 'unknown command' ends 2 'rubato --help' sbumit
+check 'unknown command' ends 2 'no command "sbumit" \(did you mean submit\?\); see rubato --help' sbumit
+check 'unknown option' ends 2 'not expected: --colour; see rubato ls --help' ls --colour
 
 # completes EXPECTED WORDS...: the last of WORDS is the part of a word that the user has typed.
 completes() {

@@ -44,7 +44,7 @@ trained() {
   return 1
 }
 
-check 'no run yet' refused 'no run of this user lives' resize 2
+check 'no run yet' refused 'you have no runs' resize 2
 total=300
 "$RUBATO" run --workers 1:3 --mode restart --name ddp --log log.jsonl --json -- \
   "$python" "$program" "$dir" "$total" >summary.json 2>run.err &
@@ -56,7 +56,7 @@ check 'too many workers' refused 'outside 1:3' resize ddp 4
 check 'too few workers' refused 'outside 1:3' resize ddp -1
 check 'no number' refused 'not a number of workers' resize ddp many
 check 'no such run' refused 'no run named "ddq"; alive: ddp' resize ddq 2
-check 'name taken' refused 'a run named ddp lives' run --name ddp -- true
+check 'name taken' refused 'there is a run named ddp already' run --name ddp -- true
 check 'grow' "$RUBATO" resize ddp 3
 check 'three workers train' trained 20 3
 check 'shrink without naming the run' "$RUBATO" resize -1

@@ -1,4 +1,4 @@
-// A trainer that goes wrong, or waits, in the way the environment asks for; e2e/elastic.sh uses it.
+// A trainer that fails or waits as the environment variables say. e2e/elastic.sh uses it.
 //
 //   MODEL=NAME        perceptron (the default, and a narrow one), resnet or transformer, each as
 //                     its example trains it
@@ -40,7 +40,7 @@ std::int64_t number(const char* name, std::int64_t otherwise) {
   return text.empty() ? otherwise : std::stoll(text);
 }
 
-// The step of "nan:STEP", if `text` begins with `kind`; otherwise a step that never comes.
+// The step of "nan:STEP" if `text` begins with `kind`. Otherwise a step that is never reached.
 std::int64_t fault_step(const std::string& text, const std::string& kind) {
   return text.starts_with(kind + ":") ? std::stoll(text.substr(kind.size() + 1)) : -1;
 }

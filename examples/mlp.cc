@@ -1,4 +1,4 @@
-// A perceptron, elastic: `rubato run --workers 1:4 -- build/examples/mlp --steps 400`.
+// An elastic perceptron: `rubato run --workers 1:4 -- build/examples/mlp --steps 400`.
 #include "examples/models.h"
 #include "rubato/train/trainer.h"
 

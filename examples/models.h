@@ -1,12 +1,13 @@
-// The models and data of the examples: small enough for one core, and real enough to learn.
+// The models and data of the examples: small enough for one core, but real enough to learn.
 //
 //   Perceptron   a classifier with dropout; its data is labelled by a random network
 //   ResNet       a residual network with batch norm on 3x16x16 pictures of gratings
 //   Transformer  a language model by letters, on sentences from a small grammar
 //   Wide         square matrices only, of any number of parameters, to measure transfers
 //
-// All data is a function of (seed, index), made when asked for, so nothing is downloaded and any
-// worker can make any sample. Every model computes its own loss, so that one trainer serves all.
+// All data is a function of (seed, index) and is computed when needed. So nothing is downloaded,
+// and any worker can make any sample. Every model computes its own loss, so that one trainer works
+// for all.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,7 @@ struct Model : torch::nn::Module {
   virtual torch::Tensor loss(const train::Batch& batch) = 0;
 };
 
-// ---- Perceptron: points in space, labelled by a network that nobody shows to the student ----
+// ---- Perceptron: points in space, labelled by a network that the model does not see ----
 
 constexpr std::int64_t kPointSize = 64;
 constexpr std::int64_t kPointClasses = 10;
@@ -149,7 +150,7 @@ class Gratings : public train::Dataset {
     std::array<float, 3> colour{};
   };
 
-  // Where the grating begins and the noise are the sample's own.
+  // The phase of the grating and the noise differ between samples.
   static float* draw(const Class& kind, Random& random, float* pixel) {
     const auto phase = static_cast<float>(random.uniform(0, 2 * std::numbers::pi));
     for (const float colour : kind.colour) {
@@ -227,8 +228,8 @@ struct ResNet : Model {
 constexpr std::int64_t kLetters = 28;  // a to z, space, full stop
 constexpr std::int64_t kContext = 32;
 
-// A sample is kContext letters from somewhere in a text of its own; the target is the same text one
-// letter on.
+// A sample is kContext letters from a random place in its own text. The target is the same text,
+// one letter further.
 class Sentences : public train::Dataset {
  public:
   explicit Sentences(std::uint64_t seed = 1, std::size_t size = 50'000)

@@ -1,4 +1,4 @@
-// A residual network with batch norm, elastic: `rubato run --workers 1:4 -- build/examples/resnet
+// An elastic residual network with batch norm: `rubato run --workers 1:4 -- build/examples/resnet
 // --steps 200`.
 #include "examples/models.h"
 #include "rubato/train/trainer.h"

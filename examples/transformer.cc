@@ -1,4 +1,4 @@
-// A language model by letters, elastic: `rubato run --workers 1:4 -- build/examples/transformer
+// An elastic language model on letters: `rubato run --workers 1:4 -- build/examples/transformer
 // --steps 200`.
 #include "examples/models.h"
 #include "rubato/train/trainer.h"

@@ -1,5 +1,5 @@
-// Twenty-five million parameters in square matrices, elastic, to measure what growing and moving
-// state costs: `rubato run --workers 1:4 -- build/examples/wide --steps 100`.
+// Twenty-five million parameters in square matrices, elastic, to measure the cost of growing and of
+// moving state: `rubato run --workers 1:4 -- build/examples/wide --steps 100`.
 #include "examples/models.h"
 #include "rubato/train/trainer.h"
 

@@ -1,5 +1,6 @@
-// Any bytes as an HTTP request: "VERB TARGET", headers, an empty line, the body. A question to the
-// daemon, or a refusal with a status of its own and one line of text; twice the same.
+// Takes any bytes as an HTTP request: "VERB TARGET", headers, an empty line, the body. The result
+// must be a request to the daemon, or a refusal with a status and one line of text. A second time
+// it must be the same.
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -56,7 +57,7 @@ void check(const HttpHead& head, std::string_view body, const Caller& caller) {
   if (const auto* ask = std::get_if<Ask>(&std::get<HttpTask>(task))) {
     CHECK(caller.admin || !needs_admin(*ask));
     if (const auto* submit = std::get_if<SubmitJob>(ask)) {
-      // What was taken can be written down and says the same again.
+      // An accepted job can be written as text, and reads back as the same job.
       const auto text = canonical_json(to_json(submit->file));
       CHECK(text.ok());
       const auto again = read_job(*parse_json(*text, "again"), "again");

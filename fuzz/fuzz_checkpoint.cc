@@ -1,7 +1,8 @@
-// Any bytes as a checkpoint: an error that names the file, or sections that lie inside it. Because
-// no random bytes have the right checksum, some inputs are helped: after '{' up to the first zero
-// they are a header, and after 's' sizes of sections; both get the start of a file, and sizes get
-// a header and checksums, too, that are right as far as the sections exist.
+// Takes any bytes as a checkpoint. The result must be an error that names the file, or sections
+// that lie inside it. Random bytes never have the right checksum, so some inputs get help. After
+// '{', the bytes up to the first zero are a header. After 's', they are sizes of sections. Both get
+// the start of a file. Sizes also get a header, with checksums that are right for the sections that
+// exist.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +41,8 @@ std::string from_header(std::uint32_t version, const std::string& input) {
   return sealed(version, input.substr(0, length)) + input.substr(length);
 }
 
-// 's', the number of sections, their sizes of 8 bytes each, what follows the header.
+// The input is 's', the number of sections, their sizes (8 bytes each), and what follows the
+// header.
 std::string from_sizes(std::uint32_t version, const std::string& input) {
   const std::size_t sections = input.size() < 2 ? 0 : static_cast<unsigned char>(input[1]) % 8U;
   const std::size_t sizes_end = 2 + 8 * sections;
@@ -72,7 +74,7 @@ std::string from_sizes(std::uint32_t version, const std::string& input) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace rubato::elastic;
   std::string bytes(reinterpret_cast<const char*>(data), size);
-  // Both versions of the format, by turns.
+  // Alternates between both versions of the format.
   const std::uint32_t version = 1 + size % 2;
   if (bytes.starts_with('{')) bytes = from_header(version, bytes);
   if (bytes.starts_with('s')) bytes = from_sizes(version, bytes);

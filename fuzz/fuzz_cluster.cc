@@ -1,4 +1,5 @@
-// Any bytes as a cluster: an error or a cluster whose totals agree with its nodes.
+// Takes any bytes as a cluster. The result must be an error, or a cluster whose totals agree with
+// its nodes.
 #include <cstddef>
 #include <cstdint>
 

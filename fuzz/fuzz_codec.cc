@@ -1,5 +1,5 @@
-// Any bytes as a row of the journal, its type on the first line: one line of error, or a value that
-// is written and read back as the same text.
+// Takes any bytes as a row of the journal, with its type on the first line. The result must be one
+// line of error, or a value that is written and read back as the same text.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Any bytes as a curve file: an error or curves that run at every count they call measured.
+// Takes any bytes as a curve file. The result must be an error, or curves that have a speed at
+// every count that they call measured.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

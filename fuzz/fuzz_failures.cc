@@ -1,4 +1,5 @@
-// Any bytes as a failures file: an error or events in order on nodes that exist.
+// Takes any bytes as a failures file. The result must be an error, or events in order on nodes that
+// exist.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Any bytes as what arrives at a launcher or a worker: an error, or messages that are understood
-// the same however the stream is cut. The first byte says where it is cut.
+// Takes any bytes as the input of a launcher or a worker. The result must be an error, or messages
+// that do not depend on how the stream is cut. The first byte says where it is cut.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// What is understood is written and understood again.
+// A message that was understood is written and understood again.
 void parse_both_ways(const Json& message) {
   if (const auto parsed = wire::parse_from_worker(message)) {
     const Json written = wire::to_json(*parsed);

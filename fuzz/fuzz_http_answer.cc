@@ -1,5 +1,6 @@
-// Any bytes as a daemon's HTTP answer. The first byte says how the rest is cut. However it is cut,
-// the reader finds the same head, the same body and the same problem, and keeps its limits.
+// Takes any bytes as a daemon's HTTP answer. The first byte says how the rest is cut. The reader
+// must find the same head, the same body and the same problem for every cut, and must keep its
+// limits.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,7 @@ struct Outcome {
 
 bool ended(State state) { return state != State::hungry; }
 
-// Gives the reader `size` bytes at a time, as a client does with what a socket holds.
+// Gives the reader `size` bytes at a time, as a client does with the bytes of a socket.
 Outcome read(std::string_view bytes, std::size_t size) {
   AnswerReader reader;
   Outcome outcome;
@@ -41,7 +42,7 @@ Outcome read(std::string_view bytes, std::size_t size) {
     }
     if (outcome.head == State::complete) outcome.body = reader.read_body(keep);
     if (ended(outcome.body)) break;
-    CHECK(!given_all);  // at the end there is an outcome
+    CHECK(!given_all);  // after the last byte there must be an outcome
     given_all = bytes.empty();
     if (given_all) reader.give_end();
     reader.give(bytes.substr(0, size));
@@ -71,7 +72,7 @@ void check_same(const Outcome& a, const Outcome& b) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // Beyond the limits, where the bytes are cut does decide which of them is noticed first.
+  // Beyond the limits, the cut decides which limit is noticed first.
   if (size == 0 || size > AnswerReader::kLargestHead) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto cut = read(bytes, 1U + data[0]);

@@ -1,4 +1,5 @@
-// Any bytes as a job file, JSON or YAML: an error or a job that is written and read back unchanged.
+// Takes any bytes as a job file, JSON or YAML. The result must be an error, or a job that is
+// written and read back unchanged.
 #include <cstddef>
 #include <cstdint>
 

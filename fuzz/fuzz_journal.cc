@@ -1,9 +1,9 @@
-// Any bytes as the files of a state directory: the live file, its log, or a segment. Opening gives
-// a journal that can be written and read, or one line of error; it never crashes.
+// Takes any bytes as the files of a state directory: the live file, its log, or a segment. Opening
+// must give a journal that can be written and read, or one line of error. It must never crash.
 //
-// The first byte says where the rest goes: 0 and 1 are the live file and its log alone; others
-// change a good journal, each of the following groups of 4 bytes one byte of it (which file, where
-// in 2 bytes, what).
+// The first byte says where the rest goes. 0 and 1 mean only the live file and only its log. Other
+// values change a good journal: each of the following groups of 4 bytes changes one byte of it
+// (which file, 2 bytes for the position, the new value).
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -25,7 +25,7 @@ constexpr const char* kLive = "journal.sqlite";
 constexpr const char* kLog = "journal.sqlite-wal";
 constexpr const char* kSegment = "journal-000000000001-000000000006.sqlite";
 
-// Gone when the fuzzer ends.
+// Removed when the fuzzer ends.
 struct Directory {
   Directory() {
     const bool memory = fs::exists("/dev/shm");

@@ -1,4 +1,5 @@
-// Any bytes as JSON: an error or a value that is written and read back unchanged.
+// Takes any bytes as JSON. The result must be an error, or a value that is written and read back
+// unchanged.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,6 @@
-// Any bytes as a message of a worker, a launcher, a master or an agent, or as one of their files:
-// one line of error, or a value that is written and read back as the same text.
+// Takes any bytes as a message of a worker, a launcher, a master or an agent, or as one of their
+// files. The result must be one line of error, or a value that is written and read back as the same
+// text.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,7 @@ void check_sentence(const std::string& message) {
                     [](unsigned char c) { return c >= 0x20 && c < 0x7F; }));
 }
 
-// Of messages that cannot be compared, and that may have fields which are not read.
+// For messages that cannot be compared, and that may have fields which are not read.
 template <class T>
 void check_text(const Json& json, Result<T> (*parse)(const Json&)) {
   const Result<T> value = parse(json);
@@ -34,7 +35,7 @@ void check_text(const Json& json, Result<T> (*parse)(const Json&)) {
   CHECK(again.ok() && to_json(*again) == written);
 }
 
-// What a worker says inside of its messages is taken field by field.
+// The content of a worker's messages is read field by field.
 void check_content(const Json& json) {
   using namespace rubato::wire;
   if (const auto report = read_step_report(json)) {

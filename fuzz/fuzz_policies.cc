@@ -1,5 +1,5 @@
-// Any bytes as a list of policies: one line of error, or canonical names that read back as
-// themselves.
+// Takes any bytes as a list of policies. The result must be one line of error, or canonical names
+// that read back as themselves.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

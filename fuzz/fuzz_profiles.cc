@@ -1,5 +1,5 @@
-// Any bytes as the files of an application, separated by '@': an error, or one whose every shape
-// takes time and makes progress.
+// Takes any bytes as the files of an application, separated by '@'. The result must be an error, or
+// an application in which every shape takes time and makes progress.
 #include <cstddef>
 #include <cstdint>
 #include <string>

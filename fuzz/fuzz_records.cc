@@ -1,5 +1,5 @@
-// Any bytes as what workers say to each other: an exception of the JSON library, or a value that is
-// written and read back unchanged. The first byte chooses the type.
+// Takes any bytes as messages between workers. The result must be an exception of the JSON library,
+// or a value that is written and read back unchanged. The first byte chooses the type.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>

@@ -1,4 +1,5 @@
-// Any bytes as a file, plain or gzip: an error or a text within the limits.
+// Takes any bytes as a file, plain or gzip. The result must be an error, or a text within the
+// limits.
 #include <cstddef>
 #include <cstdint>
 #include <string>

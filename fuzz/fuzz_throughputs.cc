@@ -1,4 +1,5 @@
-// Any bytes as a throughput file: an error or speeds that are finite, alone and in pairs.
+// Takes any bytes as a throughput file. The result must be an error, or speeds that are finite,
+// alone and in pairs.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

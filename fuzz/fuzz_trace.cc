@@ -1,5 +1,5 @@
-// Any bytes as a trace: an error or a trace that our own formats carry without loss and that makes
-// a workload. The first byte chooses the format.
+// Takes any bytes as a trace. The result must be an error, or a trace that our own formats carry
+// without loss and that makes a workload. The first byte chooses the format.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

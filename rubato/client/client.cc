@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 constexpr JsonLimits kAnswer{std::size_t{256} << 20U, 64};
 constexpr int kPage = 500;
 constexpr milliseconds kBetweenLooks{500};
-// 0.1, 0.2, 0.4 ... seconds: about a quarter of a minute in all, in which a daemon starts again.
+// 0.1, 0.2, 0.4 ... 5 seconds: about 11 seconds in total. A daemon restarts in that time.
 constexpr int kAttempts = 8;
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5'000};
@@ -35,7 +35,7 @@ Exit exit_of_status(int status) {
   if (status == 401 || status == 403) return Exit::not_allowed;
   if (status == 404) return Exit::not_found;
   if (status == 409) return Exit::refused;
-  // Too many at once, a full disk, a daemon that stops: the same question may be answered later.
+  // Too many requests, a full disk, a daemon that is stopping: the same request may succeed later.
   if (status == 429 || status >= 500) return Exit::no_daemon;
   return Exit::bad_input;
 }
@@ -83,7 +83,7 @@ Said Client::submit(const Json& job, const std::string& key, bool dry_run) const
                       job.dump(-1, ' ', false, Json::error_handler_t::replace)};
   const auto reply = first->send(call);
   Said answer = said(reply);
-  // What listens there is no daemon, or does not answer at all.
+  // The program that listens there is not a daemon of Rubato, or does not answer.
   if (!reply && !first->lost()) return answer;
   for (int attempt = 1; answer.exit == Exit::no_daemon && attempt < kAttempts; ++attempt) {
     pause_(pause_before(attempt));
@@ -109,7 +109,7 @@ Said Client::list(const Filter& filter) const {
     for (Json& job : page.body["jobs"]) jobs.push_back(std::move(job));
     const Json next = page.body.value("next", Json());
     const bool full = filter.most > 0 && static_cast<int>(jobs.size()) >= filter.most;
-    // The same page for ever would be an endless loop.
+    // If the daemon returned the same page again, this would be an endless loop.
     if (!next.is_number_integer() || next.dump() == after || full) {
       return {Exit::ok, {{"jobs", std::move(jobs)}, {"next", full ? next : Json()}}, ""};
     }
@@ -164,7 +164,7 @@ Said Client::log(const std::string& job, const LogWish& wish,
         {}};
     const auto reply = http_.stream(call, [&](std::string_view bytes) {
       attempt = 0;
-      // Counted from the end, the place where it broke cannot be named.
+      // A position that is counted from the end cannot be continued after a lost connection.
       if (from >= 0) from += static_cast<std::int64_t>(bytes.size());
       stopped = !each(bytes);
       return !stopped;

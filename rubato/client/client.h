@@ -1,5 +1,5 @@
-// The daemon as the command line knows it: a question, and what it said. Every way in which that
-// can go wrong has one exit code, so that scripts can tell them apart (docs/live.md).
+// The daemon, as the command line uses it: a request, and the answer. Each kind of failure has one
+// exit code, so that scripts can tell them apart (docs/command-line.md).
 #pragma once
 
 #include <chrono>
@@ -15,26 +15,26 @@
 
 namespace rubato::client {
 
-// Stable: scripts rely on them.
+// Scripts rely on these codes. They must not change.
 enum class Exit : int {
   ok = 0,
   refused = 1,    // the job failed or was refused, or its state does not allow this
-  bad_input = 2,  // flags, the job file, a name
+  bad_input = 2,  // options, the job file, a name
   not_found = 3,
-  no_daemon = 4,  // none there, or none that can answer now
+  no_daemon = 4,  // no daemon, or it cannot answer now
   not_allowed = 5,
-  timed_out = 6,  // what was waited for has not happened in time
+  timed_out = 6,  // the timeout came first
 };
 
 struct Said {
   Exit exit = Exit::ok;
-  Json body;          // of an answer, whatever its status
-  std::string error;  // one sentence, safe to print, unless ok
+  Json body;          // of an answer with any status
+  std::string error;  // one sentence, safe to print; empty if ok
 
   [[nodiscard]] bool ok() const { return exit == Exit::ok; }
 };
 
-// The exit code for a status of HTTP.
+// The exit code for an HTTP status.
 [[nodiscard]] Exit exit_of_status(int status);
 
 class Client {
@@ -48,31 +48,32 @@ class Client {
   [[nodiscard]] Said get(const std::string& target) const;
   [[nodiscard]] Said post(const std::string& target, const Json& body) const;
 
-  // With a key the daemon accepts a job once, however often it is sent. So once a connection has
-  // been made, the submission is tried again after a lost connection and when the daemon cannot
-  // answer now.
+  // With a key, the daemon accepts a job only once, however often it is sent. So after a connection
+  // was made, the submission is repeated if the connection is lost or if the daemon cannot answer
+  // now.
   [[nodiscard]] Said submit(const Json& job, const std::string& key, bool dry_run) const;
 
-  // All pages of them, `most` at most (0: no limit).
+  // Reads all pages, at most `most` jobs (0: no limit).
   struct Filter {
-    std::string states;  // with commas between; empty: all
+    std::string states;  // separated by commas; empty: all
     std::string user;
     int most = 0;
   };
   [[nodiscard]] Said list(const Filter& filter) const;
 
-  // Waits until the job has ended; `changed` sees it whenever its state is another. A daemon that
-  // is away is waited for, up to `patience` in a row. With `late`, until that says so.
+  // Waits until the job has ended. `changed` is called whenever the job's state has changed. If the
+  // daemon is down, this waits for it, at most `patience` at a time. If `late` is given, the wait
+  // ends when it returns true.
   [[nodiscard]] Said wait_for(const std::string& job,
                               const std::function<void(const Json&)>& changed,
                               std::chrono::milliseconds patience,
                               const std::function<bool()>& late = nullptr) const;
 
   struct LogWish {
-    std::int64_t from = 0;  // a byte; negative: so many before the end
+    std::int64_t from = 0;  // first byte; negative: so many bytes before the end
     bool follow = false;
   };
-  // While following, a lost connection is taken up again where it broke.
+  // When following, a lost connection is opened again at the byte where it broke.
   [[nodiscard]] Said log(const std::string& job, const LogWish& wish,
                          const std::function<bool(std::string_view)>& each) const;
 
@@ -85,7 +86,7 @@ class Client {
   Pause pause_;
 };
 
-// "/v1/jobs/REF" and what follows.
+// "/v1/jobs/REF" followed by `rest`.
 [[nodiscard]] std::string job_target(const std::string& job, std::string_view rest = "");
 
 }  // namespace rubato::client

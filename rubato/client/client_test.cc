@@ -1,5 +1,5 @@
-// The client against the real HTTP server; only the loop behind it is the test's own. Pauses do not
-// wait: they are where a test lets things happen between two attempts.
+// Tests the client with the real HTTP server. Only the loop behind it belongs to the test. Pauses
+// do not wait: a test uses them to let things happen between two attempts.
 #include "rubato/client/client.h"
 
 #include <array>
@@ -27,7 +27,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A daemon that knows jobs by number and keys, and nothing else.
+// A daemon that knows only jobs, by number and by key.
 class TinyLoop : public Loop {
  public:
   void ask(Request request, std::function<void(Answer)> callback) override {
@@ -35,12 +35,12 @@ class TinyLoop : public Loop {
     callback(std::visit([&](const auto& ask) { return answer(ask); }, request.ask));
   }
 
-  std::atomic<int> busy = 0;  // so many submissions are answered 503 first
+  std::atomic<int> busy = 0;  // this many submissions are answered with 503 first
   std::atomic<int> looks_until_end = 0;
   std::string last_state = "COMPLETED";
   std::filesystem::path log_directory;
   std::atomic<bool> log_ended = true;
-  JobFile file;  // the last that was submitted
+  JobFile file;  // of the last submission
   GpuLimits limits;
   bool dry_run = false;
   int pages = 0;
@@ -198,7 +198,7 @@ TEST_F(ClientTest, TriesAgainWhileTheDaemonCannotAnswer) {
 }
 
 TEST_F(ClientTest, AConnectionThatIsLostIsTriedAgainWithTheSameKey) {
-  // The stub reads the submission and hangs up.
+  // The stub reads the submission and closes the connection.
   const std::string path = directory_ / "api.sock";
   const wire::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -213,9 +213,9 @@ TEST_F(ClientTest, AConnectionThatIsLostIsTriedAgainWithTheSameKey) {
     ::unlink(path.c_str());
   });
   const Said said = client([&] {
-                      // Else the second attempt could still be queued at its socket.
+                      // Otherwise the second attempt could still be queued at the stub's socket.
                       if (stub.joinable()) stub.join();
-                      if (pauses_ == 1) return;  // nobody is there at the second attempt
+                      if (pauses_ == 1) return;  // nobody listens at the second attempt
                       if (!server_) start();
                     }).submit(job(), "key", false);
   if (stub.joinable()) stub.join();
@@ -384,7 +384,7 @@ TEST_F(ClientTest, FollowingGoesOnWhereTheConnectionBroke) {
                       start();
                     }).log("1", {0, true}, [&](std::string_view bytes) {
     text += bytes;
-    // Not from here: this thread is inside the stream that would be cut.
+    // Not on this thread, because it is inside the stream that will be cut.
     if (text == "one\n") killer = std::thread([&] { server_.reset(); });
     return true;
   });

@@ -76,14 +76,14 @@ Colour colour_of_state(std::string_view state) {
   return Colour::yellow;
 }
 
-// Neighbouring jobs look different.
+// Neighbouring jobs have different colours.
 Colour colour_of_job(long long id) {
   constexpr std::array<Colour, 6> kColours = {Colour::green,   Colour::cyan, Colour::yellow,
                                               Colour::magenta, Colour::blue, Colour::red};
   return kColours.at(static_cast<std::size_t>(static_cast<unsigned long long>(id) % 6));
 }
 
-// On the reader's clock; the day only where it is not today.
+// In the reader's time zone. With the date only if it is not today.
 std::string clock(WallTime when, const Look& look) {
   const std::string iso = to_text(std::chrono::floor<std::chrono::seconds>(when + look.offset));
   const std::string today = to_text(WallTime{look.now + look.offset});
@@ -129,7 +129,7 @@ std::string where_or_why(const Json& job) {
   return fmt::format("{}{}({})", where, where.empty() ? "" : " ", why);
 }
 
-// As one would type it; nobody's shell reads it, but people do.
+// As a user would type it. It is for people; no shell reads it.
 std::string command_text(const Json& command) {
   std::string line;
   for (const Json& word : command) {
@@ -149,14 +149,14 @@ struct Cell {
   Colour colour = Colour::none;
 };
 
-// Columns as wide as their widest cell; the last one takes the rest of the line.
+// Each column is as wide as its widest cell. The last one takes the rest of the line.
 class Table {
  public:
-  // A title that begins with '>' stands over numbers.
+  // If a title begins with '>', its column is right-aligned, for numbers.
   explicit Table(std::vector<std::string> titles) : titles_(std::move(titles)) {}
 
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
-  // No wider than this, however wide its cells are.
+  // Limits the width of a column.
   void limit(std::size_t column, int columns) { limits_[column] = columns; }
 
   [[nodiscard]] std::string text(const Look& look) const {
@@ -211,7 +211,7 @@ class Table {
   std::map<std::size_t, int> limits_;
 };
 
-// On a narrow terminal names give way, so that deadlines can still be seen.
+// On a narrow terminal names are shortened, so that deadlines are still visible.
 constexpr int kNarrow = 110;
 int widest_name(const Look& look) { return look.columns > 0 && look.columns < kNarrow ? 14 : 24; }
 int widest_user(const Look& look) { return look.columns > 0 && look.columns < kNarrow ? 8 : 12; }
@@ -396,7 +396,7 @@ std::string policy(const Json& answer, const Look& look) {
   std::string out = paint(text(answer, "policy"), Colour::bold, look) + "\n";
   const auto lines = [&](const char* name, const std::string& what) {
     for (const Json& promise : list(answer, name)) {
-      // The list of a switch may be ids alone.
+      // After a switch of the policy, the list may contain only job numbers.
       const std::string id = promise.is_number_integer() ? promise.dump() : count(promise, "job");
       const std::string by = clock(promise, "promised", look);
       const bool broken = field(promise, "honoured") == Json(false);
@@ -582,7 +582,7 @@ std::string job(const Json& job, const Json& events, const Look& look) {
 
 namespace {
 
-// Which worker of its job sits in a slot, if the answer for the node does not say.
+// Which worker of its job is in a slot, if the node's part of the answer does not say it.
 std::string worker_in(const Json& jobs, const std::string& id, const std::string& slot) {
   for (const Json& job : list(jobs, "jobs")) {
     if (count(job, "id") != id) continue;
@@ -596,7 +596,7 @@ std::string worker_in(const Json& jobs, const std::string& id, const std::string
 
 constexpr int kSlotColumns = 8;
 
-// "7.3": the worker 3 of job 7.
+// "7.3" is worker 3 of job 7.
 Cell slot_cell(const Json* used, const Json& jobs, const std::string& slot) {
   if (used == nullptr) return {".", Colour::grey};
   const std::string id = count(*used, "job");
@@ -642,7 +642,7 @@ std::string node_lines(const Json& node, const Json& jobs, const Look& look) {
 
 bool holds_gpus(const Json& job) { return number(job, "gpus").value_or(0) > 0; }
 
-// "37s" before the end that is expected; nothing of what has ended.
+// "37s" until the expected end. Empty for jobs that have ended.
 std::string eta_text(const Json& job, const Look& look) {
   const auto eta = time(job, "eta");
   return eta && !has_ended(text(job, "state")) ? rough(seconds_between(look.now, *eta)) : "";
@@ -653,7 +653,7 @@ std::string loss_text(const Json& job) {
   return loss ? fmt::format("{:.4g}", *loss) : "";
 }
 
-// Where lines are short, users and losses give way to reasons.
+// On short lines, users and losses are left out in favour of reasons.
 std::string top_jobs(const Json& jobs, const Look& look) {
   const bool narrow = look.columns > 0 && look.columns < kNarrow;
   std::vector<std::string> titles = {">JOBID",   "NAME",  "ST",   ">TIME", ">GPUS",
@@ -779,7 +779,7 @@ std::string top_lines(const Json& nodes, const Json& jobs, const Look& look) {
 
 namespace {
 
-// name="value",... with \\, \" and \n in the value; stops at what is none.
+// Parses name="value",... with \\, \" and \n in values. Stops at the first text that does not fit.
 Json labels_of(std::string_view text) {
   Json labels = Json::object();
   while (!text.empty()) {
@@ -826,8 +826,8 @@ namespace {
 
 constexpr std::size_t kLongestColour = 32;
 
-// Length of a colour sequence at the front (ESC [ digits and semicolons m); 0 if it is none, -1 if
-// it may become one.
+// The length of a colour sequence at the front (ESC [ digits and semicolons m). 0 if there is none,
+// -1 if the text may become one.
 int colour_sequence(std::string_view text) {
   std::size_t at = 1;
   if (text.size() == 1) return -1;
@@ -841,7 +841,7 @@ int colour_sequence(std::string_view text) {
   return text[at] == 'm' ? static_cast<int>(at) + 1 : 0;
 }
 
-// Bytes of a character at the front that is not whole yet.
+// Whether the text begins with an incomplete character.
 bool unfinished(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const std::size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;

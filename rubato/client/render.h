@@ -1,8 +1,8 @@
-// The daemon's answers as people read them: pure functions from JSON to text.
+// Renders the daemon's answers for people: pure functions from JSON to text.
 //
-// Whatever is in an answer may be shown: a field that is absent or of another type is left out, and
-// text goes through for_terminal(), because names, reasons and users come from other people.
-// Colours are the only control sequences that come out, and only where `colour` is set.
+// An answer may contain anything. A field that is missing or has another type is left out. Texts go
+// through for_terminal(), because names, reasons and users come from other people. Colours are the
+// only control sequences in the output, and only if `colour` is set.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ namespace rubato::client::render {
 
 struct Look {
   WallTime now{};
-  Duration offset{};  // of the reader's clock from UTC
+  Duration offset{};  // of the reader's time zone from UTC
   bool colour = false;
-  int columns = 0;  // lines are cut there; 0: not
+  int columns = 0;  // lines are cut at this width; 0: not cut
 };
 
-// Fields of an answer, safe to print; empty where there is none of that type.
+// Fields of an answer, safe to print. Empty if there is no field of this type.
 [[nodiscard]] std::string text(const Json& json, const char* name);
 [[nodiscard]] std::string count(const Json& json, const char* name);
 
@@ -29,14 +29,14 @@ struct Look {
 [[nodiscard]] bool has_ended(std::string_view state);
 // "1-02:03:04", "2:03:04", "5:03": elapsed time as Slurm writes it.
 [[nodiscard]] std::string elapsed(double seconds);
-// "1h20m", "45s": two units at most.
+// "1h20m", "45s": at most two units.
 [[nodiscard]] std::string rough(double seconds);
 // "[####------]"
 [[nodiscard]] std::string bar(double share, int columns);
 // "0[0-3],1[2]": the GPUs of each node.
 [[nodiscard]] std::string node_list(const Json& slots);
 
-// Each ends with a line break.
+// Each text ends with a line break.
 [[nodiscard]] std::string jobs(const Json& answer, const Look& look);
 [[nodiscard]] std::string job(const Json& job, const Json& events, const Look& look);
 [[nodiscard]] std::string submission(const Json& answer, const Look& look);
@@ -46,25 +46,26 @@ struct Look {
 [[nodiscard]] std::string explanation(const Json& answer, const Look& look);
 [[nodiscard]] std::string history(const Json& answer, const Look& look);
 [[nodiscard]] std::string users(const Json& answer, const Look& look);
-// One frame of the live view, of at most `rows` lines (0: as many as it takes).
+// One frame of the live view, with at most `rows` lines (0: no limit).
 [[nodiscard]] std::string top(const Json& nodes, const Json& jobs, const Json& policy,
                               const Look& look, int rows);
 
-// The same for a log: a line with who sits in which slot, and a short one for each job.
+// The same for a log: a line that shows which worker is in which slot, and a short line for each
+// job.
 [[nodiscard]] std::string top_lines(const Json& nodes, const Json& jobs, const Look& look);
-// Equal where a log has nothing new to tell: who holds what and the jobs' states, but neither times
-// nor progress.
+// Equal if a log has nothing new to report: covers who holds which slot and the states of jobs, but
+// no times and no progress.
 [[nodiscard]] std::string top_gist(const Json& nodes, const Json& jobs);
 
-// Prometheus' text format as JSON: {"metrics": [{"name", "labels": {...}, "value"}]}.
+// The text format of Prometheus as JSON: {"metrics": [{"name", "labels": {...}, "value"}]}.
 [[nodiscard]] Json metrics(std::string_view text);
 
-// The output of programs on its way to a terminal: line ends, tabs and colours pass, everything
-// else that commands a terminal is spelled out. Characters may be cut anywhere between two calls.
+// Filters the output of programs for a terminal. Line ends, tabs and colours pass. All other
+// control sequences are escaped. Characters may be cut anywhere between two calls.
 class LogFilter {
  public:
   [[nodiscard]] std::string pass(std::string_view bytes);
-  // What stands there unfinished.
+  // The rest, which was incomplete so far.
   [[nodiscard]] std::string finish();
 
  private:

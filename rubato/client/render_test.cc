@@ -267,7 +267,7 @@ TEST(Show, NothingRawReachesTheTerminal) {
   expect_safe(render::top_lines(hostile(nodes_answer()), jobs, look));
 }
 
-// Whatever takes the place of any value, something is shown and nothing is thrown.
+// Whatever replaces any value, something is shown and nothing is thrown.
 TEST(Show, AnswersMayHaveAnyShape) {
   const std::vector<Json> odd = {nullptr,
                                  true,

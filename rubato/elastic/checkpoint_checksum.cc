@@ -62,7 +62,7 @@ std::uint64_t ChecksumV1::value() const {
               std::byte{0});
     last.add_block(last.partial_.data());
   }
-  std::uint64_t sum = stirred(0, length_);  // tells a tail of zeros from none
+  std::uint64_t sum = stirred(0, length_);  // tells a tail of zeros from no tail
   for (const std::uint64_t lane : last.lanes_) sum = stirred(sum, lane);
   return stirred(sum, 0);
 }

@@ -1,6 +1,7 @@
-// The checksums in checkpoints: against accidents, not against malice.
+// The checksums in checkpoints. They detect accidental damage, not attacks.
 //
-// Both take pieces, and give for them what they give for all their bytes in one piece. Pure.
+// Both functions take the bytes in pieces. The result is the same as for all bytes in one piece.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +13,12 @@ namespace rubato::elastic {
 
 using Pieces = std::vector<std::span<const std::byte>>;
 
-// XXH3 with 64 bits: format version 2.
+// XXH3 with 64 bits, for format version 2.
 [[nodiscard]] std::uint64_t checksum(const Pieces& pieces);
 
-// Format version 1, which is still read, and the digest of a job in a directory's lock file. Four
-// lanes take every fourth word each, by steps that can be undone, so a change within one word is
-// always seen.
+// The checksum of format version 1, which can still be read. Also the digest of a job in a
+// directory's lock file. Four lanes take every fourth word each. Each step of a lane can be undone,
+// so a change within one word always changes the checksum.
 [[nodiscard]] std::uint64_t checksum_v1(const Pieces& pieces);
 
 }  // namespace rubato::elastic

@@ -58,11 +58,11 @@ Result<std::vector<std::string>> names_in(const std::string& directory) {
 
 struct Found {
   std::string path;
-  std::optional<CheckpointAge> age;  // nullopt: its header cannot be used
+  std::optional<CheckpointAge> age;  // nullopt: the header is damaged
   std::string problem;
 };
 
-// All checkpoints by their headers: the newest first, the damaged ones last.
+// All checkpoints, by their headers: the newest first, damaged ones last.
 Result<std::vector<Found>> survey(const std::string& directory) {
   auto names = names_in(directory);
   if (!names) return names.error();
@@ -84,8 +84,8 @@ Result<std::vector<Found>> survey(const std::string& directory) {
   return all;
 }
 
-// Holds DIR/.lock. Its holders need it for moments only; one that keeps it is stuck, and training
-// must hear of that rather than wait.
+// Locks DIR/.lock. Holders need the lock only for moments. If somebody keeps it, that process is
+// stuck. Then training must get an error instead of waiting.
 Result<wire::Fd> lock_directory(const std::string& directory) {
   constexpr auto kPatience = std::chrono::seconds(20);
   constexpr auto kPause = std::chrono::milliseconds(5);
@@ -104,14 +104,14 @@ Result<wire::Fd> lock_directory(const std::string& directory) {
   return file;
 }
 
-// What the lock file says: "START OF-THE-JOB DIGEST".
+// The content of the lock file: "START START-OF-THE-JOB DIGEST-OF-THE-JOB".
 struct Claim {
-  std::int64_t start = 0;   // of the directory: grows with every other owner
+  std::int64_t start = 0;   // of the directory: grows with each new owner
   std::int64_t of_job = 0;  // CheckpointOwner::start
   std::int64_t job = 0;     // digest
 };
 
-// All zeros if nobody has claimed it.
+// All zeros if nobody has claimed the directory.
 Claim claim_in(const wire::Fd& lock) {
   std::array<char, 100> text{};
   const auto size = ::pread(lock.get(), text.data(), text.size(), 0);
@@ -123,7 +123,7 @@ Claim claim_in(const wire::Fd& lock) {
 }
 
 std::int64_t digest_of(const std::string& job) {
-  // It is stored in lock files, so it stays what it is.
+  // The digest is stored in lock files, so it must never change.
   return static_cast<std::int64_t>(checksum_v1({std::as_bytes(std::span(job))}) >> 1U);
 }
 
@@ -148,7 +148,7 @@ Result<void> make_directory(const std::string& directory) {
   return sync_directory(inside(directory, ".."));
 }
 
-// Removes what was begun unless it was finished.
+// Removes the temporary file unless it was finished.
 class Temporary {
  public:
   Temporary(std::string path, wire::Fd file) : path_(std::move(path)), file_(std::move(file)) {}
@@ -189,7 +189,7 @@ Result<void> refuse_older(const std::string& directory, const CheckpointAge& min
 
 void remove_leftovers(const std::string& directory) {
   const auto names = names_in(directory);
-  if (!names) return;  // what follows needs the directory, too, and will say so
+  if (!names) return;  // the next steps need the directory, too, and report the error
   for (const auto& name : *names) {
     if (!is_temporary_name(name)) continue;
     const auto path = inside(directory, name);
@@ -198,10 +198,11 @@ void remove_leftovers(const std::string& directory) {
   }
 }
 
-// Under the lock of the directory, so nobody mistakes it for a leftover before it is locked itself.
+// Call it under the lock of the directory, so that nobody takes the file for a leftover before it
+// is locked itself.
 Result<Temporary> make_temporary(const std::string& directory, std::int64_t step) {
   for (int attempt = 0;; ++attempt) {
-    // Workers on other hosts may have our process id.
+    // A worker on another host may have our process id.
     const auto path = inside(directory, fmt::format("{}.{}-{}{}", name_of(step), ::getpid(),
                                                     attempt, kSuffixOfTemporaries));
     wire::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -214,7 +215,7 @@ Result<Temporary> make_temporary(const std::string& directory, std::int64_t step
   }
 }
 
-// 0, or the error of the system.
+// Returns 0, or the error number of the system.
 int write_all(const wire::Fd& file, const CheckpointImage& image) {
   for (const auto piece : image.pieces) {
     for (std::size_t done = 0; done < piece.size();) {
@@ -236,8 +237,8 @@ Error no_room(const std::string& path, std::uint64_t bytes, int error) {
       full ? "make room or choose another directory" : "look after the disk")};
 }
 
-// The newest `keep` stay, and `written` whatever its age. What cannot be read is left alone: it may
-// be whole to a newer Rubato, and load_newest() tells the owner of it.
+// Keeps the newest `keep` checkpoints, and `written` in any case. Files that cannot be read are not
+// removed: a newer Rubato may be able to read them, and load_newest() reports them.
 void remove_older(const std::vector<Found>& present, int keep, const std::string& written) {
   int kept = 0;
   for (const auto& found : present) {
@@ -252,7 +253,7 @@ Result<std::string> write_locked(const std::string& directory, const CheckpointC
   CHECK(age.has_value() && keep >= 1);
   const auto path = inside(directory, name_of(age->step));
 
-  // The survey under a lock, and the refusal that may follow from it.
+  // Surveys the directory under a lock, and refuses the write if it must.
   const auto look = [&](const wire::Fd& lock) -> Result<std::vector<Found>> {
     if (const auto newest = claim_in(lock).start; age->start < newest) {
       return replaced(directory, age->start, newest);
@@ -308,7 +309,7 @@ Result<std::optional<std::int64_t>> claim_checkpoints(const std::string& directo
     mine.start = std::max(mine.start, present->front().age->start);
   }
   ++mine.start;
-  // Always of the same length, so that nothing is left of an older one.
+  // Always the same length, so that nothing of an older text remains.
   const std::string text = fmt::format("{:020} {:020} {:020}\n", mine.start, mine.of_job, mine.job);
   if (::pwrite(lock->get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ::fsync(lock->get()) != 0)

@@ -43,12 +43,12 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// By the checksum of its version.
+// The checksum of that version of the format.
 std::uint64_t checksum_of(std::uint32_t version, const Pieces& pieces) {
   return version == 1 ? checksum_v1(pieces) : checksum(pieces);
 }
 
-// Of everything in the prefix before the checksum, and of the header.
+// Covers the prefix up to the checksum, and the header.
 std::uint64_t header_checksum(const Prefix& prefix, std::string_view header) {
   return checksum_of(
       prefix.version,
@@ -64,7 +64,7 @@ std::optional<std::int64_t> integer(const Json& object, const char* key) {
   return found->get<std::int64_t>();
 }
 
-// As many bytes as there are, up to the size of the span.
+// Reads as many bytes as there are, at most the size of the span.
 Result<std::size_t> read_at(const wire::Fd& file, const std::string& path,
                             std::span<std::byte> into, std::uint64_t offset) {
   std::size_t done = 0;
@@ -87,7 +87,7 @@ struct SectionHeader {
   std::uint64_t checksum = 0;
 };
 
-// What the start of a file says, checked against its size.
+// The content of the start of a file, checked against the file's size.
 struct FileHeader {
   std::uint32_t version = 0;
   CheckpointAge age;
@@ -183,7 +183,7 @@ bool all_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Cuts the body into the header's sections, verifying each and the zeros between.
+// Cuts the body into the sections of the header. Verifies each section and the zeros between them.
 Result<void> take_sections(FileHeader& header, std::span<const std::byte> body, Loaded& loaded) {
   std::uint64_t at = 0;
   for (auto& section : header.sections) {
@@ -204,7 +204,7 @@ Result<Loaded> load_open(const wire::Fd& file, const std::string& path) {
   auto header = read_header(file, path);
   if (!header) return header.error();
   const std::uint64_t body_bytes = header->file_bytes - header->body_offset;
-  // The zeros before the body are read with it and stand in a block of their own.
+  // The zeros before the body are read with it, into a block of their own.
   Loaded loaded;
   loaded.path = path;
   loaded.about = std::move(header->about);
@@ -231,7 +231,7 @@ Error file_error(const std::string& path, std::string_view what, int error) {
 
 std::optional<CheckpointAge> age_of(const Json& about) {
   if (!about.is_object()) return std::nullopt;
-  // Jobs of which nobody counts the starts do not have it.
+  // It is missing if nobody counted the starts of the job.
   const auto start =
       about.contains("start") ? integer(about, "start") : std::optional<std::int64_t>(0);
   const auto plan = integer(about, "plan");

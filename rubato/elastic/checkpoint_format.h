@@ -4,12 +4,12 @@
 //   header, JSON: {"about": ..., "sections": [{"name", "head", "bytes", "checksum"}, ...]}
 //   zeros up to a multiple of 64, then each section followed by zeros up to the next
 //
-// All numbers are little-endian. Version 2 differs from version 1 in its checksum only; both are
-// read, and version 2 is written.
+// All numbers are little-endian. Version 2 differs from version 1 only in its checksum. Both can be
+// read. Version 2 is written.
 //
-// Of two checkpoints the newer one is the one with the greater age (start, plan, revision, step):
-// (plan, revision) is the generation that wrote it, and the start counts the owners of the
-// directory (elastic/checkpoint_directory.h).
+// The newer of two checkpoints is the one with the greater age (start, plan, revision, step).
+// (plan, revision) is the generation that wrote it. The start counts the owners of the directory
+// (elastic/checkpoint_directory.h).
 //
 // The functions may be called from any thread and process.
 #pragma once
@@ -33,13 +33,13 @@ namespace rubato::elastic {
 
 struct Section {
   std::string name;
-  Json head;    // whatever the reader needs: type, shape
+  Json head;    // what the reader needs: type, shape
   Pieces body;  // written one after the other
 };
 
 struct CheckpointContent {
-  // An object with the integers plan, revision and step, perhaps start (0 if it is missing), and
-  // whatever the caller adds.
+  // An object with the integers plan, revision and step, optionally start (default 0), and the
+  // fields that the caller adds.
   Json about;
   std::vector<Section> sections;
 };
@@ -54,13 +54,13 @@ struct CheckpointAge {
     return {start, plan, revision};
   }
 };
-// nullopt if one of them is missing or is not an integer.
+// nullopt if a field is missing or is not an integer.
 [[nodiscard]] std::optional<CheckpointAge> age_of(const Json& about);
 
-// A file as pieces, in order, without a copy of the sections.
+// A file as pieces in order. The sections are not copied.
 struct CheckpointImage {
   std::string start;  // magic, version, lengths, header and zeros
-  Pieces pieces;      // the first is `start`: do not move the image
+  Pieces pieces;      // the first one points to `start`, so do not move the image
   std::uint64_t bytes = 0;
 
   explicit CheckpointImage(const CheckpointContent& content);
@@ -88,20 +88,20 @@ struct Loaded {
   Json about;
   CheckpointAge age;
   std::vector<LoadedSection> sections;
-  std::vector<SkippedCheckpoint> skipped;  // damaged ones that were passed over; tell the user
+  std::vector<SkippedCheckpoint> skipped;  // damaged ones that were skipped; tell the user
   std::unique_ptr<std::byte, FreeMemory> memory;
 
-  // nullptr if there is none of this name.
+  // nullptr if there is no section with this name.
   [[nodiscard]] const LoadedSection* find(const std::string& name) const;
 };
 
-// One file, with all its checksums verified.
+// Loads one file and verifies all its checksums.
 [[nodiscard]] Result<Loaded> load_checkpoint(const std::string& path);
 
-// From the header of a file alone, which is verified. nullopt if there is no such file.
+// Reads and verifies only the header. nullopt if there is no such file.
 [[nodiscard]] Result<std::optional<CheckpointAge>> read_age(const std::string& path);
 
-// "PATH: WHAT: the system's reason"
+// "PATH: WHAT: the reason that the system gives"
 [[nodiscard]] Error file_error(const std::string& path, std::string_view what, int error);
 
 }  // namespace rubato::elastic

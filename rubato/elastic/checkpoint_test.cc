@@ -192,7 +192,7 @@ TEST(Checkpoint, KeepsTheNewest) {
 TEST(Checkpoint, TheGenerationComesBeforeTheStep) {
   const Folder folder;
   written(folder, Sample(120, 13, 1, 0));
-  written(folder, Sample(110, 13, 1, 1));  // went on from an earlier state
+  written(folder, Sample(110, 13, 1, 1));  // continued from an earlier state
   const auto loaded = load_newest(folder.path);
   ASSERT_TRUE(loaded.ok() && loaded->has_value());
   EXPECT_EQ((*loaded)->age.step, 110);
@@ -235,14 +235,14 @@ Sample of_start(std::int64_t start, std::int64_t step, std::int64_t plan) {
 
 TEST(Checkpoint, TheStartComesBeforeTheGeneration) {
   const Folder folder;
-  written(folder, Sample(50, 13, 9, 9));  // of a job whose starts nobody counted
+  written(folder, Sample(50, 13, 9, 9));  // of a job whose starts were not counted
   written(folder, of_start(3, 120, 7));
   written(folder, of_start(4, 110, 1));
   const auto loaded = load_newest(folder.path);
   ASSERT_TRUE(loaded.ok() && loaded->has_value());
   EXPECT_EQ((*loaded)->age.start, 4);
   EXPECT_EQ((*loaded)->age.step, 110);
-  // It goes on alone, with plans and steps far beyond those of the new start.
+  // It continues alone, with plans and steps far beyond those of the new start.
   const auto refused = write_checkpoint(folder.path, of_start(3, 999, 99).content);
   ASSERT_FALSE(refused.ok());
   EXPECT_TRUE(contains(refused.error().message, "start 4 has replaced it"))
@@ -260,7 +260,7 @@ std::int64_t claimed(const Folder& folder, const std::string& job, std::int64_t 
 
 TEST(Checkpoint, AClaimShutsOutTheOwnerBefore) {
   const Folder folder;
-  written(folder, Sample(9, 13, 9, 9));  // from before there were claims
+  written(folder, Sample(9, 13, 9, 9));  // from a version without claims
   EXPECT_EQ(claimed(folder, "a", 3), 1);
   EXPECT_EQ(claimed(folder, "a", 3), 1) << "another worker of the same start";
   EXPECT_FALSE(write_checkpoint(folder.path, Sample(11, 13, 9, 9).content).ok());
@@ -288,8 +288,8 @@ TEST(Checkpoint, AClaimMakesItsDirectory) {
   EXPECT_FALSE(claim_checkpoints(folder.path + "/file", {"a", 1}).ok());
 }
 
-// The worker of an old start is stopped in the middle of a write and wakes up when the new one has
-// long begun.
+// The worker of an old start is stopped in the middle of a write. It wakes up long after the new
+// start.
 TEST(CheckpointRace, AWriterThatSleptThroughAStartIsRefused) {
   const Folder folder;
   ASSERT_EQ(claimed(folder, "job", 7), 1);
@@ -305,7 +305,8 @@ TEST(CheckpointRace, AWriterThatSleptThroughAStartIsRefused) {
   ::kill(old, SIGSTOP);
   int status = 0;
   ASSERT_EQ(::waitpid(old, &status, WUNTRACED), old);
-  // Held by the sleeper it could not be claimed; then it is woken until it is not.
+  // While the sleeping worker holds the lock, nobody can claim the directory. It is woken until it
+  // has released the lock.
   while (!can_lock(folder.path)) {
     ::kill(old, SIGCONT);
     ::usleep(2000);
@@ -348,7 +349,7 @@ TEST(Checkpoint, LeftoversOfTheDeadAreRemovedAndThoseOfTheLivingAreNot) {
 
 // --- damage ---
 
-// Expects the damaged newest file to be passed over for the one before, with a reason.
+// Expects that the damaged newest file is skipped, with a reason, and the one before it is used.
 void expect_passed_over(const Folder& folder, const std::string& path, const Sample& previous) {
   const auto direct = load_checkpoint(path);
   ASSERT_FALSE(direct.ok());
@@ -396,7 +397,7 @@ TEST(CheckpointDamage, EveryFlippedBitIsSeen) {
 
 // --- format version 1 ---
 
-// What the code before version 2 wrote; all bytes that are not here are zeros.
+// A file that the code before version 2 wrote. All bytes that are not listed here are zeros.
 std::string of_version_1() {
   std::string file("RUBATOCK\x01\0\0\0\xf6\0\0\0", 16);
   file += std::string("\x2a\x75\xa9\xf1\x45\xd0\xda\x64", 8);
@@ -409,7 +410,7 @@ std::string of_version_1() {
   file.resize(0x1c0);
   return file;
 }
-// Beside it: start 1 of the directory, start 4 of the job "job-a".
+// The lock file beside it: start 1 of the directory, start 4 of the job "job-a".
 constexpr const char* kLockOfVersion1 =
     "00000000000000000001 00000000000000000004 02800297858900740294\n";
 
@@ -494,7 +495,7 @@ TEST(CheckpointDamage, IfNoneIsWholeTheOwnerDecides) {
   for (std::int64_t step = 1; step <= 2; ++step) {
     const auto path = written(folder, Sample(step));
     auto bytes = read_all(path);
-    bytes[bytes.size() - 128] ^= 1;  // the header is whole
+    bytes[bytes.size() - 128] ^= 1;  // the header is undamaged
     write_all(path, bytes);
   }
   const auto loaded = load_newest(folder.path);
@@ -536,7 +537,7 @@ int in_child(const Body& body) {
   return exit_code(start_child(body));
 }
 
-// Writes one that does not fit; 0 if all is as promised.
+// Writes a checkpoint that does not fit. Returns 0 if everything is as promised.
 int write_too_much(const Folder& folder, const std::string& reason) {
   const auto failed = write_checkpoint(folder.path, Sample(2, 100'000).content);
   if (failed.ok()) return 1;
@@ -570,7 +571,7 @@ TEST(CheckpointFullDisk, ASmallFileSystem) {
   constexpr int kNotAllowed = 77;
   const Folder folder;
   const int code = in_child([&] {
-    // In a mount namespace of its own, so that nothing is left behind.
+    // In its own mount namespace, so that nothing is left behind.
     if (::unshare(CLONE_NEWNS) != 0 ||
         ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         ::mount("none", folder.path.c_str(), "tmpfs", 0, "size=128k") != 0)
@@ -589,7 +590,7 @@ TEST(CheckpointKill, AtAnyMomentLeavesSomethingToLoad) {
   const std::chrono::duration<double, std::micro> one = std::chrono::steady_clock::now() - start;
   Random random(1);
   std::int64_t before = 0;
-  // On a busy machine a child may take long to write at all.
+  // On a busy machine it may take long until a child writes anything.
   for (int round = 0; round < 40 || (before == 0 && round < 400); ++round) {
     const pid_t child = start_child([&] {
       for (std::int64_t step = before + 1;; ++step)

@@ -30,7 +30,7 @@ void CheckpointWriter::begin(CheckpointContent content, std::shared_ptr<const vo
     std::swap(waiting_, order);
   }
   changed_.notify_all();
-  // What was replaced is freed here, outside the lock.
+  // A checkpoint that was replaced is freed here, outside the lock.
 }
 
 void CheckpointWriter::finish() {

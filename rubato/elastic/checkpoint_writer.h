@@ -1,4 +1,4 @@
-// Writes checkpoints on a thread of its own while training goes on.
+// Writes checkpoints on its own thread while training continues.
 #pragma once
 
 #include <condition_variable>
@@ -17,17 +17,18 @@ namespace rubato::elastic {
 // which is then neither written nor reported.
 class CheckpointWriter {
  public:
-  // Called on the writer's thread for each one written or failed, with its path.
+  // Called on the writer's thread for each checkpoint that was written or has failed, with its
+  // path.
   using Done = std::function<void(const Result<std::string>&)>;
 
   CheckpointWriter(std::string directory, int keep, Done done);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  // Finishes first.
+  // Waits until all checkpoints are written.
   ~CheckpointWriter();
 
-  // Returns at once. `memory` owns what the sections point to, a copy that training does not touch;
-  // it is released when no longer needed.
+  // Returns at once. `memory` owns what the sections point to: a copy that training does not
+  // change. It is released when it is no longer needed.
   void begin(CheckpointContent content, std::shared_ptr<const void> memory);
   // Waits until nothing is being written and nothing waits.
   void finish();

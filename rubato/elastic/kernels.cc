@@ -8,7 +8,7 @@
 
 #include "rubato/base/check.h"
 
-// g++ vectorises these loops at -O3 only; clang does at -O2.
+// g++ vectorises these loops only at -O3; clang does at -O2.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
@@ -18,7 +18,7 @@ namespace {
 
 enum class Action { copy, add, look };
 
-// The squares of one block in their lanes.
+// Adds the squares of one block to their lanes.
 template <class Number>
 Number sum_of_squares(const float* from, std::size_t count) {
   std::array<Number, kLanes> lanes{};
@@ -37,7 +37,7 @@ Number sum_of_squares(const float* from, std::size_t count) {
   return lanes[0];
 }
 
-// Whether an exponent is all ones, which is what infinities and NaNs have in common.
+// Whether any exponent is all ones. Infinities and NaNs have this in common.
 bool all_finite(const float* from, std::size_t count) {
   constexpr std::uint32_t kExponent = 0x7F800000U;
   std::uint32_t seen = 0;
@@ -47,7 +47,7 @@ bool all_finite(const float* from, std::size_t count) {
   return seen == 0;
 }
 
-// A float is good enough for one block, unless the squares are too large or too small for it. The
+// A float is exact enough for one block, unless the squares are too large or too small for it. The
 // sum of squares is finite only if all elements are.
 void measure_block(const float* from, std::size_t count, Measured& measured) {
   constexpr float kSmallest = 1e-25F;
@@ -61,7 +61,7 @@ void measure_block(const float* from, std::size_t count, Measured& measured) {
   }
 }
 
-// One block: the action, while it is on its way through the nearest cache.
+// Handles one block while it is in the first-level cache.
 template <Action action>
 void pass_block(float* __restrict into, const float* __restrict from, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,11 +1,11 @@
-// Where each parameter's gradient lies in the one flat vector that workers reduce.
+// The position of each parameter's gradient in the one flat vector that workers reduce.
 //
 //   bucket 0 | bucket 1 | ... | tail
 //
-// Buckets hold parameters in reverse order of registration, which is about the order in which the
-// backward pass produces them, so the first bucket can travel while the rest is computed. The tail
-// is a last bucket of its own: the loss, then the changes of the module's buffers (batch-norm
-// statistics), known only when the pass is over.
+// Buckets hold parameters in reverse order of registration. The backward pass produces gradients in
+// about this order, so the first bucket can be sent while the rest is computed. The tail is a
+// bucket of its own. It holds the loss and the changes of the module's buffers (batch-norm
+// statistics), which are known only after the backward pass.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ struct Piece {
 struct Layout {
   std::vector<Piece> parameters;  // in order of registration
   std::vector<int> bucket_of;     // by parameter
-  std::vector<Piece> buckets;     // in the order in which they are reduced; the last is the tail
+  std::vector<Piece> buckets;     // in the order of reduction; the last one is the tail
   std::size_t total = 0;          // floats
 
   [[nodiscard]] int tail() const { return static_cast<int>(buckets.size()) - 1; }
 };
 
-// `counts` are the sizes of the parameters; a bucket is closed once it holds `bucket_floats`.
+// `counts` are the sizes of the parameters. A bucket is full when it has at least `bucket_floats`.
 [[nodiscard]] Layout make_layout(const std::vector<std::size_t>& counts, std::size_t tail_floats,
                                  std::size_t bucket_floats);
 

@@ -53,7 +53,7 @@ RC_GTEST_PROP(LayoutProperty, PiecesTileTheVectorAndLieInTheirBuckets, ()) {
     RC_ASSERT(bucket.offset <= layout.parameters[i].offset);
     RC_ASSERT(at <= bucket.offset + bucket.count);
   }
-  // All buckets but the last of the parameters are full.
+  // All buckets are full, except the last one with parameters.
   for (std::size_t i = 0; i + 2 < layout.buckets.size(); ++i) {
     RC_ASSERT(layout.buckets[i].count >= bucket_floats);
   }

@@ -10,11 +10,11 @@ namespace rubato::elastic {
 
 namespace {
 
-// Small enough for the first-level cache with all operands of an addition.
+// All operands of an addition then fit into the first-level cache.
 constexpr std::size_t kTile = 2048;
 constexpr std::size_t kAlignment = 16;  // floats of a cache line
 
-// The part of a bucket that the i-th of n owners finishes.
+// The part of a bucket that owner i of n finishes.
 Piece shard(const Piece& bucket, std::size_t i, std::size_t n) {
   const auto cut = [&](std::size_t k) {
     return k == n ? bucket.count : bucket.count * k / n / kAlignment * kAlignment;
@@ -54,7 +54,7 @@ class TreeReduction : public Reduction {
       bucket.elements_missing = all_.size();
       bucket.shards_missing = owners_.size();
     }
-    // A step without leaves has nothing to add up.
+    // A step without leaves has nothing to sum.
     buckets_missing_ = owners_.empty() ? 0 : buckets_.size();
     finite_ = true;
     norms_.assign(buckets_.size() * std::max<std::size_t>(owners_.size(), 1), 0);
@@ -115,10 +115,10 @@ class TreeReduction : public Reduction {
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
   struct Bucket {
-    std::size_t elements_missing = 0;        // of my shard
+    std::size_t elements_missing = 0;        // of this worker's shard
     std::size_t shards_missing = 0;          // of the result
-    std::vector<float*> sums;                // my own subtree sums, whole vectors
-    std::vector<std::vector<float>> staged;  // by element; others' sums of my shard
+    std::vector<float*> sums;                // this worker's own subtree sums, whole vectors
+    std::vector<std::vector<float>> staged;  // by element: others' sums of this shard
   };
 
   [[nodiscard]] std::size_t owner_of(Uid uid) const {
@@ -145,7 +145,8 @@ class TreeReduction : public Reduction {
     if (bucket.elements_missing == 0) finish(index);
   }
 
-  // All sums of my shard are here: add them up, tile by tile, and tell everybody.
+  // All sums of this worker's shard have arrived. Adds them, tile by tile, and sends the result to
+  // all workers.
   void finish(int index) {
     const Piece piece = piece_of(index, own_);
     std::vector<float*> elements;
@@ -191,15 +192,16 @@ class TreeReduction : public Reduction {
   Transport& transport_;
   Geometry geometry_;
   std::vector<Uid> owners_;    // working members with leaves
-  std::size_t own_ = kNobody;  // my place among them
-  std::vector<Subtree> all_;   // of all owners, in order
+  std::size_t own_ = kNobody;  // this worker's index among them
+  std::vector<Subtree> all_;   // subtrees of all owners, in order
   std::vector<std::size_t> first_element_;
   std::vector<Addition> additions_;
   std::vector<Uid> receivers_;
   std::vector<Bucket> buckets_;
   std::size_t buckets_missing_ = 0;
   bool finite_ = true;
-  std::vector<double> norms_;  // by bucket and shard, so that the sum does not depend on the order
+  // By bucket and shard, so that the sum does not depend on the order of arrival.
+  std::vector<double> norms_;
 };
 
 }  // namespace

@@ -1,15 +1,17 @@
-// Adding up the gradients of one step over all workers.
+// Sums the gradients of one step over all workers.
 //
-// The narrow interface behind which algorithms differ (which bytes travel when, and by which way);
-// what the sum is does not: the tree of elastic/tree.h over all leaves, the same bits for any
-// number of workers. Buckets become ready in order while the backward pass goes on.
+// This is a narrow interface for different algorithms: they differ in which bytes are sent when and
+// where. The sum itself is always the same: the tree of elastic/tree.h over all leaves, with the
+// same bits for any number of workers. Buckets become ready in order while the backward pass
+// continues.
 //
 // TreeReduction: each worker owns an equal shard of every bucket. It receives the subtree sums of
-// its shard from all others, finishes the tree and sends the result to everybody, joining workers
-// included. For ranges that are subtrees this moves as many bytes as a ring all-reduce, in two hops
-// instead of 2(n - 1); ranges that are not (3-3-2) send up to log2 n sums each.
+// its shard from all other workers, finishes the tree and sends the result to all workers,
+// including those that are joining. If the ranges of the workers are subtrees, this sends as many
+// bytes as a ring all-reduce, in 2 hops instead of 2(n - 1). Ranges that are not subtrees (3-3-2)
+// send up to log2 n sums each.
 //
-// Belongs to one thread.
+// For one thread.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +31,9 @@ namespace rubato::elastic {
 // One step as the reduction sees it.
 struct Geometry {
   std::int64_t step = 0;
-  int leaves = 0;              // that exist
-  std::vector<Uid> working;    // ranges go to them in order
-  std::vector<Uid> listening;  // receive the result, add nothing
+  int leaves = 0;              // leaves that exist
+  std::vector<Uid> working;    // leaves are assigned to them in this order
+  std::vector<Uid> listening;  // they receive the result and add nothing
   std::span<float> result;     // layout.total floats
   [[nodiscard]] std::vector<Range> ranges() const {
     return split_leaves(leaves, static_cast<int>(working.size()));
@@ -43,15 +45,16 @@ class Reduction {
   virtual ~Reduction() = default;
 
   virtual void begin(const Geometry& geometry) = 0;
-  // The subtree sums of this worker's range, one span of layout.total floats each; bucket after
-  // bucket they become final. The shard that this worker owns is overwritten.
+  // The subtree sums of this worker's range, each with layout.total floats. The buckets become
+  // final one after the other. The shard that this worker owns is overwritten.
   virtual void ready(int bucket, const std::vector<float*>& sums) = 0;
-  // Messages of the step: where the payload goes, and that it is there.
+  // For a message of the step: the place for its payload, and the notice that the payload has
+  // arrived.
   virtual std::byte* where(Uid from, const Header& header) = 0;
   virtual void arrived(Uid from, const Header& header) = 0;
 
   [[nodiscard]] virtual bool complete() const = 0;
-  // Of the complete result.
+  // About the complete result.
   [[nodiscard]] virtual bool finite() const = 0;
   [[nodiscard]] virtual double sqr_norm() const = 0;  // without the tail
 };

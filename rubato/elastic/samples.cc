@@ -11,9 +11,9 @@ namespace {
 
 constexpr unsigned kRounds = 8;
 
-// Keeps the hashes of (round, half) of one epoch apart.
+// Separates the hashes of (round, half) within one epoch.
 constexpr std::uint64_t kSpread = 0xA24BAED4963EE407ULL;
-// Keeps the marks apart from the permutations.
+// Separates the marks from the permutations.
 constexpr std::uint64_t kMarkSeed = 0x5361'6D70'6C65'4D6BULL;
 
 std::uint64_t shifted(std::uint64_t value, std::uint64_t modulus, std::uint64_t key, unsigned round,

@@ -1,15 +1,16 @@
-// Which samples a step trains on: a permutation of all samples for each epoch, one cursor into it
-// for the whole job, and its split over the leaves of the summation tree (elastic/tree.h).
+// The samples of each step: a permutation of all samples per epoch, one cursor into it for the
+// whole job, and the split over the leaves of the summation tree (elastic/tree.h).
 //
-// Everything is a function of (seed, epoch, position) and of the agreed step, never of the number
-// of workers or of what happened before: a repeated step takes the same samples, a worker that
-// joins needs no list, and whoever prefetched for a plan that was dropped throws it away.
+// Everything is a function of (seed, epoch, position) and of the agreed step. It never depends on
+// the number of workers or on what happened before. So a repeated step takes the same samples, and
+// a worker that joins needs no list. Samples that were prefetched for a plan that was dropped are
+// thrown away.
 //
-// The permutation is computed, not stored: a position is written as a pair (left, right) on a grid
-// of about sqrt(N) x sqrt(N), and in turn each half is shifted by a keyed hash of the other, which
-// can be undone and so is a bijection (a Feistel network on residues). A position that lands
-// on one of the few grid points beyond N goes through again until it is inside. A shuffled array
-// would cost 80 MB and half a second an epoch for 10 million samples, in every worker.
+// The permutation is computed, not stored. A position is a pair (left, right) on a grid of about
+// sqrt(N) x sqrt(N). In turn, each half is shifted by a keyed hash of the other half. Each shift
+// can be undone, so this is a bijection (a Feistel network on residues). A position that lands on
+// one of the few grid points beyond N goes through again until it is inside. A shuffled array would
+// cost 80 MB and half a second per epoch for 10 million samples, in every worker.
 //
 // Pure and immutable: any thread may use it.
 #pragma once
@@ -35,17 +36,17 @@ struct Positions {
   friend bool operator==(const Positions&, const Positions&) = default;
 };
 
-// What leaf `leaf` of `leaves` takes of a step: in order, as even as can be, the larger ones first;
-// with fewer samples than leaves the last ones are empty. A whole step of leaves x b gives each b,
-// and a short one never gives a leaf more than that, so one rule serves a fixed leaf size and a
-// chosen one alike, and the short step still keeps all workers busy. Sizes of a short step differ,
-// so its gradients must be weighted by them.
+// The samples of leaf `leaf` of `leaves` in a step: in order, as even as possible, the larger ones
+// first. If there are fewer samples than leaves, the last leaves are empty. A full step of leaves x
+// b samples gives each leaf b. A short step never gives a leaf more than that. So one rule is
+// enough for a fixed and for a chosen leaf size, and a short step still uses all workers. The
+// leaves of a short step differ in size, so their gradients must be weighted.
 [[nodiscard]] Positions leaf_positions(const Slice& step, int leaves, int leaf);
-// Leaves that get any sample; they are the first ones.
+// The number of leaves that get a sample. They are the first ones.
 [[nodiscard]] int existing_leaves(const Slice& step, int leaves);
 
-// A 64-bit hash. The sum of the marks (modulo 2^64) of all samples used in an epoch equals
-// SampleOrder::epoch_mark() if each was used exactly once, and by chance alone otherwise.
+// A 64-bit hash. If each sample of an epoch was used exactly once, the sum of their marks (modulo
+// 2^64) equals SampleOrder::epoch_mark(). Otherwise it is equal only by chance.
 [[nodiscard]] std::uint64_t sample_mark(std::int64_t epoch, std::int64_t index);
 
 class SampleOrder {
@@ -53,15 +54,15 @@ class SampleOrder {
   SampleOrder(std::int64_t samples, std::uint64_t seed);
 
   [[nodiscard]] std::int64_t samples() const { return samples_; }
-  // The sample at a position of an epoch: for every epoch a bijection of 0..samples-1.
+  // The sample at a position of an epoch. In every epoch this is a bijection of 0..samples-1.
   [[nodiscard]] std::int64_t index(std::int64_t epoch, std::int64_t position) const;
 
   [[nodiscard]] Slice first(std::int64_t batch) const;
-  // What follows `step` with a global batch of `batch`. The last step of an epoch is short rather
-  // than mixed with the next epoch, so that every sample is used once in each.
+  // The step after `step`, with a global batch of `batch`. The last step of an epoch is short and
+  // takes nothing from the next epoch, so every sample is used once per epoch.
   [[nodiscard]] Slice next(const Slice& step, std::int64_t batch) const;
 
-  // The sum of the marks of all samples; linear in their number.
+  // The sum of the marks of all samples. Takes time linear in their number.
   [[nodiscard]] std::uint64_t epoch_mark(std::int64_t epoch) const;
 
  private:

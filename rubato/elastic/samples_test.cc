@@ -35,8 +35,8 @@ RC_GTEST_PROP(SampleOrder, IsABijection, (std::uint64_t seed)) {
 }
 
 TEST(SampleOrder, LooksRandom) {
-  // Expected: the identity would move nothing, a random order by N/3 on average, and neighbours
-  // stay neighbours about twice.
+  // The identity would move no sample. A random order moves a sample by N/3 on average, and about
+  // two neighbours stay neighbours.
   const SampleOrder order(100'000, 1);
   double moved = 0;
   int neighbours = 0;

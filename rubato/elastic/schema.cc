@@ -19,7 +19,7 @@ const Json& member(const Json& object, const std::string& key) {
 
 std::size_t length(const Json& list) { return list.is_array() ? list.size() : 0; }
 
-// For the sentence only: a peer's text may be long or hold control characters.
+// Only for the sentence. The text of a peer may be long or contain control characters.
 std::string plain(const Json& value) {
   if (value.is_null()) return "nothing";
   const std::string text = value.is_string()

@@ -18,10 +18,12 @@ using member::Uid;
 namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
-// So much state under way to a joining worker; the rest is taken from the live tensors later.
+// At most this much state is on its way to a joining worker. The rest is read from the live tensors
+// later.
 constexpr std::size_t kFeedWindow = std::size_t{4} << 20U;
 
-// Joining workers load at a low priority; members must keep up. Priorities belong to threads.
+// A joining worker loads at a low priority. A member must be as fast as the others. Each thread has
+// its own priority.
 void restore_priority() {
   DIR* tasks = opendir("/proc/self/task");
   if (tasks == nullptr) return;
@@ -48,17 +50,18 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
   hooks.plan = [this](const member::Plan& plan) { on_plan(plan); };
   hooks.stop = [this] {
     stop_requested_ = true;
-    // Members end together, at a step; one that waits has nothing to wait for any more.
+    // Members end together, at a step. A worker that still waits to join has nothing more to wait
+    // for.
     if (!membership_.record() && !founder_) push(End{wire::kLeft, ""});
   };
   hooks.orphaned = [this] {
-    if (!welcomed_) push(End{wire::kLeft, "the launcher ended before this worker was welcome"});
+    if (!welcomed_) push(End{wire::kLeft, "the launcher ended before it answered this worker"});
     look_stranded();
   };
   hooks.difference = config_.difference;
   hooks.connected = [this](Uid peer) {
     if (links_->dials(peer)) dial_fresh(peer);
-    // One that came later may lead by the time we are taken in.
+    // A peer that connects now may be the leader by the time this worker is accepted.
     if (said_joined_) links_->send(peer, {{"type", "ready"}});
     look_joined();
   };
@@ -99,7 +102,7 @@ void Session::run() {
 
 void Session::close() {
   if (!thread_.joinable()) return;
-  // In the queue, so that everything said before is done first.
+  // Through the queue, so that everything before it is done first.
   post([this] { closing_ = true; });
   thread_.join();
 }
@@ -120,7 +123,7 @@ Session::Event Session::next() {
   return event;
 }
 
-// --- the trainer says ---
+// --- what the trainer says ---
 
 void Session::found(const StepPlan& first, const member::Generation& after) {
   post([this, first, after] {
@@ -147,7 +150,7 @@ void Session::say(std::int64_t attempt, Word word, std::function<StepPlan(int)> 
     word.step = membership_.next().step;
     word.ready = membership_.ready_peers();
     if (record.leader() == word.uid) {
-      // Nobody is taken in for a step that will not come.
+      // No worker is accepted for a step that will not happen.
       member::Proposal proposal{membership_.next().finish ? record : membership_.propose(), {}};
       proposal.plan = next_plan(static_cast<int>(proposal.record.working().size()));
       word.proposal = {proposal};
@@ -176,7 +179,7 @@ void Session::applied(member::Step step, std::vector<StateChunk> chunks, bool le
   });
 }
 
-// Said after every step until the others count on this worker.
+// Sent after every step until the others count on this worker.
 void Session::say_level() {
   if (!membership_.record() || membership_.role() != Role::joining) return;
   const std::vector<Member> members = membership_.record()->members;
@@ -248,7 +251,7 @@ void Session::dropped() {
   look_stranded();
 }
 
-// Everybody has answered, and the data connections are made.
+// All peers have answered, and the data connections exist.
 void Session::look_joined() {
   if (said_joined_ || founder_ || !welcomed_ || !links_->dialled()) return;
   said_joined_ = true;
@@ -287,13 +290,13 @@ void Session::on_message(Uid from, const Json& message) {
       push(End{wire::kJobFailed, message.at("text").get<std::string>()});
     }
   } catch (const Json::exception&) {
-    return;  // not from our kind
+    return;  // not a Rubato worker
   }
   perform_actions();
 }
 
-// Whoever is a member was connected with this worker before either was taken in, unless it ended
-// before this one came.
+// Every living member was connected with this worker before either was accepted. A member without a
+// connection ended before this worker came.
 void Session::bury_unknown(const Record& record) {
   const std::vector<Uid> peers = links_->peers();
   for (const Member& member : record.members) {
@@ -329,7 +332,8 @@ void Session::on_lost_data(Uid peer) {
   redial_waiting();
 }
 
-// A recovery costs the connections with those who were joining; whoever dialled must dial again.
+// A recovery closes the connections with joining workers. The side that connected must connect
+// again.
 void Session::redial_waiting() {
   if (!membership_.record() || membership_.recovering()) return;
   for (const Uid peer : links_->peers()) {
@@ -376,7 +380,7 @@ void Session::perform_actions() {
   }
 }
 
-// Closing the connections spreads the news to whoever has not noticed yet.
+// Closes the connections, so that all other workers notice the interruption, too.
 void Session::interrupt() {
   active_ = false;
   expected_gradient_.reset();
@@ -466,7 +470,7 @@ void Session::begin_step() {
       geometry.listening.push_back(member.uid);
     }
   }
-  // A joining worker may not have taken the result of two steps ago yet.
+  // A joining worker may not have received the result of two steps ago yet.
   transport_->make_private(std::as_bytes(result_of(plan.step)));
   reduction_->begin(geometry);
   words_.clear();
@@ -494,7 +498,8 @@ void Session::begin_step() {
   transport_->retry();
 }
 
-// All words or none: everybody draws the same conclusion from them.
+// Called when the words of all workers are here. Every worker has the same words, so all draw the
+// same conclusion.
 std::string Session::disagreement() const {
   const auto& [first_uid, first] = *words_.begin();
   for (const auto& [uid, word] : words_) {
@@ -508,8 +513,8 @@ std::string Session::disagreement() const {
   return "";
 }
 
-// Which samples were used is known only from the words; the plan carries it on, so that everybody
-// has it, joining workers and those that a recovery pulls forward included.
+// Only the words say which samples were used. The plan carries the count on, so that all workers
+// have it: also those that join, and those that a recovery brings up to date.
 void Session::count_samples(const StepPlan& plan) {
   StepPlan& next = words_.at(membership_.record()->leader()).proposal.at(0).plan;
   if (next.epoch != plan.epoch) return;
@@ -546,8 +551,8 @@ void Session::look_complete() {
   }
   arriving_.clear();
 
-  // The last step has no gradient, so completing it applies nothing and changes no record. If a
-  // member dies now, those that are left repeat it: nobody is a step behind.
+  // The last step has no gradient. Completing it applies nothing and changes no record. If a member
+  // dies now, the others repeat the step, and no worker is behind.
   if (plan.finish) {
     push(std::move(event));
     return;
@@ -568,7 +573,7 @@ void Session::look_complete() {
 
 // --- state for joining workers ---
 
-// Before anything of the step goes to them: they take nothing else.
+// Before anything of the step is sent to them, because they accept nothing else.
 void Session::adopt_joining(const Json& about) {
   if (!active_) return;
   const Record& record = *membership_.record();
@@ -597,7 +602,7 @@ void Session::pump_feeds() {
       header.step = trainer_applied_;
       std::size_t bytes = 0;
       for (const auto& piece : chunk.body) bytes += piece.size();
-      // The head announces how much follows.
+      // The head says how many bytes follow.
       transport_->send_text(uid, header, Json{{"head", chunk.head}, {"bytes", bytes}}.dump());
       header.part = 1;
       for (const auto& piece : chunk.body) transport_->send(uid, header, piece);
@@ -605,7 +610,7 @@ void Session::pump_feeds() {
   }
 }
 
-// The tensors are about to change.
+// Called when the tensors are about to change.
 void Session::stop_feeds() {
   if (!feeds_.empty()) transport_->make_private(Kind::chunk);
   for (const auto& [uid, feed] : feeds_) {
@@ -657,7 +662,7 @@ std::byte* Session::where(Uid from, const Header& header) {
       return chunk.body.data() + chunk.filled;
     }
     default:
-      // The trainer of a joining worker may still read what would be overwritten.
+      // The trainer of a joining worker may still read the memory that would be overwritten.
       if (header.kind == Kind::result && trainer_applied_ < current - 2) return nullptr;
       return reduction_->where(from, header);
   }
@@ -715,7 +720,7 @@ void Session::arrived(Uid from, const Header& header) {
       reduction_->arrived(from, header);
     }
   } catch (const Json::exception&) {
-    return;  // not from our kind
+    return;  // not a Rubato worker
   }
   look_complete();
 }

@@ -1,17 +1,17 @@
-// A worker's part in a training job: everything between the code that computes gradients and the
+// One worker's part in a training job: everything between the code that computes gradients and the
 // other workers (docs/elastic.md).
 //
-// Two threads. The trainer's asks next() what to do, does it, and says so; the network's runs here
-// and owns all connections, the membership and the reduction. They exchange values through two
-// queues and nothing else, except for gradients and state, which are read in place under these
-// rules:
+// There are two threads. The trainer's thread asks next() what to do, does it, and reports it. The
+// network's thread runs in here and owns all connections, the membership and the reduction. The
+// threads exchange values through two queues and nothing else, except gradients and state. Those
+// are read in place under these rules:
 //
 //   subtree sums   written by the trainer until bucket_ready(), then the network's until Completed
 //   the result     the network's until Completed (or CatchUp); then nobody writes it for two steps
 //   state chunks   valid from applied() until the next Completed or CatchUp has been delivered
 //
-// An attempt is one try at a step. What the trainer says about an attempt that was interrupted in
-// the meantime is ignored.
+// An attempt is one try at a step. If an attempt was interrupted in the meantime, what the trainer
+// says about it is ignored.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ using member::Role;
 using member::StepPlan;
 using member::Word;
 
-// A part of the state that is sent as a whole: pieces of memory behind a small text.
+// A part of the state that is sent as a whole: a short text (head), then pieces of memory (body).
 struct StateChunk {
   std::string head;
   std::vector<std::span<const std::byte>> body;
@@ -59,28 +59,31 @@ class Session {
     member::Place place;
     member::Identity identity;
     Layout layout;
-    // One sentence on how a peer differs from us; empty if it fits.
+    // One sentence that says how a peer differs from us. Empty if it does not differ.
     std::function<std::string(const member::Identity&)> difference;
   };
 
   // --- what next() gives ---
-  // Start the job, from the newest checkpoint or from nothing: answer found().
+  // Start the job from the newest checkpoint, or from nothing. Answer with found().
   struct Found {};
-  // Taken in, without state so far; what the donor says about the job so far.
+  // This worker was accepted as a member, but has no state yet. `about` is what the donor says
+  // about the job.
   struct Adopted {
     Json about;
   };
-  // Compute this worker's leaves of the step. A joining or leaving one has nothing to compute.
+  // Compute this worker's leaves of the step. A worker that is joining or leaving has nothing to
+  // compute.
   struct Work {
     std::int64_t attempt = 0;
     Record record;
     StepPlan plan;
-    int leaves = 0;  // that exist
+    int leaves = 0;  // leaves that exist
     Range range;
     Role role = Role::working;
     bool leader = false;
   };
-  // Apply this gradient. Joining: first load these chunks, then apply to what has been loaded.
+  // Apply this gradient. A worker that is joining first loads these chunks, and then applies the
+  // gradient to them.
   struct Completed {
     Record record;
     StepPlan plan;
@@ -90,16 +93,17 @@ class Session {
     double sqr_norm = 0;
     std::map<member::Uid, Word> words;
     std::vector<ReceivedChunk> chunks;
-    bool feeding = false;  // give the chunks with applied()
+    bool feeding = false;  // pass the chunks to applied()
   };
-  // The step was not applied here but elsewhere: apply this gradient, then say caught_up().
+  // Other workers have applied this step, but this one has not. Apply this gradient, then call
+  // caught_up().
   struct CatchUp {
     StepPlan plan;
     std::span<const float> result;
   };
-  // The attempt is over; what was computed for it is void.
+  // The attempt is over. What was computed for it is not used.
   struct Interrupted {};
-  // Leave with this exit code, after telling why.
+  // Leave with this exit code, after saying why.
   struct End {
     int code = 0;
     std::string why;
@@ -115,25 +119,26 @@ class Session {
 
   // --- the trainer's thread ---
   [[nodiscard]] Event next();
-  // Cheap: worth asking between two leaves.
+  // Cheap enough to call between two leaves.
   [[nodiscard]] bool interrupted(std::int64_t attempt) const { return attempt_.load() != attempt; }
 
   void found(const StepPlan& first, const member::Generation& after);
   void bucket_ready(std::int64_t attempt, int bucket, const std::vector<float*>& sums);
-  // This worker's word for the step, at the end of its computing. `next_plan` gives the following
-  // step for a number of workers; it is called on the network's thread while the trainer waits in
-  // next().
+  // This worker's word for the step, after it has computed its part. `next_plan` returns the
+  // following step for a number of workers. It is called on the network's thread while the trainer
+  // waits in next().
   void say(std::int64_t attempt, Word word, std::function<StepPlan(int workers)> next_plan);
   void applied(member::Step step, std::vector<StateChunk> chunks, bool level, Json about);
   void caught_up(member::Step step);
 
-  // This worker's code has failed, and would fail elsewhere too: the job ends, everywhere.
+  // The code of this worker has failed, and would fail on any other worker, too. The whole job
+  // ends.
   void fail(const std::string& why);
 
   void report(const Json& content);
   void notice(const std::string& kind, const Json& content);
   [[nodiscard]] bool stop_requested() const { return stop_requested_.load(); }
-  // Sends all that is to be sent and stops the network's thread.
+  // Sends everything that is waiting to be sent, and stops the network's thread.
   void close();
 
  private:
@@ -191,10 +196,10 @@ class Session {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Reduction> reduction_;
 
-  // The network's thread only.
+  // Used only by the network's thread.
   std::vector<float> results_[2];
   bool active_ = false;                  // a step is under way
-  std::vector<member::Member> members_;  // whose connections the step uses
+  std::vector<member::Member> members_;  // members whose connections the step uses
   std::int64_t attempts_ = 0;
   std::map<member::Uid, Word> words_;
   std::map<member::Uid, std::string> texts_;  // being received
@@ -207,14 +212,14 @@ class Session {
   std::map<int, Arriving> arriving_;
   member::Step fed_ = member::kNoState;
   bool said_joined_ = false;
-  bool announced_ = false;  // that it holds the state
+  bool announced_ = false;  // whether it has announced that it holds the state
   bool founder_ = false;
   bool welcomed_ = false;
   std::optional<member::Commit> expected_gradient_;
   std::chrono::steady_clock::time_point interrupted_at_;
   std::vector<member::Uid> died_;
 
-  // Shared.
+  // Used by both threads.
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Event> events_;

@@ -16,7 +16,7 @@ namespace {
 using member::Step;
 using Uids = std::vector<Uid>;
 
-// Training goes on until these workers have applied so many more steps.
+// Trains until each of these workers has applied so many more steps.
 void train(ToyJob& job, const Uids& uids, Step steps) {
   std::map<Uid, Step> goal;
   for (const Uid uid : uids) goal[uid] = job.reported(uid) + steps;
@@ -31,7 +31,7 @@ void found_job(ToyJob& job, const ToyOptions& options) {
   job.until("the founder trains", [&] { return job.working({1}); });
 }
 
-// One more worker after the other, until all of these train.
+// Adds one worker after the other, until all of these train.
 void grow_to(ToyJob& job, const Uids& uids, const ToyOptions& options) {
   for (const Uid uid : uids) {
     if (!job.has(uid)) job.start(uid, options);
@@ -70,7 +70,7 @@ TEST(Session, AloneTrainsAsAPlainLoop) {
 
 TEST(Session, WorkersComeAndGoAndTheBitsStay) {
   ToyOptions options;
-  options.size.leaves = 7;  // ranges that are no subtrees
+  options.size.leaves = 7;  // so the ranges are not subtrees
   ToyJob job(options.size);
   found_job(job, options);
   grow_to(job, {1, 2, 3}, options);
@@ -99,7 +99,7 @@ TEST(Session, MoreWorkersThanLeaves) {
   expect_end(job, options.size, {1, 2, 3});
 }
 
-// More than the window of state on its way, and more than the sockets hold.
+// More than the window of state on its way, and more than the sockets can hold.
 TEST(Session, AJoiningWorkerReceivesALargeState) {
   ToyOptions options;
   options.size.parameters = {400'000, 500'000, 7, 600'000};
@@ -120,7 +120,7 @@ struct Death {
   std::function<void(ToyOptions&, const std::function<void(const Record&)>& die)> arrange;
 };
 
-// So that gtest prints no bytes.
+// So that gtest does not print bytes.
 void PrintTo(const Death& death, std::ostream* out) { *out << death.name; }
 
 class SessionDeath : public ::testing::TestWithParam<Death> {};
@@ -229,8 +229,8 @@ TEST(Session, AJoiningWorkerThatDiesCostsNothing) {
 
 TEST(Session, WhenTheDonorDiesAnotherFeedsTheJoiningWorker) {
   ToyOptions options;
-  // Whoever feeds worker 3 dies in the step after it has given its state away; not so the one that
-  // is then alone.
+  // The worker that feeds worker 3 dies in the step after it has sent its state. The worker that is
+  // then alone survives.
   options.before_computing = [](const Session::Work& work) {
     const member::Member* joining = work.record.find(3);
     if (joining == nullptr || joining->role != Role::joining) return;
@@ -257,7 +257,7 @@ TEST(Session, WithoutAnyStateTheWorkersSayThatTheyAreStranded) {
   ToyJob job(options.size);
   ToyOptions dying = options;
   dying.before_applying = [](const Session::Completed& completed) {
-    if (completed.feeding) die();  // the other one is taken in and has received nothing yet
+    if (completed.feeding) die();  // the other one is a member, but has received nothing yet
   };
   found_job(job, dying);
   job.start(2, options);
@@ -267,8 +267,8 @@ TEST(Session, WithoutAnyStateTheWorkersSayThatTheyAreStranded) {
   EXPECT_FALSE(job.worker(2).ended);
 }
 
-// A network of its own for this process, whose connections hold little. Where the machine does not
-// permit it nothing changes, and the test below has to move more.
+// Gives this process its own network, whose connections hold little data. If the machine does not
+// permit that, nothing changes, and the test below has to send more.
 void shrink_connections() {
   if (::unshare(CLONE_NEWNET) != 0) return;
   for (const char* name : {"tcp_rmem", "tcp_wmem"}) {
@@ -281,7 +281,7 @@ void shrink_connections() {
   EXPECT_EQ(::ioctl(any.get(), SIOCSIFFLAGS, &loopback), 0);
 }
 
-// The most that a connection holds while nobody reads.
+// How many bytes a connection holds while nobody reads.
 std::size_t bytes_in_flight() {
   std::size_t sum = 0;
   for (const char* name : {"tcp_rmem", "tcp_wmem"}) {
@@ -296,9 +296,9 @@ std::size_t bytes_in_flight() {
   return sum;
 }
 
-// Workers 1 and 2 compute, 3 has no leaf. 3 has said its word of step T, and then its network
-// thread stands still. 1 and 2 complete T; what 2 sends to 3 is more than the connection holds, so
-// when 2 dies 3 can never complete T by itself, and only 1 can give it the gradient.
+// Workers 1 and 2 compute. Worker 3 has no leaf. Worker 3 has sent its word of step T, and then its
+// network thread is blocked. 1 and 2 complete T. What 2 sends to 3 is more than the connection
+// holds. So when 2 dies, 3 can never complete T by itself. Only 1 can give it the gradient.
 TEST(Session, AWorkerThatMissedAStepReceivesItsGradient) {
   shrink_connections();
   ToyOptions options;
@@ -334,8 +334,8 @@ TEST(Session, AWorkerThatMissedAStepReceivesItsGradient) {
   job.until("worker 3 has said its word", [&] { return job.told(3, "said").has_value(); });
   const auto step = job.told(3, "said")->at("said").get<Step>();
 
-  // By the time that worker 3 answers one that dials it, it has sent its word; the next one finds
-  // it standing still.
+  // When worker 3 answers a worker that connects, it has already sent its word. The next worker
+  // that connects finds it blocked.
   job.start(4, options);
   job.until("worker 3 was dialled", [&] { return job.told(3, "dialled 1").has_value(); });
   job.start(5, options);
@@ -352,9 +352,9 @@ TEST(Session, AWorkerThatMissedAStepReceivesItsGradient) {
   expect_end(job, options.size, {1, 3});
 }
 
-// As above in the last step, which has no gradient. Worker 1 has completed it and is about to end;
-// 3 never can, because the word of 2 is too long for the connection. It ends by itself, and applies
-// nothing.
+// As above, in the last step, which has no gradient. Worker 1 has completed it and is about to end.
+// Worker 3 never can, because the word of 2 is too long for the connection. It ends by itself, and
+// applies nothing.
 TEST(Session, AWorkerThatMissedTheLastStepAppliesNothing) {
   shrink_connections();
   ToyOptions options;
@@ -369,7 +369,7 @@ TEST(Session, AWorkerThatMissedTheLastStepAppliesNothing) {
   ToyOptions second = options;
   second.before_word = [&](const Session::Work& work, Word& word) {
     if (!work.plan.finish) return;
-    // Nobody looks at a proposal of a worker that does not lead.
+    // The proposal of a worker that does not lead is ignored.
     member::Proposal proposal{work.record, work.plan};
     const std::size_t size = Json(proposal).dump().size();
     word.proposal.assign((bytes_in_flight() + 4000000) / size, proposal);
@@ -404,7 +404,7 @@ TEST(Session, AWorkerThatMissedTheLastStepAppliesNothing) {
   EXPECT_EQ(job.told(1, "completed")->at("completed"), step);
   job.kill(2);
   job.let_go(3);
-  // Its second word: it has recovered and tries the last step again.
+  // This is its second word: it has recovered and tries the last step again.
   job.until("worker 3 goes on without worker 2", [&] {
     const std::vector<Json>& told = job.worker(3).told;
     return std::count_if(told.begin(), told.end(),
@@ -473,7 +473,7 @@ TEST(Session, CodeThatFailsEndsTheJobEverywhere) {
 TEST(Session, TrainingGoesOnWithoutALauncher) {
   ToyOptions options;
   ToyJob job(options.size);
-  // Step at which the launcher vanished. Only the leader uses it.
+  // The step at which the launcher vanished. Only the leader uses it.
   const auto vanished = std::make_shared<Step>(0);
   options.before_computing = [&, vanished](const Session::Work& work) {
     if (!work.leader || work.record.working().size() != 2 || *vanished > 0) return;

@@ -9,7 +9,8 @@
 namespace rubato::elastic {
 namespace {
 
-// Feeds steps and counts reports of worker 9, whose times the test chooses; its peers take 1 s.
+// Feeds steps, and counts reports about worker 9. The test chooses the times of worker 9. The
+// others take 1 s.
 class Team {
  public:
   explicit Team(int peers) : peers_(peers) {}

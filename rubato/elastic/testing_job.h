@@ -1,8 +1,8 @@
-// A whole training job without torch, for tests: a toy model, the worker that trains it with a real
-// Session, and a toy launcher that starts each worker as a process and speaks to it through a real
-// socket. Death is real, too: a worker that dies is a process that was killed.
+// A whole training job without torch, for tests: a toy model, a worker that trains it with a real
+// Session, and a toy launcher that starts each worker as a process and talks to it through a real
+// socket. Deaths are real, too: a worker that dies is a process that was killed.
 //
-// The test's process must not have started threads of its own: it forks.
+// The test's process must not have started threads, because it forks.
 #pragma once
 
 #include <algorithm>
@@ -39,13 +39,13 @@ namespace rubato::elastic {
 
 struct ToySize {
   std::vector<std::size_t> parameters{3000, 70, 9000, 1, 5000};
-  std::size_t tail = 1;  // reduced with the gradient, but no part of the state
+  std::size_t tail = 1;  // reduced with the gradient, but not part of the state
   std::size_t bucket_floats = 6000;
   int leaves = 8;
 };
 
 // Parameters with momentum. The gradient of a leaf is a function of the parameters, the step and
-// the leaf, so an error in any step stays visible in all that follow.
+// the leaf. So an error in any step stays visible in all later steps.
 class ToyModel {
  public:
   explicit ToyModel(const ToySize& size)
@@ -66,7 +66,7 @@ class ToyModel {
     return slots;
   }
 
-  // The part of the leaf's gradient that lies in one bucket, added to the slots.
+  // Adds the part of the leaf's gradient that lies in one bucket to the slots.
   void add_leaf(member::Step step, const LeafStep& leaf, int bucket) {
     const Piece& piece = layout_.buckets[static_cast<std::size_t>(bucket)];
     for (std::size_t i = piece.offset; i < piece.offset + piece.count; ++i) {
@@ -143,7 +143,7 @@ class PlainLoop {
     digests_.push_back(model_.digest());
   }
 
-  // Of the state after `step`.
+  // The digest of the state after `step`.
   [[nodiscard]] std::string digest_after(member::Step step) {
     while (static_cast<member::Step>(digests_.size()) <= step) {
       train(static_cast<member::Step>(digests_.size()));
@@ -177,8 +177,8 @@ class PlainLoop {
 
 // --- a worker ---
 
-// A worker's private line to the test, beside all that is tested: it can be used from any thread
-// and at any moment, for it blocks.
+// A private line from a worker to the test, apart from everything that is tested. It blocks, so it
+// can be used from any thread at any moment.
 class TestLine {
  public:
   TestLine() = default;
@@ -193,7 +193,7 @@ class TestLine {
       std::abort();
     }
   }
-  // Until the test lets this worker go on.
+  // Waits until the test lets this worker continue.
   void wait() const {
     char byte = 0;
     if (::recv(fd_->get(), &byte, 1, 0) != 1) std::abort();
@@ -214,17 +214,17 @@ struct ToyOptions {
   std::string build = "toy";
   TestLine line;  // given by the launcher
 
-  // What a test wants to do at these moments, on the trainer's thread.
+  // A test may set what happens at these moments, on the trainer's thread.
   std::function<void(const Session::Work&)> before_computing;
   std::function<void(const Session::Work&, int bucket)> after_bucket;
   std::function<void(const Session::Work&, member::Word&)> before_word;
   std::function<void(const Session::Work&)> after_word;
   std::function<void(const Session::Completed&)> before_applying;
   std::function<void(Session&, const Session::Work&)> instead_of_computing;
-  // On the network's thread of the leader: nothing comes after this step. Without it, the job goes
-  // on until it is told to stop.
+  // On the network's thread of the leader: whether this is the last step. Without it, the job
+  // continues until it is told to stop.
   std::function<bool(const StepPlan&)> last_step;
-  // On the network's thread: a worker that came later has dialled this one.
+  // On the network's thread: a worker that started later has connected to this one.
   std::function<void()> when_dialled;
 };
 
@@ -243,7 +243,7 @@ class ToyWorker {
     session_ = std::make_unique<Session>(std::move(config));
   }
 
-  // The exit code.
+  // Returns the exit code.
   int run() {
     if (Result<void> started = session_->start(); !started) {
       options_.line.tell({{"failed", started.error().message}});
@@ -295,7 +295,7 @@ class ToyWorker {
     if (options_.after_word) options_.after_word(work);
   }
 
-  // Buckets leave while later ones are still computed, as in a real backward pass.
+  // Sends buckets while later ones are still computed, as in a real backward pass.
   bool compute(const Session::Work& work) {
     const RangePlan range = plan_range(work.range.first, work.range.last);
     std::vector<float*> sums = model_.slots(range.slots);
@@ -367,7 +367,7 @@ class ToyWorker {
   std::vector<bool> held_;
   member::Step applied_ = 0;
   std::optional<int> exit_code_;
-  std::unique_ptr<Session> session_;  // last: its thread uses what is above
+  std::unique_ptr<Session> session_;  // last member: its thread uses the members above
 };
 
 // --- the launcher ---
@@ -375,8 +375,8 @@ class ToyWorker {
 class ToyJob {
  public:
   struct Ended {
-    int code = -1;   // of an exit
-    int signal = 0;  // that killed it
+    int code = -1;   // exit code
+    int signal = 0;  // the signal that killed it
   };
   struct Process {
     int pid = 0;
@@ -387,7 +387,7 @@ class ToyJob {
     wire::FrameStream line;
     std::vector<Json> reports;
     std::vector<wire::Notice> notices;
-    std::vector<Json> told;  // on the private line
+    std::vector<Json> told;  // what it said on the private line
     std::optional<Ended> ended;
   };
 
@@ -412,7 +412,7 @@ class ToyJob {
     std::filesystem::remove_all(directory_);
   }
 
-  // The first worker of a job founds it.
+  // The first worker of a job starts the job.
   void start(member::Uid uid, ToyOptions options) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -443,7 +443,7 @@ class ToyJob {
     process.line = wire::FrameStream(wire::Fd(ends[0]));
   }
 
-  // Who should train from now on.
+  // Sets which workers should train from now on.
   void plan(std::vector<member::Uid> uids) {
     plan_ = {plan_.number + 1, std::move(uids)};
     for (auto& [uid, process] : workers_) send(process, plan_);
@@ -451,7 +451,7 @@ class ToyJob {
   void stop() {
     for (auto& [uid, process] : workers_) send(process, wire::Stop{});
   }
-  // Returns once the process is gone.
+  // Returns when the process is gone.
   void kill(member::Uid uid) {
     ::kill(workers_.at(uid).pid, SIGKILL);
     wait_for_end(uid);
@@ -461,17 +461,17 @@ class ToyJob {
       throw std::runtime_error("the line is cut");
     }
   }
-  // The launcher is gone, as far as workers can see.
+  // For the workers, the launcher is gone.
   void vanish() {
     listener_.close();
     connections_.clear();
     for (auto& [uid, process] : workers_) process.launcher.close();
   }
 
-  // Hears workers until this is so. Each state that one of them reports on the way must be that of
-  // the plain loop.
+  // Handles messages of workers until the condition is true. Each state that a worker reports on
+  // the way must be that of the plain loop.
   void until(const std::string& what, const std::function<bool()>& condition) {
-    // No test depends on this time: it ends one that would hang for ever.
+    // No test depends on this time. It ends a test that would hang.
     const auto patience = std::chrono::steady_clock::now() + std::chrono::minutes(5);
     while (!condition()) {
       if (std::chrono::steady_clock::now() > patience) {
@@ -482,7 +482,7 @@ class ToyJob {
   }
   void wait_for_end(member::Uid uid) {
     until(fmt::format("worker {} ends", uid), [&] { return workers_.at(uid).ended.has_value(); });
-    turn();  // what it said last
+    turn();  // its last messages
   }
 
   // In a worker's process: its own line.
@@ -494,7 +494,7 @@ class ToyJob {
     const std::vector<Json>& reports = worker(uid).reports;
     return reports.empty() ? -1 : reports.back().at("step").get<member::Step>();
   }
-  // The newest list of working members that anybody has announced.
+  // The newest list of working members that any worker has announced.
   [[nodiscard]] bool working(const std::vector<member::Uid>& uids) const {
     return announced_ && announced_->working() == uids && announced_->members.size() == uids.size();
   }
@@ -529,7 +529,7 @@ class ToyJob {
  private:
   static constexpr const char* kToken = "token";
 
-  // Of what the launcher holds a worker must hold nothing, as after exec.
+  // A worker must not inherit open files of the launcher, as after exec.
   static void close_all_but(int kept) {
     std::vector<int> open;
     DIR* folder = ::opendir("/proc/self/fd");
@@ -545,7 +545,7 @@ class ToyJob {
       process.launcher.send(wire::to_json(message));
   }
 
-  // Waits for something to happen, and hears all of it.
+  // Waits until something happens, and handles all messages.
   void turn() {
     std::vector<pollfd> waiting;
     const auto wait_for = [&](int fd) {
@@ -557,7 +557,8 @@ class ToyJob {
       wait_for(process.launcher.fd());
       wait_for(process.line.fd());
     }
-    ::poll(waiting.data(), waiting.size(), 20);  // ends of processes are looked for in between
+    // Short, because the ends of processes are checked between two calls.
+    ::poll(waiting.data(), waiting.size(), 20);
     look_for_ended();
     if (listener_.valid()) {
       for (wire::Fd fd = wire::accept_from(listener_); fd.valid();
@@ -645,7 +646,7 @@ class ToyJob {
   std::string address_;
   wire::Fd listener_;
   wire::Plan plan_{1, {1}};
-  std::vector<wire::FrameStream> connections_;  // nobody has said hello there yet
+  std::vector<wire::FrameStream> connections_;  // connections without a hello so far
   std::map<member::Uid, Process> workers_;
   std::optional<Record> announced_;
   TestLine line_;

@@ -14,7 +14,7 @@ namespace rubato::elastic {
 
 namespace {
 
-// One peer's flood must not keep the others waiting: so much a turn.
+// The most bytes per turn from one peer, so that the others need not wait.
 constexpr std::size_t kTurn = std::size_t{4} << 20U;
 constexpr int kReadsATurn = 16;
 constexpr std::uint64_t kLargestPayload = std::uint64_t{1} << 36U;
@@ -102,7 +102,7 @@ void Transport::write(Uid peer) {
     }
     const std::size_t of_payload = item.sent - of_header;
     if (of_payload < item.payload.size()) {
-      // The kernel does not change what it sends, but its interface predates const.
+      // The kernel does not change the bytes, but its interface is older than const.
       parts.at(static_cast<std::size_t>(count++)) = {
           const_cast<std::byte*>(item.payload.data()) + of_payload,
           item.payload.size() - of_payload};
@@ -133,7 +133,7 @@ void Transport::read(Uid peer) {
   }
 }
 
-// False when there is no more to read now.
+// False if there is nothing more to read now.
 bool Transport::read_some(Uid peer, Connection& connection) {
   if (connection.header_bytes < sizeof(Header)) {
     const ssize_t size = recv(connection.fd.get(),

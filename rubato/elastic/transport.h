@@ -1,12 +1,13 @@
-// The data connections between workers: tagged messages, read straight to where they belong.
+// The data connections between workers. They carry tagged messages, and read each payload directly
+// to its destination.
 //
-// Sending takes a pointer and no copy; receiving asks, once a header has arrived, where its payload
-// should go. The answer may be "later": the connection is then not read any further (and the
-// sender, sooner or later, not served), until retry() asks again. That is all the flow control
-// there is: a peer that is a step ahead waits in its socket.
+// Sending takes a pointer and makes no copy. When a header has arrived, the receiver asks the owner
+// where the payload should go. The owner may answer "later". Then the connection is not read any
+// further until retry() asks again, and sooner or later the sender's socket is full. This is the
+// whole flow control: a peer that is one step ahead waits in its socket.
 //
-// A connection may be used before it exists: what is sent waits for it. Belongs to one thread, that
-// of its Poller.
+// A connection may be used before it exists: messages wait for it. All calls must be on one thread,
+// that of its Poller.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +32,13 @@ enum class Kind : std::uint8_t { partial, result, word, adopt, chunk, fed, catch
 struct Header {
   std::uint32_t magic = kMagic;
   Kind kind = Kind::partial;
-  std::uint8_t finite = 1;   // of a result: no value is infinite or not a number
-  std::uint16_t part = 0;    // of a partial: which subtree of the sender's range
-  std::uint32_t bucket = 0;  // of a chunk: which
-  std::uint32_t head = 0;    // of a chunk: how many bytes of the payload are its head
+  std::uint8_t finite = 1;   // for a result: no value is infinite or not a number
+  std::uint16_t part = 0;    // for a partial: which subtree of the sender's range
+  std::uint32_t bucket = 0;  // for a chunk: its index
+  std::uint32_t head = 0;    // for a chunk: how many bytes of the payload are its head
   std::int64_t step = 0;
-  std::uint64_t bytes = 0;  // of the payload
-  double sqr_norm = 0;      // of a result
+  std::uint64_t bytes = 0;  // size of the payload
+  double sqr_norm = 0;      // for a result
 
   static constexpr std::uint32_t kMagic = 0x52424131;
 };
@@ -45,7 +46,7 @@ struct Header {
 class Transport {
  public:
   struct Hooks {
-    // Where the payload goes: nullptr = not now. Called again after retry().
+    // Where the payload goes. nullptr means not now; asked again after retry().
     std::function<std::byte*(Uid, const Header&)> where;
     std::function<void(Uid, const Header&)> arrived;
     std::function<void(Uid)> lost;
@@ -54,28 +55,29 @@ class Transport {
   Transport(wire::Poller& poller, Hooks hooks) : poller_(poller), hooks_(std::move(hooks)) {}
   ~Transport();
 
-  // Replaces the connection there was; what was sent without any goes out now.
+  // Replaces the connection to this peer. Messages that were waiting for a connection are sent now.
   void connect(Uid peer, wire::Fd fd);
   [[nodiscard]] bool connected(Uid peer) const;
-  // Forgets the connection and what waits to be sent.
+  // Drops the connection and the messages that wait to be sent.
   void drop(Uid peer);
-  // For good: what is sent to it from now on goes nowhere.
+  // Drops the peer for good. Messages to it are ignored from now on.
   void forget(Uid peer);
 
-  // The payload must stay as it is until it is sent; `owner` keeps it alive.
+  // The payload must not change until it is sent. `owner` keeps it alive.
   void send(Uid peer, const Header& header, std::span<const std::byte> payload,
             std::shared_ptr<const void> owner = {});
   void send_text(Uid peer, Header header, const std::string& text);
 
-  // Asks again about payloads that had to wait.
+  // Asks again where the waiting payloads should go.
   void retry();
 
   [[nodiscard]] std::size_t unsent(Uid peer) const;
-  // The memory [from, from + bytes) is about to change: copies what of it is still to be sent.
+  // The memory [from, from + bytes) is about to change. Copies the parts of it that are still to be
+  // sent.
   void make_private(std::span<const std::byte> memory);
-  // The same for everything of this kind.
+  // The same for all messages of this kind.
   void make_private(Kind kind);
-  // Waits until everything is sent or cannot be.
+  // Waits until everything is sent or can no longer be sent.
   void flush();
 
  private:
@@ -83,7 +85,7 @@ class Transport {
     Header header;
     std::span<const std::byte> payload;
     std::shared_ptr<const void> owner;
-    std::size_t sent = 0;  // of header and payload
+    std::size_t sent = 0;  // bytes of header and payload
   };
   struct Connection {
     wire::Fd fd;
@@ -93,7 +95,7 @@ class Transport {
     std::size_t header_bytes = 0;
     std::byte* into = nullptr;
     std::size_t payload_bytes = 0;
-    bool waiting = false;  // for retry()
+    bool waiting = false;  // until retry()
   };
 
   static void make_private(Outgoing& item);

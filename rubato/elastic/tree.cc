@@ -8,7 +8,8 @@ namespace rubato::elastic {
 
 namespace {
 
-// Two neighbouring nodes of one size are siblings if the left one starts at a multiple of twice it.
+// Two neighbouring nodes of the same size are siblings if the left one starts at a multiple of
+// twice that size.
 bool siblings(const Subtree& left, const Subtree& right) {
   return left.size == right.size && left.first % (2 * left.size) == 0 &&
          right.first == left.first + left.size;
@@ -48,8 +49,8 @@ std::vector<Addition> finish_tree(const std::vector<Subtree>& subtrees) {
     int element;
   };
   std::vector<Open> stack;
-  // A node at the right edge has no sibling to wait for: it stands for ever larger nodes until it
-  // is the right child of the one before it.
+  // A node at the right edge has no sibling to wait for. It stands for larger and larger nodes
+  // until it is the right child of the node before it.
   const auto merge = [&](bool at_the_edge) {
     while (stack.size() > 1) {
       Open& left = stack[stack.size() - 2];

@@ -9,7 +9,7 @@
 namespace rubato::elastic {
 namespace {
 
-// Gradients as words: the sum of a and b is "(a+b)", so two sums are equal if and only if every
+// Gradients as texts. The sum of a and b is "(a+b)". So two sums are equal if and only if every
 // addition had the same operands in the same order.
 std::string leaf_name(int leaf) { return std::to_string(leaf); }
 

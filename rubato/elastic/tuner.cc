@@ -17,14 +17,14 @@ namespace {
 
 constexpr int kStepsBetweenFits = 30;
 constexpr int kStepsRemembered = 300;
-constexpr double kNoiseSmoothing = 0.999;  // for each M0 samples
-// What model/fit.h takes for a time.
+constexpr double kNoiseSmoothing = 0.999;  // per M0 samples
+// The smallest time that model/fit.h accepts.
 constexpr double kShortest = 1e-6;
 constexpr double kLongest = 1e7;
 
 bool plausible(double seconds) { return seconds >= kShortest && seconds <= kLongest; }
 
-// "812", "3.14": for a reader, not for a parser.
+// "812", "3.14": for readers, not for parsers.
 std::string number(double value) {
   if (std::isinf(value)) return "infinite";
   return value >= 100 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
@@ -42,7 +42,7 @@ constexpr std::array<std::pair<const char*, double StepTime::*>, 7> kStepTimeFie
     {"overlap", &StepTime::overlap},
 }};
 
-// Reads the fields of an object; remembers the first that is missing or out of range.
+// Reads the fields of an object, and remembers the first one that is missing or out of range.
 class Fields {
  public:
   Fields(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
@@ -154,12 +154,12 @@ void Tuner::refit() {
                                       {key.per_gpu, key.accumulation},
                                       mean.step_seconds,
                                       mean.grad_seconds};
-    // Single passes may be measured longer than their share of the step, but hardly their mean.
+    // A single pass may be measured longer than its share of the step, but its mean rarely is.
     if (plausible(measurement.optim_seconds())) measurements.push_back(measurement);
   }
   if (measurements.empty()) return;
   const auto fit = fit_step_time(measurements);
-  CHECK(fit.ok());  // every measurement was checked
+  CHECK(fit.ok());  // because every measurement was checked
   fit_ = *fit;
   new_key_ = false;
   new_steps_ = 0;

@@ -1,26 +1,26 @@
-// The adaptive mode's decision: which batch a job trains with where it runs now, and how its
-// learning rate follows (the agent of Pollux, Qiao et al., OSDI'21, section 4.1).
+// The decision of the adaptive mode: the batch size of a job on its present GPUs, and the learning
+// rate that follows from it (the agent of Pollux, Qiao et al., OSDI'21, section 4.1).
 //
-// Steps as they are measured become means by (nodes, GPUs, m, s), the means become a StepTime
-// (model/fit.h), and with the gradient noise that gives goodput (model/goodput.h):
+// Measured steps are averaged by (nodes, GPUs, m, s). The means are fitted to a StepTime
+// (model/fit.h). With the gradient noise, this gives the goodput (model/goodput.h). The choice is:
 //
 //   nothing measured yet      the smallest batch that fills the GPUs, at least M0
 //   on other GPUs than before the batch of the highest goodput: the change costs its step anyway
 //   else                      the same, but only for a gain of more than 5%
 //
-// A fit is made when a choice is asked for and a kind of step was measured that the last one did
-// not know, or 30 steps were. A mean follows its last 300 steps or so, because the speed of a
-// machine changes with its neighbours.
+// A choice makes a new fit if a kind of step was measured that the last fit did not know, or if 30
+// more steps were measured. A mean covers about its last 300 steps, because the speed of a machine
+// changes with its neighbours.
 //
-// Deviates: Pollux fits every 30 seconds, ours by steps, because a decision must be a function of
-// what was measured and not of a clock; and its agent takes preconditioned gradients for Adam,
-// where the caller here gives plain norms.
+// Deviations from Pollux: it fits every 30 seconds. Ours fits by steps, because a decision must
+// depend on the measurements and not on a clock. Its agent uses preconditioned gradients for Adam.
+// Here the caller gives plain norms.
 //
-// The first step after any change (workers, batch, data) warms caches and waits for others;
-// the caller must not report it.
+// The first step after any change (workers, batch, data) fills caches and waits for others. The
+// caller must not report it.
 //
-// Pure and deterministic; a value that belongs to one thread. It lives at the leader and moves
-// to the next one, and into checkpoints, as JSON.
+// Pure and deterministic. A value for one thread. The leader holds it. It moves to the next leader,
+// and into checkpoints, as JSON.
 #pragma once
 
 #include <compare>
@@ -44,7 +44,7 @@ struct TunerLimits {
 
 struct Choice {
   Batch batch;
-  double learning_rate_factor = 1;  // on the learning rate tuned for M0
+  double learning_rate_factor = 1;  // factor on the learning rate that was tuned for M0
   double goodput = 0;               // predicted, samples per second; 0 before the first fit
   std::string reason;               // one line with the numbers, for the log and the page
 };
@@ -53,26 +53,26 @@ class Tuner {
  public:
   explicit Tuner(const TunerLimits& limits);
 
-  // One step. False if it cannot be (a clock that jumped); it is then ignored.
+  // Adds one step. False if it is impossible (a clock that jumped); it is then ignored.
   bool measured(const StepMeasurement& step);
-  // batch_ratio is M/M0 of the step.
-  // Of the last of so many `steps`; what was known before fades by all of them.
+  // batch_ratio is M/M0 of the step. `gradients` is that of the last of `steps` steps. Older
+  // knowledge fades by all of them.
   void noise(const MicroGradients& gradients, double batch_ratio, int steps = 1);
   void noise(const SuccessiveGradients& gradients, double batch_ratio, int steps = 1);
 
-  // For the next steps on `place`; so far they ran with `current` on `current_gpus`. An error if
-  // the limits allow no batch on so many GPUs.
+  // The batch for the next steps on `place`. Until now they ran with `current` on `current_gpus`.
+  // An error if the limits allow no batch on so many GPUs.
   [[nodiscard]] Result<Choice> choose(const Footprint& place, const Batch& current,
                                       int current_gpus);
 
-  // What the last choice was based on.
+  // The fit that the last choice was based on.
   [[nodiscard]] const std::optional<StepTime>& step_time() const { return fit_; }
   [[nodiscard]] GradientNoise noise() const;
-  // The mean of the steps that were measured there; nullopt if none was.
+  // The mean of the steps that were measured there. nullopt if there are none.
   [[nodiscard]] std::optional<StepMeasurement> mean(const Footprint& place,
                                                     const Batch& batch) const;
 
-  // All that was learned; the limits are the owner's and may have changed since.
+  // Everything that was learned. Not the limits, because their owner may have changed them since.
   [[nodiscard]] Json to_json() const;
   [[nodiscard]] static Result<Tuner> from_json(const TunerLimits& limits, const Json& json);
 
@@ -89,8 +89,8 @@ class Tuner {
     double grad_seconds = 0;
     int count = 0;
   };
-  // What NoiseAverage is (model/gradient_noise.h), open so that it can be written and read back
-  // without a changed bit; a test holds the two together.
+  // The fields of NoiseAverage (model/gradient_noise.h), public so that they can be written and
+  // read back without changing a bit. A test checks that both give the same results.
   struct Noise {
     double sqr = 0;
     double var = 0;
@@ -107,7 +107,7 @@ class Tuner {
   std::map<Key, Mean> means_;
   Noise noise_;
   std::optional<StepTime> fit_;
-  bool new_key_ = false;  // since the last fit
+  bool new_key_ = false;  // whether one was added since the last fit
   int new_steps_ = 0;
 };
 

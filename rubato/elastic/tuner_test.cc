@@ -10,7 +10,7 @@
 namespace rubato::elastic {
 namespace {
 
-// A job whose truth the test knows: it measures what the truth says, with some jitter.
+// A job with a known true model. It measures what the model says, with some jitter.
 class Job {
  public:
   Job(const Goodput& truth, double jitter, std::uint64_t seed = 1)
@@ -37,7 +37,7 @@ class Job {
     }
   }
 
-  // Steps, choosing after every tenth; returns how often the batch changed.
+  // Runs steps and chooses after every tenth. Returns how often the batch changed.
   int run(Tuner& tuner, const Footprint& place, Batch& batch, int steps) {
     int changes = 0;
     for (int i = 1; i <= steps; ++i) {
@@ -130,7 +130,7 @@ TEST(Tuner, TheLearningRateFollowsTheNoise) {
 TEST(Tuner, ImpossibleLimitsAreASentence) {
   Tuner tuner({{64, 64, 16, 32, false}, LearningRateRule::linear});
   EXPECT_TRUE(tuner.choose({1, 2}, {32, 0}, 2).ok());
-  for (const int gpus : {1, 8}) {  // too much for one, too little for eight
+  for (const int gpus : {1, 8}) {  // too large for one, too small for eight
     const auto choice = tuner.choose({1, gpus}, {32, 0}, 2);
     ASSERT_FALSE(choice.ok());
     EXPECT_TRUE(choice.error().message.starts_with("no batch is allowed on "))
@@ -241,7 +241,7 @@ RC_GTEST_PROP(Tuner, GoesOnFromJsonWithTheSameDecisions, (std::uint64_t seed)) {
   Batch batch;
   int gpus = 1;
   for (int i = 0; i < 60; ++i) {
-    // Through text, as it travels.
+    // Through text, as it is sent.
     const auto text = tuner.to_json().dump();
     auto copy = Tuner::from_json(limits, *parse_json(text, "state"));
     RC_ASSERT(copy.ok());

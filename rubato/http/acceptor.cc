@@ -10,7 +10,7 @@ namespace {
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kPause{100};
-// Accepted at once at most, so that many new connections do not make the open ones wait.
+// At most this many are accepted in a row, so that open connections need not wait.
 constexpr int kMostAtOnce = 64;
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace rubato::http {
 
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
-  // Takes the descriptor of an accepted connection. It is not blocking, and closed on exec.
+  // Takes the descriptor of an accepted connection. It is non-blocking, and closed on exec.
   using Take = std::function<void(int)>;
 
   // Owns `fd`.
@@ -22,7 +22,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   void close();
 
  private:
-  // False if the process cannot have more descriptors now.
+  // False if the process cannot open more descriptors now.
   bool accept_all();
 
   boost::asio::posix::stream_descriptor descriptor_;

@@ -8,9 +8,9 @@
 namespace rubato::http {
 namespace {
 
-// All callers who cannot be identified share one bucket, and all health checks share another:
-// somebody who guesses tokens must not keep others from learning that the daemon is alive. No
-// user's name has a slash.
+// All callers who cannot be identified share one bucket. All health checks share another one, so
+// that somebody who guesses tokens cannot hide from others that the daemon is alive. User names
+// have no slash, so these names are free.
 constexpr const char* kUnidentified = "/";
 constexpr const char* kHealth = "/healthz";
 
@@ -38,7 +38,7 @@ std::optional<HttpRefusal> Admission::identify(const HttpHead& head) {
   const std::string& token = std::get<std::string>(given);
   token_.reset();
   if (token.empty() && peer_) {
-    // Looked up for each request: the user's role may have changed since they connected.
+    // Looked up for each request, because the user's role may have changed since they connected.
     caller_ = callers_.by_peer(*peer_);
     return std::nullopt;
   }

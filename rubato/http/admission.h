@@ -1,5 +1,5 @@
-// Who sends a request, and whether they may send one now. One for each connection. No I/O; the
-// clock is an input.
+// Decides who sends a request, and whether they may send one now. One object per connection. No
+// I/O. The clock is an input.
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ class Admission {
     bool too_often = false;
     double retry_after = 1;  // seconds
   };
-  // Begins a new request: nobody is known until admit() has identified them.
+  // Begins a new request. Its sender is unknown until admit() has identified them.
   void forget();
-  // Identifies the caller, who may be refused nevertheless: see known().
+  // Identifies the caller. The caller may be refused nevertheless; see known().
   [[nodiscard]] std::optional<Refused> admit(const HttpHead& head, RateLimits::Time now);
 
   // Whether the sender of this request is known.

@@ -20,7 +20,7 @@ namespace beast_http = boost::beast::http;
 using boost::beast::string_view;
 using boost::system::error_code;
 
-// A server may send some before its answer, but not for ever.
+// A server may send some interim answers before its answer, but not without end.
 constexpr int kMostInterim = 16;
 
 std::string lower(string_view text) {
@@ -31,7 +31,7 @@ std::string lower(string_view text) {
 
 }  // namespace
 
-// Beast calls the virtual functions with what it finds.
+// Beast calls these virtual functions with what it has parsed.
 class AnswerReader::Parser final : public beast_http::basic_parser<false> {
  public:
   Parser() {
@@ -40,7 +40,7 @@ class AnswerReader::Parser final : public beast_http::basic_parser<false> {
   }
 
   HttpReply reply;
-  const Each* each = nullptr;  // who takes the body
+  const Each* each = nullptr;  // takes the body
   bool stopped = false;
 
  private:
@@ -123,7 +123,7 @@ AnswerReader::State AnswerReader::advance() {
   return parser.is_done() ? State::complete : State::hungry;
 }
 
-// Parses nothing before the whole head is here, so that it does not matter how it was cut.
+// Parses nothing until the whole head is here, so that it does not matter where the bytes were cut.
 AnswerReader::State AnswerReader::find_head() {
   static constexpr std::string_view kBegin = "HTTP/1.";
   static constexpr std::string_view kEnd = "\r\n\r\n";
@@ -158,7 +158,7 @@ AnswerReader::State AnswerReader::read_body(const Each& each) {
   parser.eager(true);
   const State state = advance();
   if (state != State::hungry || !content_->ended) return state;
-  // Without a length, the body ends with the connection.
+  // Without a length, the body ends when the connection ends.
   error_code error;
   parser.put_eof(error);
   return error ? State::cut_off : State::complete;

@@ -1,6 +1,6 @@
-// Turns the bytes of an HTTP answer into its head and the pieces of its body. It does no I/O; the
-// bytes may be cut anywhere. Boost.Beast parses them. The reader is strict and keeps limits,
-// because the program that answers need not be a daemon of Rubato.
+// Turns the bytes of an HTTP answer into its head and the pieces of its body. It does no I/O. The
+// bytes may be cut anywhere. Boost.Beast parses them. The reader is strict and limits sizes,
+// because the other side may not be a daemon of Rubato.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,14 @@ struct HttpReply {
 
 class AnswerReader {
  public:
-  // Of all bytes that are not body: the head, and each line between the chunks of a body.
+  // The limit for all bytes that are not body: the head, and each line between the chunks of a
+  // body.
   static constexpr std::size_t kLargestHead = std::size_t{64} << 10U;
 
   enum class State {
-    hungry,     // give it more bytes
-    complete,   // the head, or the whole answer
-    stopped,    // the caller wanted no more of the body
+    hungry,     // it needs more bytes
+    complete,   // the head, or the whole answer, is here
+    stopped,    // the caller wants no more of the body
     malformed,  // see problem()
     cut_off,    // the connection ended in the middle of the answer
   };
@@ -42,13 +43,13 @@ class AnswerReader {
   void give(std::string_view bytes);
   void give_end();  // the connection has ended
 
-  // The head of the answer; interim answers (status 1xx) before it are skipped.
+  // Reads the head of the answer. Interim answers (status 1xx) before it are skipped.
   [[nodiscard]] State read_head();
-  // Status and headers, once read_head() has said `complete`.
+  // Status and headers, after read_head() has returned `complete`.
   [[nodiscard]] const HttpReply& head() const;
-  // After the head. Passes on all of the body that is here.
+  // Call it after the head. Passes on the part of the body that is here.
   [[nodiscard]] State read_body(const Each& each);
-  // What is wrong with an answer that is malformed.
+  // What is wrong with a malformed answer.
   [[nodiscard]] const std::string& problem() const;
 
  private:

@@ -41,7 +41,7 @@ Outcome read(std::string_view text, std::size_t size, bool end) {
   }
 }
 
-// The same however the text is cut.
+// The outcome must be the same for every cut of the text.
 Outcome read(const std::string& text, bool end = true) {
   const auto whole = read(text, text.size() + 1, end);
   for (const std::size_t size : {1, 2, 3, 7, 64}) {

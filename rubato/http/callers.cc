@@ -69,7 +69,7 @@ std::string Callers::name_of(uid_t user) const {
     const auto found = names_.find(user);
     if (found != names_.end() && now < found->second.until) return found->second.text;
   }
-  // Not under the lock: the loop must be able to publish meanwhile.
+  // Without the lock, so that the loop can publish at the same time.
   const auto name = look_up_(user);
   if (!name) return std::to_string(user);
   const std::lock_guard lock(mutex_);

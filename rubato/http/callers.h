@@ -1,8 +1,8 @@
-// Who asks: tokens and peers of unix sockets to Callers. The core publishes who there is, the HTTP
-// server looks them up on its own thread.
+// Identifies callers by their token, or by the user at the other end of a unix socket. The core
+// publishes the users; the HTTP server looks them up on its own thread.
 //
-// A token is "rub_" and 32 random bytes. Only its SHA-256 is kept anywhere, and looking it up by
-// its hash tells a guesser's clock nothing about the token.
+// A token is "rub_" and 32 random bytes. Only its SHA-256 hash is stored. Tokens are looked up by
+// their hash, so the time of a look-up tells an attacker nothing about the token.
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,10 @@
 
 namespace rubato::http {
 
-// From the kernel's randomness.
+// Made from the kernel's random numbers.
 [[nodiscard]] std::string new_token();
 [[nodiscard]] Digest token_hash(std::string_view token);
-// By which people name a token that they cannot see: the first digits of its hash.
+// The name of a token, for people who cannot see the token itself: the first digits of its hash.
 [[nodiscard]] std::string token_name(const Digest& hash);
 
 // Thread-safe.
@@ -33,20 +33,21 @@ class Callers {
   using LookUp = std::function<std::optional<std::string>(uid_t)>;
   using Now = std::function<Clock::time_point()>;
 
-  // Names of peers by the system's table of users.
+  // Takes the names of peers from the system's table of users.
   Callers();
   Callers(LookUp look_up, Now now);
 
   struct Table {
     std::map<Digest, Caller> tokens;  // by token_hash()
-    std::set<std::string> admins;     // users with that role, for those who come by unix socket
+    std::set<std::string> admins;     // for callers on a unix socket
   };
 
   void publish(Table table);
 
   [[nodiscard]] std::optional<Caller> by_hash(const Digest& token) const;
-  // The name that the system knows for the user id, or the id itself as text, which is no valid
-  // name of a user and so nobody else's. Root and whoever runs the daemon are admins.
+  // The name that the system has for the user id. If there is none, the id itself as text; this is
+  // not a valid user name, so it belongs to nobody else. Root and the user who runs the daemon are
+  // admins.
   [[nodiscard]] Caller by_peer(uid_t user) const;
 
  private:
@@ -55,8 +56,8 @@ class Callers {
     Clock::time_point until;
   };
 
-  // Remembered for a minute, because looking it up may take a while. That there is none is not
-  // remembered: a directory service that does not answer must not cost anybody their name.
+  // The name is cached for a minute, because looking it up may take a while. A missing name is not
+  // cached: if a directory service does not answer once, no user may lose their name.
   [[nodiscard]] std::string name_of(uid_t user) const;
 
   const LookUp look_up_;

@@ -97,7 +97,7 @@ ChangeFeed::Delivery ChangeFeed::since(std::uint64_t position, const Caller& cal
   std::string text;
   for (const auto& one : *found) {
     const auto& [number, change] = *one;
-    // Text that is no UTF-8 must not take the daemon down.
+    // A text that is not UTF-8 must not stop the daemon.
     const auto data = change.body.dump(-1, ' ', false, Json::error_handler_t::replace);
     text += fmt::format("id: {}\nevent: {}\ndata: {}\n\n", id_of(number), change.event, data);
   }

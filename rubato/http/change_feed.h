@@ -1,17 +1,18 @@
-// What has changed, for those who watch: the loop publishes, the HTTP server delivers.
+// Changes of jobs, nodes and the policy, for watchers. The loop publishes them, and the HTTP server
+// delivers them.
 //
-// Watchers want to know how things are, not each step on the way. So the feed keeps the newest
-// change of each thing, of the things that changed last, and a watcher is a position in their
-// order: what it costs does not grow with what happens, and all watchers at one position of one
-// user share the same bytes. Whoever is so far behind that changes of theirs have been forgotten,
-// or would be sent too much at once, is told to read the lists anew ("resync") and goes on from the
-// end.
+// Watchers need the present state, not each step on the way. So the feed keeps only the newest
+// change of each thing, for a limited number of things. A watcher is a position in the order of
+// changes. So the cost does not grow with the number of events, and all watchers of one user at the
+// same position share the same bytes. A watcher may be so far behind that changes were forgotten,
+// or that too much would be sent at once. It is then told to read the lists again ("resync"), and
+// continues from the end.
 //
-// The id of an event is "EPOCH-NUMBER". Numbers begin anew with each daemon, and so does the epoch:
-// an id of an earlier daemon is too old, whatever its number.
+// The id of an event is "EPOCH-NUMBER". Each daemon has a new epoch and counts from the beginning.
+// So an id of an earlier daemon is always too old.
 //
-// One user never gets another's changes. The numbers count everybody's, so from a gap a user learns
-// that others are busy, as from the queue.
+// A user never gets the changes of another user. The numbers count the changes of all users, so a
+// gap tells a user that others are active, as the queue does.
 #pragma once
 
 #include <cstddef>
@@ -33,9 +34,9 @@
 namespace rubato::http {
 
 struct News {
-  std::string user;      // whose it is; empty = everybody's
+  std::string user;      // the owner; empty = visible to all
   std::string event;     // "job", "node", "policy"
-  std::uint32_t id = 0;  // of the job or the node: a newer change of it replaces an older one
+  std::uint32_t id = 0;  // of the job or node: a newer change replaces an older one
   Json body;
 };
 
@@ -43,12 +44,12 @@ struct News {
 class ChangeFeed {
  public:
   struct Options {
-    std::string epoch = "0";    // differs from that of every earlier daemon; letters and digits
-    std::size_t things = 4096;  // whose newest change is kept
-    std::size_t at_once = 64;   // events in one delivery, beyond which it is a resync
+    std::string epoch = "0";    // differs between daemons; letters and digits
+    std::size_t things = 4096;  // how many newest changes are kept
+    std::size_t at_once = 64;   // events per delivery; more are a resync
   };
   struct Delivery {
-    std::uint64_t position = 0;                // after it
+    std::uint64_t position = 0;                // the position after this delivery
     std::shared_ptr<const std::string> bytes;  // nullptr: nothing for this caller
     bool resync = false;
     std::size_t events = 0;
@@ -59,18 +60,19 @@ class ChangeFeed {
 
   void publish(News change);
 
-  // Called by publish(), once after each deliveries_begin(): the server need not be woken for each
-  // change. Set it while nobody publishes.
+  // publish() calls `wake` once after each deliveries_begin(), so that the server is not woken for
+  // each change. Set it while nobody publishes.
   void on_change(std::function<void()> wake);
   void deliveries_begin();
 
   [[nodiscard]] std::uint64_t newest() const;
-  // Where the caller goes on who has seen the event of this id; nullopt: it is too old.
+  // The position at which a caller continues who has seen the event with this id. nullopt: the id
+  // is too old.
   [[nodiscard]] std::optional<std::uint64_t> position_of(std::string_view id,
                                                          const Caller& caller) const;
   [[nodiscard]] std::string id_of(std::uint64_t position) const;
 
-  // What the caller has to be told after `position`.
+  // The changes after `position` that this caller may see.
   [[nodiscard]] Delivery since(std::uint64_t position, const Caller& caller) const;
   [[nodiscard]] Delivery resync() const;
 
@@ -84,16 +86,16 @@ class ChangeFeed {
   using Thing = std::pair<std::string, std::uint32_t>;  // event and id
 
   void forget_oldest();
-  // The last change that was forgotten of those that the caller may see.
+  // The last forgotten change among those that the caller may see.
   [[nodiscard]] std::uint64_t forgotten(const Caller& caller) const;
-  // In order; nullopt: too many, or too old.
+  // In order. nullopt: too many, or too old.
   [[nodiscard]] std::optional<Changes> collect(std::uint64_t position, const Caller& caller,
                                                std::uint64_t& newest) const;
 
   const Options options_;
   mutable std::mutex mutex_;
   std::uint64_t newest_ = 0;
-  std::map<std::uint64_t, std::shared_ptr<const Numbered>> changes_;  // one of each thing
+  std::map<std::uint64_t, std::shared_ptr<const Numbered>> changes_;  // one per thing
   std::map<Thing, std::uint64_t> number_of_;
   std::map<std::string, std::uint64_t> forgotten_;  // by user
   std::uint64_t forgotten_of_all_ = 0;
@@ -101,7 +103,7 @@ class ChangeFeed {
   bool woken_ = false;
 };
 
-// Deliveries of one moment: made once for all watchers who are to be told the same.
+// Deliveries of one moment. Each is made once for all watchers who get the same.
 class SharedDeliveries {
  public:
   explicit SharedDeliveries(const ChangeFeed& feed) : feed_(feed) {}
@@ -109,7 +111,7 @@ class SharedDeliveries {
 
  private:
   const ChangeFeed& feed_;
-  // Admins see everything, whoever they are.
+  // Admins see everything, so all admins share.
   std::map<std::tuple<std::uint64_t, bool, std::string>, ChangeFeed::Delivery> made_;
 };
 

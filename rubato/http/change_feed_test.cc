@@ -126,8 +126,8 @@ TEST(ChangeFeed, NumbersThatAreNoTextDoNotBreakTheStream) {
   EXPECT_EQ(events_of(feed.since(0, kAda)).size(), 1U);
 }
 
-// Whatever is published, and whenever a watcher is served or cut off: unless it was told to resync,
-// it knows the newest value of everything of its own, and never anything of another's.
+// For any order of publications, deliveries and lost connections: unless a watcher was told to
+// resync, it knows the newest value of everything of its own, and never anything of another user.
 RC_GTEST_PROP(ChangeFeed, WatchersEndUpWithTheTruth, ()) {
   ChangeFeed feed({"e", 4, 3});
   std::map<std::uint32_t, int> truth;

@@ -14,8 +14,8 @@ constexpr std::size_t kLargestEvent = std::size_t{16} << 20U;
 constexpr std::size_t kPiece = std::size_t{16} << 10U;
 constexpr milliseconds kWatchSilence{45'000};  // three heartbeats
 
-// The text of a call. A line break in a token, header or path could smuggle in a line of its own:
-// it is refused.
+// The text of a call. A line break in a token, header or path is refused, because it could add a
+// header line.
 Result<std::string> request_text(const HttpEndpoint& endpoint, const HttpCall& call) {
   const std::string host = endpoint.unix_path.empty() ? endpoint.text() : "localhost";
   std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", call.verb,
@@ -60,8 +60,7 @@ Error strange(const HttpEndpoint& endpoint, const std::string& problem) {
 
 }  // namespace
 
-// Gives the reader bytes until it has what `step` wants. `deadline` is asked for again before each
-// wait.
+// Feeds bytes to the reader until `step` is done. `deadline` is called again before each wait.
 Result<void> HttpExchange::read(const std::function<AnswerReader::State()>& step,
                                 const std::function<Deadline()>& deadline) {
   using State = AnswerReader::State;

@@ -1,5 +1,5 @@
 // A blocking HTTP/1.1 client for the daemon's API, for the command line. It opens one connection
-// for each call, so it never meets a kept connection that the daemon has closed meanwhile. Answers
+// per call, so it never uses a kept connection that the daemon has closed in the meantime. Answers
 // are read strictly and within limits of size and time (answer_reader.h).
 #pragma once
 
@@ -21,7 +21,7 @@ namespace rubato::http {
 
 struct HttpCall {
   std::string verb = "GET";
-  std::string target = "/";  // path and query; escape() what people wrote
+  std::string target = "/";  // path and query; escape() texts of users
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
   std::string content_type = "application/json";  // of the body, if there is one
@@ -69,9 +69,9 @@ class HttpClient {
   // Fails if there is no complete answer. An answer with any status is an answer.
   [[nodiscard]] Result<HttpReply> send(const HttpCall& call) const;
 
-  // Passes on the body of a good answer (status 2xx) in pieces as they come, until it ends or
-  // `each` returns false. For any other status it does what send() does. `silence` is how long
-  // nothing may come; nullopt: for ever.
+  // Passes on the body of a good answer (status 2xx) in pieces as they arrive, until it ends or
+  // `each` returns false. For any other status it works like send(). `silence` is the longest time
+  // without data; nullopt: no limit.
   [[nodiscard]] Result<HttpReply> stream(
       const HttpCall& call, const AnswerReader::Each& each,
       std::optional<std::chrono::milliseconds> silence = std::nullopt) const;

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using wire::Fd;
 
-// False when the deadline passes first.
+// False if the deadline passes first.
 bool wait_for(int fd, short events, const Deadline& deadline) {
   while (true) {
     int timeout = -1;
@@ -42,10 +42,10 @@ Error unreachable(const HttpEndpoint& endpoint, int problem) {
                       std::strerror(problem))};
 }
 
-// 0 or an errno.
+// Returns 0 or an errno.
 int connect_socket(const Fd& fd, const sockaddr* address, socklen_t size, milliseconds limit) {
   if (::connect(fd.get(), address, size) == 0) return 0;
-  // A unix socket whose queue is full says EAGAIN and is not being connected: ask again.
+  // If the queue of a unix socket is full, connect() fails with EAGAIN and must be called again.
   const auto deadline = after(limit);
   while (errno == EAGAIN) {
     if (Clock::now() >= *deadline) return ETIMEDOUT;

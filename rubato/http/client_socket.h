@@ -17,16 +17,16 @@ using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
 [[nodiscard]] Deadline after(std::chrono::milliseconds span);
 
-// Not blocking. The error is a sentence that names the endpoint.
+// The socket is non-blocking. The error is a sentence that names the endpoint.
 [[nodiscard]] Result<wire::Fd> connect_within(const HttpEndpoint& endpoint,
                                               std::chrono::milliseconds limit);
 
-// False when the deadline passes first. A peer that stops reading is no failure here: a daemon that
-// refuses a request early closes its side, and its answer still counts.
+// False if the deadline passes first. If the peer stops reading, that is not an error here: a
+// daemon that refuses a request early closes its side, and its answer still counts.
 [[nodiscard]] bool send_all(const wire::Fd& fd, std::string_view text, const Deadline& deadline);
 
-// How many bytes came; 0 when the peer has closed the connection or it broke; nullopt when the
-// deadline passes first.
+// The number of bytes that arrived. 0 if the peer has closed the connection or it broke. nullopt if
+// the deadline passes first.
 [[nodiscard]] std::optional<std::size_t> receive_some(const wire::Fd& fd, char* bytes,
                                                       std::size_t size, const Deadline& deadline);
 

@@ -16,14 +16,14 @@ bool ConnectionShares::crowded(const std::string& owner) const {
   return owner.empty() && count_of(owner) >= most_unidentified_;
 }
 
-// The connection that a new one of this owner, for which there is no room, may take the place of.
+// The connection that a new connection of this owner may replace, when there is no room.
 std::optional<ConnectionShares::Id> ConnectionShares::whose_place(const std::string& owner) const {
   const auto largest = std::max_element(
       groups_.begin(), groups_.end(),
       [](const auto& a, const auto& b) { return a.second.count < b.second.count; });
   const bool others_have_more =
       !crowded(owner) && largest != groups_.end() && largest->second.count > count_of(owner) + 1;
-  // Who has shown no identity yet may be anybody, and has no claim to keep a place without one.
+  // A caller without an identity may be anybody, so it has no right to keep a place.
   if (!others_have_more && !owner.empty()) return std::nullopt;
   const auto group = others_have_more ? largest : groups_.find(owner);
   if (group == groups_.end() || group->second.idle.empty()) return std::nullopt;

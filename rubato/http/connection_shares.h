@@ -1,13 +1,13 @@
-// Whose connections there are, and which has to go when there are too many: nobody can keep the
-// others out by opening all that the server takes.
+// Decides which connection is closed when there are too many. No user can keep the others out by
+// opening all connections that the server accepts.
 //
 // A connection belongs to a user, or to nobody yet (over TCP, before its first good request). While
-// there is room, everybody may have as many as they like. When there is none, whoever comes takes
-// the place of the longest idle connection of the user who has the most, if that is more than they
-// have themselves; else they are refused. Those that belong to nobody yet are together like one
-// user, have a bound of their own, and there the newest takes the place of the longest idle.
+// there is room, users may open as many as they like. When there is no room, a new connection
+// replaces the longest idle connection of the user who has the most, if that user has more than the
+// newcomer. Otherwise it is refused. Connections that belong to nobody count together as one user.
+// They also have a limit of their own; at this limit the newest replaces the longest idle one.
 //
-// Pure; of one thread.
+// Pure. For one thread.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,14 @@ class ConnectionShares {
 
   struct Verdict {
     bool admitted = false;
-    std::optional<Id> evicted;  // to be closed: it has left already
+    std::optional<Id> evicted;  // the caller must close it; it is already removed here
   };
-  // One comes and is idle. `owner` is empty while nobody knows whose it is.
+  // A connection opens, and is idle. `owner` is empty while the owner is unknown.
   [[nodiscard]] Verdict enter(Id id, const std::string& owner);
   void identify(Id id, const std::string& owner);
-  // The loop is asked something for it: it is not closed for another.
+  // The loop is working on a request of this connection. It will not be closed for another one.
   void set_busy(Id id);
-  // All else, from now on: nobody may hold a place by being slow.
+  // In all other cases, so that nobody can hold a place by being slow.
   void set_idle(Id id);
   void leave(Id id);
 
@@ -44,14 +44,16 @@ class ConnectionShares {
  private:
   struct Connection {
     std::string owner;
-    std::uint64_t idle_since = 0;  // in the order of all that became idle; 0: busy
+    // Grows with each connection that becomes idle. 0: busy.
+    std::uint64_t idle_since = 0;
   };
   struct Group {
     std::size_t count = 0;
-    std::map<std::uint64_t, Id> idle;  // the longest idle first
+    std::map<std::uint64_t, Id> idle;  // the longest idle one first
   };
 
-  // As many as there may be have shown no identity, and this one has not either.
+  // There are already as many unidentified connections as allowed, and this one is unidentified,
+  // too.
   [[nodiscard]] bool crowded(const std::string& owner) const;
   [[nodiscard]] std::optional<Id> whose_place(const std::string& owner) const;
 

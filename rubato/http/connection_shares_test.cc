@@ -41,7 +41,8 @@ TEST(ConnectionShares, AFloodOfStrangersKeepsNobodyOut) {
   }
   EXPECT_EQ(shares.count_of(kNobody), 10U);
   EXPECT_FALSE(shares.enter(2000, "ada").evicted) << "there is room for those who are known";
-  // One that says who it is leaves the crowd, and the crowd has room for another.
+  // A connection that identifies itself no longer counts as unidentified, so there is room for
+  // another one.
   shares.identify(1000, "ada");
   EXPECT_EQ(shares.count_of("ada"), 2U);
   EXPECT_FALSE(shares.enter(2001, kNobody).evicted);
@@ -68,8 +69,8 @@ TEST(ConnectionShares, WhoeverLeavesOrIsUnknownIsNoMistake) {
   EXPECT_EQ(shares.count_of("ada"), 0U);
 }
 
-// Whatever happens: the bounds hold, busy ones are never closed, and nobody loses a connection to
-// somebody who has as many.
+// In any order of events: the limits hold, busy connections are never closed, and no user loses a
+// connection to a user who has as many.
 TEST(ConnectionShares, HoldsInAnyOrder) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     Random random(seed);

@@ -43,7 +43,7 @@ Result<HttpEndpoint> parse_endpoint(std::string_view text) {
   const auto port =
       colon == std::string_view::npos ? std::nullopt : parse_integer(text.substr(colon + 1));
   endpoint.host = text.substr(0, std::min(colon, text.size()));
-  // Brackets are for the text alone; an address in them has colons of its own.
+  // Brackets are only part of the text. The address inside them contains colons.
   if (endpoint.host.size() > 2 && endpoint.host.front() == '[' && endpoint.host.back() == ']') {
     endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
   } else if (endpoint.host.find(':') != std::string::npos) {

@@ -1,4 +1,4 @@
-// Where a daemon listens, as people write it.
+// The address of a daemon, as users write it.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 namespace rubato::http {
 
 struct HttpEndpoint {
-  std::string unix_path;  // of a unix socket; if empty, host and port count
+  std::string unix_path;  // of a unix socket; if it is empty, host and port are used
   std::string host = "127.0.0.1";
   int port = 0;
-  std::string token;  // sent as a bearer token unless empty; a unix socket tells who connects
+  std::string token;  // sent as a bearer token unless empty; not needed on a unix socket
 
   [[nodiscard]] std::string text() const;  // for messages: the path, or host:port
 };
 
-// "127.0.0.1:8080", "[::1]:8080", "http://host:port", "unix:PATH", or a path with a slash.
+// Parses "127.0.0.1:8080", "[::1]:8080", "http://host:port", "unix:PATH", or a path with a slash.
 [[nodiscard]] Result<HttpEndpoint> parse_endpoint(std::string_view text);
 
 // Percent-encoded, for a part of a path or a value of a query.

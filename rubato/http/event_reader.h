@@ -8,7 +8,7 @@
 
 namespace rubato::http {
 
-// As the server sends it: id and event may be empty.
+// An event as the server sends it. `id` and `event` may be empty.
 struct ServerEvent {
   std::string id;
   std::string event;

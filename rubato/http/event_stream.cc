@@ -41,7 +41,7 @@ EventStream::Next EventStream::next(SharedDeliveries& deliveries, std::uint64_t 
 
 EventStream::Bytes EventStream::heartbeat(std::chrono::milliseconds silence, Time now) const {
   if (now - sent_ < silence) return nullptr;
-  // An id without data moves the position from which the client would resume.
+  // An id without data updates the position from which the client would resume.
   return std::make_shared<const std::string>(fmt::format(":\nid: {}\n\n", feed_.id_of(position_)));
 }
 

@@ -1,5 +1,6 @@
-// One watcher of events: a position in the order of changes, and what is on its way to the client.
-// No I/O: it says which bytes to send, and is told when they are written. The clock is an input.
+// One watcher of events: a position in the order of changes, and the bytes on their way to the
+// client. No I/O: it says which bytes to send, and is told when they are written. The clock is an
+// input.
 #pragma once
 
 #include <chrono>
@@ -21,16 +22,16 @@ class EventStream {
   EventStream(const ChangeFeed& feed, Caller caller, HttpMetrics& metrics)
       : feed_(feed), caller_(std::move(caller)), metrics_(metrics) {}
 
-  // The first bytes after the head of the answer. A client that names the last event it has seen
-  // gets what it has missed.
+  // The first bytes after the head of the answer. If the client names the last event that it has
+  // seen, it gets the events after it.
   [[nodiscard]] std::string begin(const std::string& last_event_id);
 
   struct Next {
     Bytes bytes;        // nullptr: nothing to send
-    bool wait = false;  // there is something, but not now: ask again
+    bool wait = false;  // there is something, but it is too early: ask again
   };
   [[nodiscard]] Next next(SharedDeliveries& deliveries, std::uint64_t newest, Time now);
-  // A sign of life when nothing was sent for `silence`, else nullptr.
+  // A comment line if nothing was sent for `silence`, else nullptr.
   [[nodiscard]] Bytes heartbeat(std::chrono::milliseconds silence, Time now) const;
 
   void sending() { sending_ = true; }
@@ -49,7 +50,7 @@ class EventStream {
   std::uint64_t position_ = 0;
   bool sending_ = false;
   Time sent_{};
-  Time not_before_{};  // the next delivery
+  Time not_before_{};  // the earliest time of the next delivery
 };
 
 }  // namespace rubato::http

@@ -1,12 +1,12 @@
-// Whose jobs can run on this machine: callers to users of the system.
+// Which user of this machine runs a caller's jobs.
 //
-// A caller's name is the user's on this machine, whether the kernel said it or a token. A daemon of
-// root runs a job as the user who submitted it; one who is unknown to the system could run as
-// nobody, so such a job is refused when it is submitted. Jobs run as root for admins alone, so that
-// a token for a plain user can never be worth more than it says. Every other daemon can run jobs
-// only as itself, and so takes those of its own user alone.
+// The name of a caller, from the kernel or from a token, is the name of a user of this machine. A
+// daemon that runs as root runs a job as the user who submitted it. A user whom the system does not
+// know cannot run processes, so such a job is refused when it is submitted. Only jobs of admins run
+// as root, so that the token of a plain user never gives more rights than it says. A daemon that
+// does not run as root can run jobs only as its own user, and accepts only that user's jobs.
 //
-// Belongs to one thread.
+// For one thread.
 #pragma once
 
 #include <functional>
@@ -20,30 +20,31 @@
 
 namespace rubato::http {
 
-// The name that the system knows for a user id.
+// The name that the system has for a user id.
 [[nodiscard]] std::optional<std::string> known_name(uid_t user);
-// The same, or the id itself as text.
+// The same. If there is none, the id as text.
 [[nodiscard]] std::string system_name(uid_t user);
 
 class JobUsers {
  public:
   using LookUp = std::function<std::optional<uid_t>(const std::string& name)>;
 
-  // `own`: what the daemon runs as.
+  // `own` is the user that the daemon runs as.
   JobUsers(uid_t own, std::string own_name, LookUp look_up);
-  // As this process, by the system's table of users.
+  // For this process, with the system's table of users.
   [[nodiscard]] static JobUsers of_this_machine();
 
-  // An error that says why not.
+  // Ok, or an error that says why not.
   [[nodiscard]] Result<void> may_run(const Caller& caller);
-  // As JobLaunch has it; empty: as the daemon.
+  // For JobLaunch. Empty: as the daemon's user.
   [[nodiscard]] std::string runs_as(const std::string& user) const;
 
  private:
   uid_t own_;
   std::string own_name_;
   LookUp look_up_;
-  std::set<std::string> plain_;  // known to be users other than root: looking up may take a while
+  // Names that are known to be users other than root, because looking up may take a while.
+  std::set<std::string> plain_;
 };
 
 }  // namespace rubato::http

@@ -1,5 +1,5 @@
-// Limits for each caller of the HTTP server: requests a second, and streams that are open at the
-// same time. For one thread; the clock is an input.
+// Limits for each caller of the HTTP server: requests per second, and the number of open streams.
+// For one thread. The clock is an input.
 #pragma once
 
 #include <chrono>
@@ -10,13 +10,13 @@
 
 namespace rubato::http {
 
-// Token buckets by name. A bucket fills with `rate` tokens a second up to `burst`; a request takes
-// one.
+// Token buckets by name. A bucket gains `rate` tokens per second, up to `burst`. A request takes
+// one token.
 class RateLimits {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // How many seconds the caller must wait; 0: go on.
+  // How many seconds the caller must wait. 0: none.
   [[nodiscard]] double take(const std::string& bucket, double rate, double burst, Time now);
 
  private:
@@ -32,10 +32,10 @@ class RateLimits {
 class StreamPlaces {
  public:
   struct Crowd {};
-  // A stream keeps its place as long as it keeps this.
+  // A stream holds its place as long as it holds this pointer.
   using Place = std::shared_ptr<const Crowd>;
 
-  // nullptr: the user has `most` streams already.
+  // nullptr: the user already has `most` streams.
   [[nodiscard]] Place take(const std::string& user, std::size_t most);
 
  private:

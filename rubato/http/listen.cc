@@ -16,7 +16,7 @@
 namespace rubato::http {
 namespace {
 
-// Descriptors that the rest of the daemon needs: the journal, agents, files.
+// Descriptors for the rest of the daemon: the journal, agents, files.
 constexpr std::size_t kOtherDescriptors = 256;
 
 Error cannot_listen(const std::string& where, int problem) {
@@ -55,8 +55,8 @@ Result<wire::Fd> listen_tcp(const std::string& host, int port, bool beyond_loopb
   }
   wire::Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
-  // A daemon that is started again must not wait for the connections of the last one to be
-  // forgotten.
+  // A daemon that restarts must not wait until the kernel has forgotten the connections of the last
+  // one.
   if (!fd.valid() || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd.get(), 1024) != 0) {
     return cannot_listen(where, errno);
@@ -79,7 +79,7 @@ Result<wire::Fd> listen_unix(const std::filesystem::path& path) {
   }
   auto fd = wire::listen_on(address);
   if (!fd) return fd;
-  // The kernel says who connects; who may come near is for the directory to say.
+  // The kernel says who connects. The mode of the directory decides who can reach the socket.
   if (::chmod(path.c_str(), 0666) != 0) return cannot_listen(path.string(), errno);
   return fd;
 }

@@ -1,4 +1,4 @@
-// The sockets that the HTTP server listens on, closed on exec, so that the processes which the
+// The sockets that the HTTP server listens on. They are closed on exec, so that processes which the
 // daemon starts and leaves behind do not keep its ports.
 #pragma once
 
@@ -11,17 +11,17 @@
 
 namespace rubato::http {
 
-// `host` is a numeric address. Refuses one that is not of the loopback interface unless told
-// otherwise.
+// `host` is a numeric address. An address outside the loopback interface is refused unless
+// `beyond_loopback` is set.
 [[nodiscard]] Result<wire::Fd> listen_tcp(const std::string& host, int port, bool beyond_loopback);
-// Takes the place of a socket on which nobody listens any more.
+// Replaces a socket file on which nobody listens any more.
 [[nodiscard]] Result<wire::Fd> listen_unix(const std::filesystem::path& path);
 
 // "127.0.0.1:8080"
 [[nodiscard]] Result<std::string> tcp_address(const wire::Fd& listener);
 
-// Raises the limit of open files as far as `wanted` connections need and the system lets us, and
-// says how many connections there may be.
+// Raises the limit of open files as far as `wanted` connections need and the system allows. Returns
+// how many connections are possible.
 [[nodiscard]] std::size_t allow_connections(std::size_t wanted);
 
 }  // namespace rubato::http

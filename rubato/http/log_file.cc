@@ -14,11 +14,11 @@ namespace rubato::http {
 namespace {
 
 constexpr const char* kName = "log";
-// Long enough to stand only once in a log: lines differ by their times and numbers.
+// Long enough to occur only once in a log, because lines differ in their times and numbers.
 constexpr std::int64_t kTail = 4096;
-// Where it is looked for in a new log: the last bytes. A reader looks several times a second, so it
-// is rarely further behind; and whoever owns the directory may put a file of any size there, which
-// must not hold the server up for more than a moment.
+// It is searched for in the last bytes of a new log. A reader reads several times a second, so it
+// is rarely further behind. The owner of the directory may put a file of any size there, and that
+// must not block the server for long.
 constexpr std::int64_t kSearched = std::int64_t{1} << 20U;
 
 std::int64_t size_of(const wire::Fd& file) {
@@ -44,11 +44,11 @@ bool same_file(const wire::Fd& one, const wire::Fd& other) {
          a.st_dev == b.st_dev;
 }
 
-// Where `tail` ends in the file, if that is near its end; the last such place.
+// The position after the last `tail` in the file, if it is near the end.
 std::optional<std::int64_t> end_of(std::string tail, const wire::Fd& file) {
   const std::int64_t begin = std::max<std::int64_t>(0, size_of(file) - kSearched);
   std::string bytes = read_at(file, begin, static_cast<std::size_t>(kSearched));
-  // Backwards, and not with rfind(), whose time is the product of both lengths at its worst.
+  // Searches backwards, but not with rfind(), whose worst case is the product of both lengths.
   std::reverse(tail.begin(), tail.end());
   std::reverse(bytes.begin(), bytes.end());
   const void* found = ::memmem(bytes.data(), bytes.size(), tail.data(), tail.size());
@@ -76,7 +76,7 @@ Result<void> LogFile::open_directory() {
 
 Result<wire::Fd> LogFile::open_file() const {
   if (!directory_.valid()) return wire::Fd();
-  // Non-blocking: a pipe in the place of the file must not hold the server up.
+  // Non-blocking, because a pipe in the place of the file must not block the server.
   wire::Fd file(::openat(directory_.get(), kName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.valid()) {
     if (errno == ENOENT) return wire::Fd();
@@ -84,7 +84,7 @@ Result<wire::Fd> LogFile::open_file() const {
   }
   struct stat status {};
   struct stat directory {};
-  // A file that lost its other names after it was linked here has one name, but another's owner.
+  // A file that was linked here and then lost its other names has one name, but another owner.
   const bool ours = ::fstat(file.get(), &status) == 0 &&
                     ::fstat(directory_.get(), &directory) == 0 && S_ISREG(status.st_mode) &&
                     status.st_nlink <= 1 && status.st_uid == directory.st_uid;
@@ -111,14 +111,14 @@ bool LogFile::replaced() const {
 Result<void> LogFile::change_over() {
   auto file = open_file();
   if (!file || !file->valid()) return file ? Result<void>() : file.error();
-  // One that was cut off in its place has nothing of the old left to look for.
+  // A file that was truncated in place has nothing of the old content left to search for.
   const bool another = file_.valid() && !same_file(file_, *file);
   const std::int64_t length = std::min(position_, kTail);
   const std::string tail =
       another ? read_at(file_, position_ - length, static_cast<std::size_t>(length)) : "";
   const auto end = tail.empty() ? std::nullopt : end_of(tail, *file);
   file_ = std::move(*file);
-  // Rather something twice than something lost.
+  // Sends something twice rather than losing it.
   position_ = end.value_or(0);
   return {};
 }

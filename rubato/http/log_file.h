@@ -1,12 +1,12 @@
-// A job's log as it is read while the job still writes it: in pieces, from any place, across the
-// moments where the writer drops its oldest half and goes on in a new file.
+// Reads a job's log while the job still writes it: in pieces, from any position, and across the
+// moments when the writer drops its oldest half and continues in a new file.
 //
-// The directory may belong to the job's user while the daemon is root, so nothing in it is trusted:
-// links are not followed, and only a plain file with one name is opened, whose owner is that of the
-// directory. Otherwise a job could put a link to any file of the system where its log should be and
-// read it through the daemon.
+// The directory may belong to the job's user while the daemon runs as root, so nothing in it is
+// trusted. Links are not followed. Only a plain file with a single name, whose owner is that of the
+// directory, is opened. Otherwise a job could replace its log by a link to any file of the system,
+// and read that file through the daemon.
 //
-// Does not wait; reads from the disk, which is local.
+// Does not wait. Reads from the local disk.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,13 @@ namespace rubato::http {
 
 class LogFile {
  public:
-  // A log that is not there yet, nor its directory, is an empty one.
+  // If the log or its directory does not exist yet, the log is empty.
   [[nodiscard]] static Result<LogFile> open(const std::filesystem::path& directory);
 
-  // A place in the file; negative = so many bytes before its end. Beyond the end is the end.
+  // A position in the file. Negative means so many bytes before the end. A position beyond the end
+  // means the end.
   void seek(std::int64_t from);
-  // What comes next, at most `most` bytes; empty if there is nothing yet.
+  // The next bytes, at most `most`. Empty if there are none yet.
   [[nodiscard]] Result<std::string> read(std::size_t most);
 
   [[nodiscard]] std::int64_t position() const { return position_; }
@@ -37,15 +38,15 @@ class LogFile {
   explicit LogFile(std::filesystem::path path) : path_(std::move(path)) {}
   [[nodiscard]] Result<void> open_directory();
   [[nodiscard]] Result<wire::Fd> open_file() const;
-  // Whether the name stands for another file by now, or the file has become shorter.
+  // Whether the name now belongs to another file, or the file has become shorter.
   [[nodiscard]] bool replaced() const;
-  // Goes on in the new file behind what the old one ended with; from the beginning if that is not
-  // in its last MiB.
+  // Continues in the new file after the last bytes of the old one. If these are not in its last
+  // MiB, it continues from the beginning.
   [[nodiscard]] Result<void> change_over();
 
   std::filesystem::path path_;  // of the directory
-  wire::Fd directory_;          // invalid while there is none
-  wire::Fd file_;               // the same
+  wire::Fd directory_;          // invalid while it does not exist
+  wire::Fd file_;               // likewise
   std::int64_t position_ = 0;
 };
 

@@ -86,7 +86,7 @@ TEST_F(LogFileTest, BeginsAnewInALogThatHasNothingOfTheOld) {
   EXPECT_EQ(log.read(100).value(), "new\n");
 }
 
-// Whoever owns the directory may put a file of any size there: not all of it is searched.
+// The owner of the directory may put a file of any size there, so not all of it is searched.
 TEST_F(LogFileTest, BeginsAnewInALogThatGrewTooMuch) {
   append("the end of the old\n");
   LogFile log = open();

@@ -18,11 +18,11 @@ class LogStream {
   using Time = std::chrono::steady_clock::time_point;
 
   struct Options {
-    bool follow = false;   // go on until the job has ended
+    bool follow = false;   // continue until the job has ended
     bool chunked = false;  // the encoding of the answer
-    bool ended = false;    // the job
+    bool ended = false;    // whether the job has ended
   };
-  // From the position of the file. A log that is not followed ends where it ends now.
+  // Begins at the position of the file. If the log is not followed, it ends where the log ends now.
   LogStream(JobRef job, LogFile file, Options options)
       : job_(std::move(job)),
         file_(std::move(file)),
@@ -50,7 +50,7 @@ class LogStream {
   JobRef job_;
   LogFile file_;
   Options options_;
-  std::int64_t left_;  // if it is not followed
+  std::int64_t left_;  // bytes left, if it is not followed
   bool waiting_ = false;
   Time asked_{};
 };

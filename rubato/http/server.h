@@ -1,15 +1,16 @@
 // The daemon's HTTP server: one thread with Boost.Asio and Boost.Beast, on a TCP port of the
-// loopback interface and on a unix socket. It knows who asks (callers.h), what is asked (routes.h),
-// whom to pass it to (Loop) and what has changed (change_feed.h); it schedules nothing.
+// loopback interface and on a unix socket. It identifies callers (callers.h), parses requests
+// (routes.h), passes them to the Loop, and delivers changes (change_feed.h). It schedules nothing.
 //
-// What people may do to it is bounded: connections, requests a second and streams of each caller,
-// requests that the loop has not answered yet, bytes and seconds of each request. Beyond a bound
-// the answer is 429 (503 for connections) and nothing is queued. One timer each second looks after
-// the time limits of all connections, another delivers changes to all watchers at most four times a
-// second, so a thousand idle watchers cost a thousand small writes every 15 seconds and nothing
-// else.
+// Everything that callers can use is limited: connections, requests per second and streams of each
+// caller, requests that the loop has not answered yet, and the bytes and the time of each request.
+// Beyond a limit the answer is 429 (503 for connections), and nothing is queued. One timer checks
+// the time limits of all connections every second. Another timer delivers changes to all watchers,
+// at most four times a second. So a thousand idle watchers cost only a thousand small writes every
+// 15 seconds.
 //
-// Nothing here has a Boost type: including Boost.Beast costs a compiler a quarter of a minute.
+// No Boost types are used here, because including Boost.Beast costs a compiler a quarter of a
+// minute.
 #pragma once
 
 #include <chrono>
@@ -29,31 +30,32 @@ namespace rubato::http {
 
 struct HttpServerOptions {
   bool tcp = true;
-  std::string host = "127.0.0.1";   // a numeric address
-  int port = 0;                     // 0 = any free one
-  bool beyond_loopback = false;     // else any other address is refused
-  std::filesystem::path unix_path;  // empty = none; whoever can reach it may connect
-  // Names it answers to, as in the Host header.
+  std::string host = "127.0.0.1";  // a numeric address
+  int port = 0;                    // 0 = any free port
+  bool beyond_loopback = false;    // if false, other addresses are refused
+  // Empty: no unix socket. Everybody who can reach the socket may connect.
+  std::filesystem::path unix_path;
+  // Names that clients may use in the Host header.
   std::vector<std::string> hosts{"localhost", "127.0.0.1", "[::1]"};
 
-  // Fewer if the process may not open as many files. When all are taken, whoever has the most makes
-  // room for others (connection_shares.h).
+  // Fewer if the process may not open as many files. When all are in use, the caller with the most
+  // makes room for others (connection_shares.h).
   std::size_t connections = 4096;
   std::size_t unidentified_connections = 1024;  // over TCP, before their first good request
-  std::size_t in_flight = 1024;                 // asked of the loop and not answered yet
-  double requests_per_second = 5000;            // of each caller
+  std::size_t in_flight = 1024;                 // requests that the loop has not answered yet
+  double requests_per_second = 5000;            // per caller
   double burst = 10000;
-  double unidentified_per_second = 50;  // of all who show no identity; as many of /healthz
-  // Streams of each caller, so that one cannot have all connections. Readers of logs are fewer, as
-  // each is looked after several times a second.
+  double unidentified_per_second = 50;  // of all callers without identity; as many of /healthz
+  // Streams per caller, so that one caller cannot take all connections. Log readers are fewer,
+  // because each is checked several times a second.
   std::size_t watchers_of_caller = 2048;
   std::size_t logs_of_caller = 64;
 
-  std::chrono::milliseconds idle_time{75'000};  // of a kept connection
+  std::chrono::milliseconds idle_time{75'000};  // of a connection that is kept open
   std::chrono::milliseconds head_time{10'000};  // from the first byte of a request to its body
   std::chrono::milliseconds body_time{30'000};
-  std::chrono::milliseconds answer_time{30'000};  // that the loop may take
-  std::chrono::milliseconds write_time{30'000};   // that a client may take to read a piece
+  std::chrono::milliseconds answer_time{30'000};  // for the loop
+  std::chrono::milliseconds write_time{30'000};   // for a client to read a piece
   std::chrono::milliseconds heartbeat{15'000};    // of event streams
   std::chrono::milliseconds pace{250};            // between deliveries of changes
 };
@@ -68,11 +70,11 @@ class HttpServer {
     std::size_t in_flight = 0;
   };
 
-  // Listens when it returns. The three must live as long as the server.
+  // The server listens when this returns. The three objects must live as long as the server.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> start(const HttpServerOptions& options,
                                                                  Loop& loop, const Callers& callers,
                                                                  ChangeFeed& feed);
-  // Closes all connections. Answers that the loop gives later are dropped.
+  // Closes all connections. Later answers of the loop are dropped.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

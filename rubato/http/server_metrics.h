@@ -1,4 +1,4 @@
-// What the HTTP server counts, and its text for `GET /metrics`.
+// The counters of the HTTP server, and their text for `GET /metrics`.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The server is real and so are its sockets; only the loop behind it is the test's own.
+// The server and its sockets are real. Only the loop behind it belongs to the test.
 #include "rubato/http/server.h"
 
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using wire::Fd;
 
-// Generous, for machines with much else to do; nothing waits for it to pass.
+// Generous, for busy machines. No test waits until it is over.
 constexpr auto kPatience = 60s;
 
 template <class Condition>
@@ -49,7 +49,7 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
-// Answers on a thread of its own, as the daemon's loop does.
+// Answers on its own thread, as the daemon's loop does.
 class TestLoop : public Loop {
  public:
   TestLoop() : thread_([this] { run(); }) {}
@@ -137,7 +137,7 @@ class TestLoop : public Loop {
   std::thread thread_;
 };
 
-// Bytes to the server and back, without manners.
+// Sends and receives raw bytes, without following the protocol.
 class Raw {
  public:
   explicit Raw(int port) {
@@ -151,7 +151,7 @@ class Raw {
   }
   explicit Raw(Fd connected) : fd_(std::move(connected)) {}
 
-  // False once the server has hung up.
+  // False after the server has closed the connection.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const auto sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -162,7 +162,7 @@ class Raw {
   }
   void finish() { ::shutdown(fd_.get(), SHUT_WR); }
 
-  // Reads until `enough` says so; false at the end of the stream.
+  // Reads until `enough` returns true. False at the end of the stream.
   template <class Enough>
   bool read_until(const Enough& enough) {
     const auto limit = Clock::now() + kPatience;
@@ -180,13 +180,13 @@ class Raw {
   bool read_text(const std::string& text) {
     return read_until([&](const std::string& all) { return all.find(text) != std::string::npos; });
   }
-  // True if the server hangs up, whatever it says before.
+  // True if the server closes the connection, whatever it sends before.
   bool read_to_end() {
     const auto begun = Clock::now();
     read_until([](const std::string&) { return false; });
     return Clock::now() - begun < kPatience;
   }
-  // One answer with a Content-Length; taken from the text.
+  // Takes one answer with a Content-Length from the received text.
   std::string take_answer() {
     std::size_t size = 0;
     const bool whole = read_until([&](const std::string& all) {
@@ -215,8 +215,8 @@ int status_of(const std::string& answer) {
   return std::atoi(answer.c_str() + 9);
 }
 
-// Connects to a unix socket as another user, which needs root. The system call itself changes this
-// thread alone, where the C library would change the whole process.
+// Connects to a unix socket as another user, which needs root. The system call changes only this
+// thread. The function of the C library would change the whole process.
 Fd connect_as(uid_t user, const std::filesystem::path& path) {
   Fd fd;
   std::thread([&] {
@@ -284,7 +284,7 @@ class HttpServerTest : public testing::Test {
   static News change(const std::string& user, std::uint32_t id, int value) {
     return {user, "job", id, Json{{"id", id}, {"value", value}}};
   }
-  // By the unix socket, as who runs the test.
+  // Through the unix socket, as the user who runs the test.
   [[nodiscard]] Fd connect_here() const {
     auto connected = wire::connect_to("unix:" + options_.unix_path.string());
     EXPECT_TRUE(connected.ok());
@@ -322,7 +322,7 @@ TEST_F(HttpServerTest, AnswersOverTcpAndUnix) {
   EXPECT_EQ(Json::parse(peer->body)["user"], "bo") << "a token that is shown counts";
 }
 
-// Of each request anew, and of streams every second.
+// Roles are checked at each request, and for streams every second.
 TEST_F(HttpServerTest, WhoIsNoAdminAnyMoreIsNoneOnConnectionsThatWereKept) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to connect as somebody else";
   constexpr uid_t kSomebody = 54321;
@@ -455,7 +455,7 @@ TEST_F(HttpServerTest, TheEndOfAChunkedBodyMayComeInPieces) {
   expect_alive();
 }
 
-// A body whose end is not known must never be read as the next request.
+// If the end of a body is not known, nothing after it may be read as the next request.
 TEST_F(HttpServerTest, NothingIsReadAfterARequestThatIsFramedBadly) {
   start();
   const std::string hidden =
@@ -481,13 +481,13 @@ TEST_F(HttpServerTest, NothingIsReadAfterARequestThatIsFramedBadly) {
       EXPECT_NE(raw.text().find("Connection: close"), std::string::npos) << framing;
     }
   }
-  // Also a chunk that is none, after the head was taken.
+  // Also a bad chunk, after the head was read.
   Raw raw(port_);
   raw.send(request("POST /v1/jobs", json + "Transfer-Encoding: chunked\r\n") + "zz\r\n" + hidden);
   EXPECT_TRUE(raw.read_to_end());
   EXPECT_EQ(status_of(raw.text()), 400);
   EXPECT_EQ(count_of(raw.text(), "HTTP/1."), 1U);
-  // HTTP/1.0 knows no chunks.
+  // HTTP/1.0 has no chunks.
   Raw old(port_);
   old.send("POST /v1/jobs HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
            hidden);
@@ -506,7 +506,7 @@ TEST_F(HttpServerTest, AHeadMayComeByteByByte) {
   EXPECT_EQ(status_of(raw.take_answer()), 404);
 }
 
-// The headers of GET, and nothing after them: the next answer begins right there.
+// The answer has the headers of GET and no body. The next answer follows directly.
 TEST_F(HttpServerTest, AnswersToHeadHaveNoBody) {
   start();
   for (const auto& [target, status] :
@@ -562,7 +562,7 @@ TEST_F(HttpServerTest, BoundsHeadsAndBodies) {
       "POST", "/v1/jobs", {}, std::string(std::size_t{2} << 20U, ' '), "application/json"};
   EXPECT_EQ(reply(call).status, 413);
 
-  // Without a length, it is noticed on the way.
+  // Without a length, the limit is noticed while reading.
   Raw chunks(port_);
   chunks.send(
       request("POST /v1/jobs", "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"));
@@ -641,7 +641,8 @@ TEST_F(HttpServerTest, BoundsConnections) {
   expect_alive();
 }
 
-// One user has all connections, idle or half way through a request: others come in all the same.
+// One user has all connections, idle or in the middle of a request. Others can connect
+// nevertheless.
 TEST_F(HttpServerTest, NobodyCanKeepTheOthersOut) {
   options_.connections = 40;
   options_.unidentified_connections = 10;
@@ -664,7 +665,8 @@ TEST_F(HttpServerTest, NobodyCanKeepTheOthersOut) {
   }
 }
 
-// Who shows no identity can neither fill the server nor keep out one who is about to show theirs.
+// Callers without an identity can neither fill the server nor keep out somebody who is about to
+// identify themselves.
 TEST_F(HttpServerTest, StrangersMakeRoomForEachOther) {
   options_.connections = 40;
   options_.unidentified_connections = 10;
@@ -731,7 +733,7 @@ TEST_F(HttpServerTest, SaysSoWhenTheLoopDoesNotAnswer) {
   EXPECT_EQ(server_->counts().in_flight, 1U) << "it still is";
   loop_.hold(false);
   ASSERT_TRUE(eventually([&] { return server_->counts().in_flight == 0; }));
-  // A machine with much else to do may be too slow again.
+  // A busy machine may be too slow again.
   std::string next;
   ASSERT_TRUE(eventually([&] {
     raw.send(request("GET /v1/nodes"));
@@ -827,8 +829,7 @@ TEST_F(HttpServerTest, SixtyFourConnections) {
   EXPECT_EQ(loop_.submitted, good);
 }
 
-// --- events
-// ---------------------------------------------------------------------------------------
+// --- events ---
 
 class HttpEventsTest : public HttpServerTest {
  protected:
@@ -882,7 +883,7 @@ TEST_F(HttpEventsTest, ResumesAndTellsThoseWhoComeTooLateToResync) {
   EXPECT_NE(back->text().find("id: e-2"), std::string::npos);
   const auto old = watch("rub_ada", "Last-Event-ID: earlier-900\r\n");
   EXPECT_TRUE(old->read_text("id: e-3\nevent: resync\ndata: {}\n\n"));
-  // And what comes after is told to it as to everybody.
+  // It gets later changes like everybody else.
   feed_.publish(change("ada", 9, 1));
   EXPECT_TRUE(old->read_text("id: e-4\nevent: job"));
 }
@@ -953,16 +954,16 @@ TEST_F(HttpEventsTest, NoticesThatAWatcherLeaves) {
   EXPECT_TRUE(eventually([&] { return server_->counts().connections == 0; }));
 }
 
-// One that does not read must cost neither memory nor the others' time, and is cut off in the end.
-// Only it is sent much: what the other gets always fits into the kernel's buffers, so that no
-// machine is too slow to read it in time.
+// A watcher that does not read must cost neither memory nor the time of the others, and is
+// disconnected in the end. Only this watcher is sent much. What the other one gets always fits into
+// the kernel's buffers, so every machine reads it in time.
 TEST_F(HttpEventsTest, ThoseWhoDoNotReadAreLeftBehind) {
   options_.write_time = 500ms;
   options_.pace = 1ms;
   start();
   const auto lazy = watch("rub_root");
   const auto ada = watch();
-  // Until the kernel takes no more for the lazy one and its time is over.
+  // Until the kernel accepts no more for the slow reader and its time is over.
   int value = 0;
   ASSERT_TRUE(eventually([&] {
     feed_.publish(large_change("bo"));
@@ -982,7 +983,8 @@ TEST_F(HttpEventsTest, OneThatStallsAndReadsOnIsToldToResyncAndMissesNothingAfte
   start();
   const auto slow = watch("rub_root");
   const auto ada = watch();
-  // Far more than the kernel keeps for one that does not read; ada shows that each was delivered.
+  // Far more than the kernel stores for a client that does not read. ada shows that each change was
+  // delivered.
   for (int i = 1; i <= 40; ++i) {
     feed_.publish(large_change("bo"));
     feed_.publish(change("ada", 1, i));
@@ -1015,7 +1017,7 @@ TEST_F(HttpEventsTest, AThousandWatchers) {
     watchers.back()->send(request("GET /v1/events", "", i % 2 == 0 ? "rub_ada" : "rub_bo"));
   }
   ASSERT_TRUE(eventually([&] { return server_->counts().watchers == kWatchers; }));
-  // Requests are answered beside them.
+  // Requests are answered at the same time.
   for (int i = 0; i < 50; ++i) {
     feed_.publish(change("ada", 1, i));
     expect_alive();
@@ -1033,8 +1035,7 @@ TEST_F(HttpEventsTest, AThousandWatchers) {
   EXPECT_TRUE(eventually([&] { return server_->counts().watchers == 0; }));
 }
 
-// --- logs
-// -----------------------------------------------------------------------------------------
+// --- logs ---
 
 TEST_F(HttpServerTest, ReadsLogs) {
   std::string text;
@@ -1113,8 +1114,7 @@ TEST_F(HttpServerTest, NoticesThatAFollowerLeaves) {
   EXPECT_TRUE(eventually([&] { return server_->counts().connections == 0; }));
 }
 
-// --- the client
-// -----------------------------------------------------------------------------------
+// --- the client ---
 
 TEST_F(HttpServerTest, TheClientSaysWhatIsWrong) {
   start();

@@ -19,7 +19,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// How often logs that are followed are looked at.
+// The time between two checks of followed logs.
 constexpr std::chrono::milliseconds kFollow{250};
 
 // The user at the other end of a unix socket.
@@ -116,7 +116,7 @@ bool HttpThread::ask(Request request, std::function<void(Answer)> then) {
   loop_.ask(std::move(request), [weak = weak_from_this(), then = std::move(then)](Answer answer) {
     const auto server = weak.lock();
     if (!server) return;
-    // A plain pointer: what waits in the context must not keep the context alive.
+    // A plain pointer, because a handler that waits in the context must not keep the context alive.
     asio::post(server->context_, [raw = server.get(), then, answer = std::move(answer)]() mutable {
       --raw->in_flight_;
       then(std::move(answer));
@@ -145,7 +145,8 @@ void HttpThread::sweep() {
   for (const auto& connection : all) connection->check_time(now);
 }
 
-// If somebody has deleted the unix socket, it is made again. If that fails, the next sweep tries.
+// If somebody has deleted the unix socket, it is created again. If that fails, the next sweep tries
+// again.
 void HttpThread::keep_listening() {
   if (!unix_socket_ || !wire::leads_elsewhere(options_.unix_path, *unix_socket_)) return;
   const auto listener = listen_unix(options_.unix_path);
@@ -166,7 +167,7 @@ void HttpThread::watch(HttpConnection* connection) {
   watchers_ = watching_.size();
 }
 
-// At once after a quiet time, and then at the pace that the options say.
+// At once after a quiet time, then at the pace of the options.
 void HttpThread::arm_delivery() {
   if (std::exchange(delivery_armed_, true)) return;
   delivery_timer_.expires_at(std::max(Clock::now(), delivered_ + options_.pace));
@@ -178,7 +179,7 @@ void HttpThread::arm_delivery() {
 void HttpThread::deliver() {
   delivery_armed_ = false;
   delivered_ = Clock::now();
-  // First, so that whatever is published from here on wakes this thread again.
+  // First, so that everything that is published after this wakes the thread again.
   feed_.deliveries_begin();
   SharedDeliveries deliveries(feed_);
   const auto newest = feed_.newest();
@@ -208,7 +209,7 @@ void HttpThread::check_logs() {
   follow_armed_ = false;
   const auto all = following_;
   for (HttpConnection* connection : all) {
-    // One that was closed meanwhile is no longer there.
+    // A connection that was closed in the meantime is no longer in the set.
     if (following_.count(connection) > 0) connection->check_log();
   }
   arm_follow();

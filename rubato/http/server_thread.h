@@ -1,6 +1,6 @@
-// The thread of the HTTP server: it owns the connections, the limits they share, and three timers.
-// One timer checks all time limits, one delivers changes to all watchers, one looks after all logs
-// that are followed. Everything belongs to this thread unless a comment says otherwise.
+// The thread of the HTTP server. It owns the connections, the limits that they share, and three
+// timers. One timer checks all time limits, one delivers changes to all watchers, and one checks
+// all logs that are followed. Everything is for this thread only, unless a comment says otherwise.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace rubato::http {
 
-// How often time limits are checked.
+// The time between two checks of the time limits.
 inline constexpr std::chrono::milliseconds kSweep{1000};
 
 class HttpThread : public std::enable_shared_from_this<HttpThread> {
@@ -33,12 +33,12 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   HttpThread(const HttpServerOptions& options, Loop& loop, const Callers& callers,
              ChangeFeed& feed);
 
-  // Before begin().
+  // Call it before begin().
   void listen(const wire::Fd& listener, bool on_unix);
   void begin();
-  // From another thread.
+  // May be called from another thread.
   void stop();
-  // From any thread.
+  // May be called from any thread.
   [[nodiscard]] HttpServer::Counts counts() const { return {connections_, watchers_, in_flight_}; }
 
   // --- for connections ---
@@ -52,8 +52,8 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   [[nodiscard]] StreamPlaces& logs_of_users() { return logs_of_users_; }
   [[nodiscard]] ConnectionShares& shares() { return shares_; }
 
-  // Asks the scheduling loop. False if it has too many questions already. `then` runs on this
-  // thread.
+  // Sends a request to the scheduling loop. False if too many are waiting for it already. `then`
+  // runs on this thread.
   [[nodiscard]] bool ask(Request request, std::function<void(Answer)> then);
   void remove(HttpConnection* connection);
   void watch(HttpConnection* connection);
@@ -93,7 +93,8 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   bool follow_armed_ = false;
   Clock::time_point delivered_{};
 
-  // Destroyed after what follows: handlers that wait in the context may own a connection.
+  // Destroyed after the members below, because handlers that wait in the context may own a
+  // connection.
   boost::asio::io_context context_{1};
   std::map<ConnectionShares::Id, std::shared_ptr<HttpConnection>> open_;
   std::set<HttpConnection*> watching_;

@@ -15,8 +15,8 @@ constexpr std::size_t kMostWaiting = std::size_t{4} << 20U;
 constexpr std::size_t kMany = std::size_t{64} << 10U;
 constexpr const char* kErase = "\r\x1b[K";
 
-// A descriptor shared with other programs must not be made non-blocking for all of them; but a pipe
-// that poll() calls writable takes PIPE_BUF bytes without waiting.
+// A descriptor may be shared with other programs, so it must not be made non-blocking. But a pipe
+// that poll() reports as writable takes PIPE_BUF bytes without blocking.
 bool writable(int fd) {
   pollfd asked{fd, POLLOUT, 0};
   return poll(&asked, 1, 0) == 1 && asked.revents != 0;
@@ -40,7 +40,8 @@ void Console::append(Stream& stream, std::string_view line) {
     return;
   }
   if (stream.left_out > 0) {
-    stream.text += fmt::format("rubato: {} lines left out: nobody read them\n", stream.left_out);
+    stream.text +=
+        fmt::format("rubato: {} lines left out, because nobody read them\n", stream.left_out);
     stream.left_out = 0;
   }
   stream.text += line;
@@ -55,7 +56,7 @@ void Console::flush(Stream& stream) {
     if (written > 0) {
       done += static_cast<std::size_t>(written);
     } else if (errno != EINTR && errno != EAGAIN) {
-      done = stream.text.size();  // the reader is gone: nobody wants it
+      done = stream.text.size();  // the reader is gone, so nobody needs the text
     } else {
       break;
     }
@@ -83,7 +84,7 @@ void Console::print(Stream& stream, std::string_view line) {
 
 void Console::status(const std::string& text) {
   if (!terminal_ || text == status_) return;
-  // On a terminal nobody reads there is no use in painting again and again.
+  // If nobody reads the terminal, there is no use in painting the status again and again.
   if (err_.text.empty()) err_.text += kErase + text;
   status_ = text;
   flush(err_);

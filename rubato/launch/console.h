@@ -1,8 +1,9 @@
-// Lines for people that never wait for the reader: a terminal held by Ctrl-S or a full pipe must
-// not stop the launcher, because it would stop reading what its workers say.
+// Prints lines for people without ever waiting for the reader. A terminal that is stopped with
+// Ctrl-S, or a full pipe, must not stop the launcher, because the launcher must read the messages
+// of its workers.
 //
-// What cannot be written at once waits in memory up to a limit; beyond it lines are left out and
-// counted. Belongs to one thread.
+// Text that cannot be written at once waits in memory, up to a limit. Beyond the limit, lines are
+// left out and counted. For one thread.
 #pragma once
 
 #include <chrono>
@@ -14,19 +15,20 @@ namespace rubato::launch {
 
 class Console {
  public:
-  // With `terminal` the status is one line that is painted over; otherwise there is none.
+  // With `terminal`, the status is one line that is overwritten. Otherwise there is no status line.
   Console(int out, int err, bool terminal);
 
-  // On a terminal lines are written at once, elsewhere with the next flush() or when they are many.
+  // On a terminal lines are written at once. Elsewhere they are written by the next flush(), or
+  // when there are many.
   void out(std::string_view line) { print(one_stream_ ? err_ : out_, line); }
   void err(std::string_view line) { print(err_, line); }
-  // Empty: no status any more.
+  // Empty: removes the status line.
   void status(const std::string& text);
   [[nodiscard]] bool terminal() const { return terminal_; }
 
   [[nodiscard]] bool unwritten() const { return !out_.text.empty() || !err_.text.empty(); }
   void flush();
-  // At the end: waits for the reader, but not for ever.
+  // At the end: waits for the reader, but not without limit.
   void finish(std::chrono::milliseconds longest);
 
  private:
@@ -41,12 +43,12 @@ class Console {
 
   Stream out_, err_;
   bool terminal_;
-  bool one_stream_;  // both are one file, where the order of lines is seen
+  bool one_stream_;  // both are the same file, so the order of their lines is visible
   std::string status_;
 };
 
-// Cuts the output of a program into lines, as a terminal would show them: what a carriage return
-// paints over is dropped.
+// Cuts the output of a program into lines as a terminal would show them. Text that a carriage
+// return overwrites is dropped.
 class LineCutter {
  public:
   // Calls `line` for every complete line, without its end.
@@ -68,7 +70,7 @@ class LineCutter {
       pending_.push_back(byte);
     }
   }
-  // What stands there without an end.
+  // The text after the last line break.
   template <class Line>
   void finish(const Line& line) {
     if (!pending_.empty()) line(pending_);

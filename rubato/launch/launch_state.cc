@@ -11,9 +11,9 @@
 namespace rubato::launch {
 namespace {
 
-// Between the polite signal and the other one, when a message was tried before both.
+// The time between SIGTERM and SIGKILL, if a stop message was sent before both.
 constexpr Duration kAfterSigterm = std::chrono::seconds(2);
-// Longer between two looks at the time means that we were stopped, not that the workers were.
+// If more time passes between two calls, this process was stopped, not the workers.
 constexpr Duration kWeSlept = std::chrono::seconds(1);
 constexpr Duration kLongestPatience = std::chrono::seconds(5);
 
@@ -195,7 +195,7 @@ std::set<Slot> LaunchState::slots_in_use() const {
 
 Result<Uid> LaunchState::kill(std::optional<Uid> uid) {
   const std::vector<Uid> all = living();
-  if (all.empty()) return Error{"no worker lives at this moment"};
+  if (all.empty()) return Error{"no worker is running now"};
   const Uid victim = uid.value_or(all.back());
   if (!std::binary_search(all.begin(), all.end(), victim)) {
     return Error{fmt::format("there is no worker {}; alive: {}", victim, fmt::join(all, " "))};

@@ -1,9 +1,10 @@
-// The decisions of a launcher: which workers to start and to kill, who should train, and when the
-// run is over.
+// The decisions of a launcher: which workers to start and to kill, which workers should train, and
+// when the run is over.
 //
-// Pure: no clock, no process, no socket. Time and events are inputs; orders are the output, to be
-// carried out in their order. Two kinds of run share this face: LiveRun (live_run.h), whose workers
-// change while they train, and RestartRun (restart_run.h), for programs that know nothing of us.
+// Pure: no clock, no process, no socket. Time and events are inputs. Orders are the output, and
+// must be carried out in their order. Two kinds of run share this interface: LiveRun (live_run.h),
+// whose workers change while they train, and RestartRun (restart_run.h), for programs that do not
+// know Rubato.
 #pragma once
 
 #include <map>
@@ -29,26 +30,26 @@ struct LaunchLimits {
   int max_failures = 100;
   Duration heartbeat = from_seconds(5);
   Duration grace = from_seconds(10);
-  // A program that sends no Hello for so long is taken for one that does not know Rubato. If its
-  // earlier workers have sent one, a new worker is killed instead; it has at least four times as
-  // long as the slowest of them took.
+  // A program that sends no Hello in this time is treated as one that does not know Rubato. If
+  // earlier workers of the program have sent one, a new worker without a Hello is killed instead.
+  // It gets at least four times as long as the slowest of them took.
   Duration hello = kHelloWithin;
-  bool silent = false;  // the program is known to say no Hello
+  bool silent = false;  // the program is known to send no Hello
   bool replace_stragglers = false;
 };
 
 struct Outcome {
   int code = 0;
   std::string why{};            // empty if the job finished
-  bool stopped = false;         // because somebody wished it
-  bool infrastructure = false;  // the machine could not start a worker: no failure of the job
+  bool stopped = false;         // because somebody asked for it
+  bool infrastructure = false;  // the machine could not start a worker; no failure of the job
 };
 
 struct LaunchCounts {
   int failures = 0;
   int resizes = 0;
   int starts = 0;        // of workers
-  int fresh_starts = 0;  // of all workers together, after the first: from the checkpoint
+  int fresh_starts = 0;  // of all workers together from the checkpoint, after the first start
 };
 
 class LaunchState {
@@ -60,36 +61,36 @@ class LaunchState {
 
   virtual void begin(Time now) = 0;
   void exited(Time now, Uid uid, ProcessEnd end);
-  // No program could be started at all: nothing that trying again would change.
+  // The program could not be started at all, and trying again would not help.
   void could_not_start(Time now, Uid uid, const std::string& why, bool infrastructure);
 
-  // False: unknown or heard of before; close the connection.
+  // False: the worker is unknown or has said hello before. Close the connection.
   [[nodiscard]] virtual bool said_hello(Time now, const wire::Hello& hello) = 0;
   virtual void heard(Time now, Uid uid, const wire::FromWorker& message) = 0;
 
   [[nodiscard]] Result<void> resize(Time now, int workers);
-  // Of a managed run, also before begin(): exactly one worker in each of these, whoever is in
-  // another leaves. Each is named once; limits are the manager's matter, not ours, and a managed
-  // run whose worker cannot be replaced has failed.
+  // For a managed run, also before begin(): there should be exactly one worker in each of these
+  // slots, and workers in other slots leave. Each slot is named once. The manager checks the
+  // limits, not this class. If a worker of a managed run cannot be replaced, the run has failed.
   [[nodiscard]] Result<void> place(Time now, const std::vector<Slot>& slots);
-  // Those it should have.
+  // The slots that the run should have.
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
-  // Where processes are that have not been collected yet.
+  // The slots with processes that have not been collected yet.
   [[nodiscard]] std::set<Slot> slots_in_use() const;
-  // The workers asked for train, each in its slot, and no other lives.
+  // Whether all workers that were asked for train, each in its slot, and no other worker lives.
   [[nodiscard]] virtual bool settled() const = 0;
-  // The program has not said Hello in time, or has finished without: it runs as one process.
+  // The program has sent no Hello in time, or has finished without one. It runs as one process.
   [[nodiscard]] virtual bool silent() const { return false; }
-  // Of one worker, by default the newest; answers which.
+  // Kills one worker, by default the newest, and returns its number.
   [[nodiscard]] Result<Uid> kill(std::optional<Uid> uid);
-  // SIGTERM or SIGINT came. The second time there is no more waiting.
+  // SIGTERM or SIGINT arrived. At the second signal nobody waits any more.
   void stop(Time now, int signal);
-  // Whoever manages the run wishes it: the workers write a checkpoint and end. That they finish the
-  // job meanwhile counts as finished.
+  // The manager of the run asks for it: the workers write a checkpoint and end. If they finish the
+  // job before that, it counts as finished.
   void stop_managed(Time now, const std::string& why);
-  // Without asking anybody.
+  // Kills all workers at once, without a checkpoint.
   void kill_all(Time now, const std::string& why);
-  // To be called several times a second: all limits of time are looked at here.
+  // Call it several times a second. It checks all time limits.
   void pass(Time now);
 
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
@@ -100,7 +101,7 @@ class LaunchState {
 
  protected:
   struct Worker {
-    bool started = false;  // false: its start is put off to `since`
+    bool started = false;  // false: it will be started at `since`
     Time since;
     bool shaded = false;
     Slot slot;
@@ -109,14 +110,14 @@ class LaunchState {
     bool stranded = false;
     Time heard;
     std::string address;
-    std::string killed_because;   // by us
-    bool expected = false;        // its end was our wish, so no failure
-    std::string text;             // what it said of its refusal or failure
-    std::optional<Time> outside;  // neither planned nor a member since
+    std::string killed_because;   // empty unless we killed it
+    bool expected = false;        // we asked it to end, so its end is no failure
+    std::string text;             // its own words about a refusal or failure
+    std::optional<Time> outside;  // since when it is neither planned nor a member
   };
   struct Ending {
     Outcome outcome;
-    int last_signal = 0;  // 0: they were asked by message, or left to themselves
+    int last_signal = 0;  // 0: they got a message, or nothing
     Time next;            // when the next stronger signal is due
     bool may_finish = false;
   };
@@ -125,7 +126,7 @@ class LaunchState {
   virtual void on_resize(Time now) = 0;
   virtual void on_place(Time now) = 0;
   virtual void on_pass(Time now) = 0;
-  // Asks everybody to end. Answers the strongest signal used, 0 for a message.
+  // Asks all workers to end. Returns the strongest signal that was used, 0 for a message.
   virtual int ask_to_end() = 0;
 
   [[nodiscard]] Result<void> check_limits(int workers) const;
@@ -139,10 +140,10 @@ class LaunchState {
   void kill_because(Uid uid, const std::string& why);
   void end(Time now, Outcome outcome, bool ask = true);
   void forget_unstarted();
-  // A worker that dies sooner after its start has died young. This includes one that sends a Hello
-  // and then fails at once: it must not be started again and again without a pause.
+  // A worker that dies within this time after its start has died young. This includes a worker that
+  // sends a Hello and then fails at once: it must not be started again and again without a pause.
   static constexpr Duration kYoung = std::chrono::seconds(5);
-  // How long a replacement waits when programs die young again and again.
+  // How long a replacement waits if workers die young again and again.
   [[nodiscard]] Duration patience() const;
   [[nodiscard]] bool too_many_failures() const { return counts_.failures > limits_.max_failures; }
 
@@ -150,7 +151,7 @@ class LaunchState {
   LaunchCounts counts_;
   std::map<Uid, Worker> workers_;  // not yet collected
   int wanted_;                     // workers asked for
-  std::vector<Slot> slots_;        // of a managed run: one for each
+  std::vector<Slot> slots_;        // of a managed run: one per worker
   int died_young_ = 0;             // in a row
   int round_ = 0;
   int world_ = 0;

@@ -12,7 +12,7 @@
 namespace rubato::launch {
 namespace {
 
-// One line of a story: what happens, and the orders it must lead to (separated by "; ").
+// One line of a story: what happens, and the orders that must follow (separated by "; ").
 struct Line {
   const char* input;
   const char* orders;
@@ -38,8 +38,9 @@ class Story {
   LaunchState& state() { return *state_; }
 
   // "hello 2", "exit 2 0", "killed 2 9", "resize 3", "notice 2 KIND {json}", "beat 2", "after 5"
-  // (seconds, all living ones beat meanwhile), "silence 5" (nobody does), "sleep 5" (we slept),
-  // "stop 15", "kill", "kill 2"; of a managed run "place 0.1 0.2", "end", "kill-all".
+  // (seconds, in which all living workers beat), "silence 5" (no worker beats), "sleep 5" (the
+  // launcher was stopped), "stop 15", "kill", "kill 2". For a managed run also "place 0.1 0.2",
+  // "end", "kill-all".
   std::string play(const std::string& input) {
     const auto words = split(input, ' ');
     const std::string verb(words[0]);
@@ -110,7 +111,7 @@ class Story {
   }
 
  private:
-  // Without what is said to people, which may be reworded.
+  // Without texts for people, because they may be reworded.
   std::string orders() {
     std::string text;
     for (const Order& order : state_->take_orders()) {
@@ -334,7 +335,7 @@ TEST(LiveRun, SilenceIsEndedByForce) {
                 {"silence 2", "signal 1 9"},
                 {"killed 1 9", "start 3; plan 2 (2 3) to 2"},
                 {"beat 2", ""},
-                // The launcher slept, so nobody could be heard.
+                // The launcher was stopped, so it could not hear any worker.
                 {"sleep 60", ""},
                 {"silence 4", ""},
                 {"beat 2", ""},
@@ -355,7 +356,7 @@ TEST(LiveRun, StartsOverOnlyWhenNobodyCanHaveTheState) {
                 {"killed 1 9", "start 4; plan 2 (2 3 4) to 2"},
                 {"hello 3", "welcome (2 3 4) peers (2) to 3"},
                 {"notice 2 stranded", ""},
-                // Worker 4 has not spoken and so has no state, but it lives until it is dead.
+                // Worker 4 has sent no Hello and so has no state. But it counts until it is dead.
                 {"notice 3 stranded", "signal 2 9; signal 3 9; signal 4 9"},
                 {"hello 4", "error: no"},
                 {"resize 2", ""},
@@ -371,7 +372,7 @@ TEST(LiveRun, StartsOverOnlyWhenNobodyCanHaveTheState) {
 TEST(LiveRun, WhoeverDiesBeforeAnybodySpokeIsReplaced) {
   Story story = live(limits(1, 2, 2));
   story.expect({{"killed 1 9", "start 2"},
-                {"killed 2 9", ""},  // two died young, so a short rest
+                {"killed 2 9", ""},  // two died young, so there is a short pause
                 {"after 1", "start 3"},
                 {"hello 3", "start 4; welcome founder (3 4) peers () to 3"},
                 {"hello 4", "welcome (3 4) peers (3) to 4"}});
@@ -379,7 +380,7 @@ TEST(LiveRun, WhoeverDiesBeforeAnybodySpokeIsReplaced) {
   EXPECT_EQ(story.state().counts().fresh_starts, 0);
 }
 
-// A job that is moved while its workers load goes on loading where it is to be.
+// If a job moves while its workers load, it continues to load in the new slots.
 TEST(LiveRun, WorkersMayAllBeExchangedBeforeAnybodySpoke) {
   Story story(placed(std::make_unique<LiveRun>(limits(1, 1, 1)), {"1.3"}));
   story.expect({{"place 1.3 1.0", ""},
@@ -407,7 +408,7 @@ TEST(LiveRun, StrandedTooOftenEnds) {
   story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
                 {"notice 1 stranded", "stop to 1"},
                 {"exit 1 1", ""}});
-  story.expect_outcome(1, "no worker is left that could go on");
+  story.expect_outcome(1, "no worker is left that could continue");
 }
 
 TEST(LiveRun, AFinishedJobStaysFinished) {
@@ -423,7 +424,7 @@ TEST(LiveRun, AFinishedJobStaysFinished) {
   story.expect_counts(1, 0);
 }
 
-// It was taken in for a step that never came.
+// It was accepted for a step that never happened.
 TEST(LiveRun, AMemberThatLeavesAFinishedJobHasNotFailed) {
   Story story = live(limits(1, 4, 2));
   story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
@@ -544,7 +545,7 @@ TEST(LiveRun, WhoeverSaysHelloAndFailsAtOnceIsStartedAfterLongerAndLongerPauses)
   run.pass(now);
 }
 
-// --- programs that know nothing of us ---
+// --- programs that do not know Rubato ---
 
 TEST(LiveRun, AProgramThatSaysNothingRunsOnce) {
   Story story(placed(std::make_unique<LiveRun>(limits(1, 8, 4)), {"0.0", "0.1", "0.2", "0.3"}));
@@ -574,7 +575,8 @@ TEST(LiveRun, AProgramThatStaysSilentKeepsItsOneProcess) {
   EXPECT_FALSE(run.settled()) << "it was given more than it uses";
   story.expect({{"place 0.1", ""}});
   EXPECT_TRUE(run.settled());
-  // As a program that is started again at every change: the next begins when the last is gone.
+  // Like a program that restarts at every change: the next process starts when the last one is
+  // gone.
   story.expect({{"place 1.1", "signal 1 15"}});
   EXPECT_FALSE(run.settled());
   story.expect({{"exit 1 0", "start 2 at 1.1"}});
@@ -607,7 +609,7 @@ TEST(LiveRun, ALateHelloMakesItARunLikeAnyOther) {
   story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
                 {"place 0.0 0.1", "start 2 at 0.1; plan 2 (1 2) to 1"}});
   EXPECT_FALSE(story.state().silent());
-  // A joiner may take as long as the first did, and longer.
+  // A joining worker may take as long as the first worker did, and longer.
   EXPECT_EQ(story.play("after 1100"), "");
   EXPECT_EQ(story.play("after 200"), "signal 2 9");
 }
@@ -621,9 +623,9 @@ TEST(LiveRun, OneThatIsKnownToBeSilentRunsAtOnce) {
   EXPECT_FALSE(story.state().settled() || story.state().silent());
 }
 
-// Whatever happens: a worker founds only when no other that was welcomed lives, numbers are never
-// used again, plans only grow in number, the limits hold, and before the first Hello there is one
-// process at most.
+// Whatever happens: a worker becomes the founder only if no other worker that got a Welcome lives,
+// numbers are never reused, the numbers of plans only grow, the limits hold, and before the first
+// Hello there is at most one process.
 RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
   LiveRun run(limits(1, 5, *rc::gen::inRange(1, 5), 30));
   Time now = time_at(5);

@@ -41,7 +41,8 @@ std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// --- life ----------------------------------------------------------------------------------------
+// --- start and end
+// --------------------------------------------------------------------------------
 
 Launcher::Launcher(RunSpec plan, RunSocket socket, LauncherFace& face)
     : plan_(std::move(plan)),
@@ -67,7 +68,7 @@ void Launcher::watch_signals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::vector<int> taken;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    // One that our parent had us ignore stays ignored: nohup does this.
+    // A signal that our parent told us to ignore stays ignored, as nohup does.
     struct sigaction action {};
     sigaction(signal, nullptr, &action);
     if (signal != SIGHUP || action.sa_handler != SIG_IGN) taken.push_back(signal);
@@ -101,7 +102,8 @@ Outcome Launcher::run() {
   return *state_->outcome();
 }
 
-// A socket that somebody has deleted is made again. If that fails, it is tried again.
+// If somebody has deleted the socket, it is created again. If that fails, the next call tries
+// again.
 void Launcher::keep_listening() {
   if (now() < listen_due_) return;
   listen_due_ = now() + kLookAtSocketEvery;
@@ -148,7 +150,7 @@ void Launcher::handle(int key, const Json& message) {
   face_.heard(uid, *parsed);
 }
 
-// The first message of a connection: a worker's Hello, or somebody else's business.
+// The first message of a connection: the Hello of a worker, or a request of somebody else.
 void Launcher::greet(int key, const Json& message) {
   if (look_for_text(message, "type") != "hello") {
     face_.asked(key, message);
@@ -170,7 +172,8 @@ void Launcher::greet(int key, const Json& message) {
 // --- orders --------------------------------------------------------------------------------------
 
 void Launcher::carry_out() {
-  // Carrying out one order may lead to others: a program that cannot be started ends the run.
+  // Carrying out one order may create others. For example, a program that cannot be started ends
+  // the run.
   for (auto orders = state_->take_orders(); !orders.empty(); orders = state_->take_orders()) {
     for (const Order& order : orders) {
       std::visit([this](const auto& one) { carry_out(one); }, order);
@@ -180,7 +183,8 @@ void Launcher::carry_out() {
 
 Environment Launcher::environment_of(const StartWorker& start, bool niced) const {
   Environment environment = plan_.environment;
-  // Workers share the cores: threads that spin while they wait for each other take them all.
+  // Workers share the cores. Threads that spin while they wait for each other would use all of
+  // them.
   set_default(environment, "OMP_NUM_THREADS", "1");
   set_default(environment, "OMP_WAIT_POLICY", "passive");
   if (plan_.live) {
@@ -201,7 +205,7 @@ Environment Launcher::environment_of(const StartWorker& start, bool niced) const
   set(environment, "TORCHELASTIC_RESTART_COUNT", fmt::format("{}", counts.failures));
   set(environment, "TORCHELASTIC_MAX_RESTARTS", fmt::format("{}", plan_.limits.max_failures));
   set(environment, "TORCHELASTIC_RUN_ID", plan_.name);
-  // Left over from a torchrun around us it would make rank 0 look for a store that is not there.
+  // If we run under torchrun, this variable would make rank 0 look for a store that does not exist.
   set(environment, "TORCHELASTIC_USE_AGENT_STORE", "False");
   face_.complete(environment, start);
   return environment;
@@ -286,7 +290,7 @@ void Launcher::read_output(Uid uid, bool is_err, bool to_the_end) {
     const ssize_t size = read(fd.get(), buffer.data(), buffer.size());
     if (size > 0) {
       cutter.feed({buffer.data(), static_cast<std::size_t>(size)}, print);
-      if (!to_the_end) return;  // the others' turn
+      if (!to_the_end) return;  // so that the others get their turn
     } else if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
       break;
     } else {
@@ -297,7 +301,7 @@ void Launcher::read_output(Uid uid, bool is_err, bool to_the_end) {
   if (to_the_end || !fd.valid()) cutter.finish(print);
 }
 
-// Whether it has ended. Its last words first: they say why.
+// Whether the worker has ended. Reads its last output first, because it says why.
 bool Launcher::take_leave(Uid uid, WorkerProcess& worker) {
   if (worker.end) return true;
   worker.end = reap(worker.process);
@@ -323,7 +327,7 @@ void Launcher::collect(Uid uid) {
   face_.processes_changed();
 }
 
-// Those whose processes could not be killed at once.
+// Collects workers whose processes could not all be killed at once.
 void Launcher::collect_ended() {
   std::set<int> own;
   std::vector<Uid> ended;
@@ -343,7 +347,7 @@ bool Launcher::someone_lingers() const {
                      [](const auto& entry) { return entry.second.end.has_value(); });
 }
 
-// Of workers that have ended; kills what is.
+// Whether nothing is left of workers that have ended. Kills what is left.
 bool Launcher::nothing_is_left() const {
   std::set<int> own;
   std::set<std::string> marks;

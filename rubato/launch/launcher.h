@@ -1,13 +1,13 @@
-// The launcher of one job on this machine. A thin shell around LaunchState, which decides; this
-// class owns processes, sockets and the clock. A LauncherFace shows the run: a terminal
-// (terminal_run.h), or the master that a node agent manages (node/master.h).
+// The launcher of one job on this machine. LaunchState decides; this class owns processes, sockets
+// and the clock. A LauncherFace shows the run: a terminal (terminal_run.h), or the master that a
+// node's agent manages (node/master.h).
 //
 // It has one thread, which must be the only one of the process (process.h). If the launcher dies,
-// the workers go on training and finish alone.
+// the workers continue to train and finish without it.
 //
-// A worker has ended when all that it has started is gone, too (orphans.h); only then its slot is
-// free. What is left when a worker ends is killed, unless its environment or its process group says
-// that it belongs to another worker, which lives.
+// A worker has ended when everything that it has started is gone, too (orphans.h). Only then its
+// slot is free. Processes that remain when a worker ends are killed, unless their environment or
+// process group says that they belong to another worker that lives.
 #pragma once
 
 #include <chrono>
@@ -27,20 +27,20 @@
 
 namespace rubato::launch {
 
-// What to launch, whoever watches it.
+// What to launch. It does not depend on the face.
 struct RunSpec {
   LaunchLimits limits;
   std::vector<Slot> slots;  // of a managed run
-  bool live = true;         // false: an unmodified program, started again at every change
+  bool live = true;         // false: an unmodified program, restarted at every change
   std::string name;
-  std::string token;  // shown by every worker; empty: one is made up
+  std::string token;  // every worker shows it; empty: a random one is made
   std::vector<std::string> command;
-  Environment environment;    // the workers' own is made from it
-  std::string directory;      // where they start; empty: where we are
-  bool close_others = false;  // they get no descriptor of ours
+  Environment environment;    // the workers' environment is derived from it
+  std::string directory;      // where they start; empty: in our directory
+  bool close_others = false;  // they inherit no descriptors except the standard ones
 };
 
-// Shows a run, and answers requests about it. Everything is called on the launcher's thread.
+// Shows a run and answers requests about it. All functions are called on the launcher's thread.
 class LauncherFace {
  public:
   virtual ~LauncherFace() = default;
@@ -48,17 +48,17 @@ class LauncherFace {
   virtual void output(Uid uid, bool is_err, std::string_view line) = 0;
   virtual void say(const std::string& text) = 0;                       // to people
   virtual void log(const std::string& event, const Json& fields) = 0;  // to programs
-  // The state has heard it already.
+  // The state has handled the message already.
   virtual void heard(Uid uid, const wire::FromWorker& message) = 0;
-  // From a connection that is no worker's.
+  // A message from a connection that is not a worker's.
   virtual void asked(int connection, const Json& message) = 0;
   virtual void hung_up(int /*connection*/) {}
-  // A worker has been started or collected.
+  // A worker was started or collected.
   virtual void processes_changed() {}
   virtual void complete(Environment& /*environment*/, const StartWorker& /*start*/) const {}
-  // Once in every turn of the loop, at least ten times a second.
+  // Called in every turn of the loop, at least ten times a second.
   virtual void turn() = 0;
-  // Something waits to be written: the next turn should come soon.
+  // Whether something waits to be written, so that the next turn should come soon.
   [[nodiscard]] virtual bool hurries() const { return false; }
 };
 
@@ -69,33 +69,34 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
   ~Launcher();
 
-  // Until the job is over.
+  // Runs until the job is over.
   Outcome run();
 
-  // For the face, from the first turn of run() on.
+  // For the face. Valid from the first turn of run().
   [[nodiscard]] Time now() const;
   [[nodiscard]] LaunchState& state() { return *state_; }
   [[nodiscard]] const LaunchState& state() const { return *state_; }
   [[nodiscard]] const RunSpec& plan() const { return plan_; }
-  // A process that has ended counts as ended, even if its news is still waiting.
+  // Counts processes that have ended as ended, even if the notice of their end has not been read
+  // yet.
   void collect_all();
   [[nodiscard]] std::vector<WorkerRecord> workers() const;
   void send(int connection, const Json& message);
-  // Whether the other side has not read all yet; false if it is gone.
+  // Whether the other side has not read everything yet. False if the connection is gone.
   [[nodiscard]] bool unsent(int connection) const;
   void hang_up(int connection);
-  // Serves connections but starts nothing more: for last words.
+  // Serves connections but starts nothing more, so that the last messages are delivered.
   void serve(std::chrono::milliseconds longest);
 
  private:
   struct WorkerProcess {
     Process process;
     Slot slot;
-    std::string mark;  // the variable of its environment that no other worker's has
+    std::string mark;  // a variable of its environment that no other worker has
     long long start_time = 0;
-    std::optional<ProcessEnd> end;  // itself; what it has started may live
+    std::optional<ProcessEnd> end;  // its own end; processes that it has started may live
     LineCutter out, err;
-    int connection = -1;  // 0 and more: its key
+    int connection = -1;  // its key; negative: none
   };
 
   void watch_signals();
@@ -128,8 +129,8 @@ class Launcher {
   Orphans orphans_;
   std::map<Uid, WorkerProcess> workers_;
   wire::FrameServer server_;
-  std::map<int, Uid> speakers_;  // connections whose worker has said Hello
-  Time listen_due_ = kStart;     // to be looked at
+  std::map<int, Uid> speakers_;  // connections whose worker has sent a Hello
+  Time listen_due_ = kStart;     // next check of the socket
   int port_ = 0;
   int port_of_round_ = 0;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
@@ -137,7 +138,7 @@ class Launcher {
 
 // "1 worker", "2 workers".
 [[nodiscard]] std::string count_of(int number, const char* noun);
-// Any JSON text, also where a worker's message is not UTF-8.
+// The JSON text, also if a worker's message is not UTF-8.
 [[nodiscard]] std::string line_of(const Json& json);
 
 }  // namespace rubato::launch

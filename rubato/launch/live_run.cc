@@ -10,7 +10,7 @@
 namespace rubato::launch {
 namespace {
 
-// On the node where it has most: a job that is shrunk keeps that longest.
+// On the node where the job has the most slots. A job that shrinks keeps that node longest.
 Slot first_slot(const std::vector<Slot>& slots) {
   std::map<NodeId, int> on_node;
   for (const Slot& slot : slots) ++on_node[parse_slot(slot).value_or(SlotPlace()).node];
@@ -46,7 +46,7 @@ void LiveRun::begin_round(Time now) {
   fill(now, patience());
 }
 
-// Before the first Hello there is never more than one process, also while one is being ended.
+// Before the first Hello there is never more than one process, also while one is ending.
 void LiveRun::fill(Time now, Duration delay) {
   if (spoke_) {
     for (const Slot& slot : missing()) add_worker(now, slot, delay);
@@ -55,7 +55,7 @@ void LiveRun::fill(Time now, Duration delay) {
   }
 }
 
-// One for each worker that the plan lacks.
+// One slot for each worker that is missing.
 std::vector<Slot> LiveRun::missing() const {
   const auto planned = static_cast<int>(plan_.workers.size());
   if (!managed())
@@ -84,11 +84,11 @@ void LiveRun::drop(Uid uid) {
   if (!found->second.started) {
     workers_.erase(found);
   } else if (!spoke_) {
-    // It may be at work already; on_pass() ends it by force after the grace.
+    // It may already work. on_pass() kills it after the grace period.
     found->second.expected = true;
     order(SignalWorker{uid, SIGTERM});
   } else if (!found->second.said_hello) {
-    // It has nothing to lose, and loading costs the others time.
+    // It has nothing to lose, and its start slows down the others.
     found->second.expected = true;
     kill_because(uid, "it is not needed any more");
   }
@@ -107,12 +107,12 @@ bool LiveRun::said_hello(Time now, const wire::Hello& hello) {
       !found->second.killed_because.empty() || starting_over_ || (!spoke_ && !planned(hello.uid))) {
     return false;
   }
-  if (silent_) tell("the program has said Hello after all: it can have several workers again");
+  if (silent_) tell("the program has sent a Hello after all: it can have several workers again");
   spoke_ = true;
   silent_ = false;
   slowest_hello_ = std::max(slowest_hello_, now - found->second.since);
   const bool founder = !std::exchange(founded_, true);
-  if (!ending_ && !finishing_) fill(now, Duration::zero());  // these replace nobody
+  if (!ending_ && !finishing_) fill(now, Duration::zero());  // these replace no worker
   wire::Welcome welcome{{}, plan_, founder};
   for (const auto& [uid, worker] : workers_) {
     if (worker.said_hello) welcome.peers.push_back({uid, worker.address});
@@ -157,7 +157,7 @@ void LiveRun::heard_notice(Time now, Uid uid, const wire::Notice& notice) {
   }
 }
 
-// The word of a leader that died may be read after that of the one who follows it.
+// The notice of a leader that died may be read after that of its successor.
 void LiveRun::heard_members(wire::MembersNotice notice) {
   if (notice.age < members_age_) return;
   working_ = notice.working();
@@ -176,14 +176,14 @@ void LiveRun::replace_straggler(Time now, Uid uid) {
 }
 
 void LiveRun::on_resize(Time now) {
-  if (starting_over_) return;  // the next round takes the new number
+  if (starting_over_) return;  // the next round uses the new number
   while (static_cast<int>(plan_.workers.size()) > wanted_) drop(plan_.workers.back());
   fill(now, patience());
   publish();
 }
 
 void LiveRun::on_place(Time now) {
-  if (starting_over_) return;  // the next round takes the new ones
+  if (starting_over_) return;  // the next round uses the new slots
   const std::set<Slot> wished(slots_.begin(), slots_.end());
   for (const Uid uid : std::vector<Uid>(plan_.workers)) {
     if (!wished.contains(slot_of(uid))) drop(uid);
@@ -215,13 +215,13 @@ void LiveRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of
   working_.erase(uid);
   const int code = end_of_worker.killed ? wire::kFailed : end_of_worker.code;
   if (starting_over_) {
-    // Killed by us, so no new failure; the last one makes room for the next round.
+    // We killed it, so this is not a new failure. When the last one is gone, the next round begins.
     if (workers_.empty()) begin_round(now);
   } else if (code == wire::kFinished && (spoke_ || !worker.expected)) {
     finishing();
     if (!spoke_) take_for_silent();
   } else if (code == wire::kJobFailed) {
-    // The others have seen the same and end by themselves; a checkpoint would be of no use.
+    // The others have seen the same failure and end by themselves. A checkpoint would be of no use.
     end(now, {1, fmt::format("the job failed{}", with_text(worker.text))}, false);
     return;
   } else if (code == wire::kRefused) {
@@ -277,7 +277,7 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
                      limits_.max_failures));
     publish();
   } else if (!state_may_live()) {
-    // Here and below on_exit() sees to it.
+    // on_exit() starts the replacement, here and below.
     tell(spoke_ ? what : what + "; it is started again");
   } else {
     add_worker(now, worker.slot, patience());
@@ -286,10 +286,10 @@ void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_
   }
 }
 
-// Whoever manages a run gave it exactly the slots it should have.
+// The manager of a run gave it exactly the slots that it should have.
 std::string LiveRun::too_few() const {
   if (managed()) return "";
-  return fmt::format("; with {} workers of at least {} the run cannot go on", wanted_,
+  return fmt::format("; with {} workers of at least {} the run cannot continue", wanted_,
                      limits_.least);
 }
 
@@ -300,24 +300,25 @@ bool LiveRun::state_may_live() const {
   });
 }
 
-// `counted`: the deaths that led to it were counted as failures.
+// `counted`: the deaths that led to this were counted as failures.
 void LiveRun::give_up_if_lost(Time now, bool counted) {
   if (ending_ || finishing_ || starting_over_ || state_may_live()) return;
   if (!counted) ++counts_.failures;
   forget_unstarted();
   if (too_many_failures()) {
-    end(now, {1, fmt::format("no worker is left that could go on, and there were {} failures of at "
-                             "most {}",
-                             counts_.failures, limits_.max_failures)});
+    end(now,
+        {1, fmt::format("no worker is left that could continue, and there were {} failures of at "
+                        "most {}",
+                        counts_.failures, limits_.max_failures)});
     return;
   }
-  tell("no worker is left that could go on: all start again from the newest checkpoint");
+  tell("no worker is left that could continue: all start again from the newest checkpoint");
   starting_over_ = true;
   signal_all(SIGKILL);
   if (workers_.empty()) begin_round(now);
 }
 
-// Nobody has died young for a while: the next one to die is replaced at once.
+// If no worker has died young for a while, the next one that dies is replaced at once.
 void LiveRun::forget_the_young(Time now) {
   const bool all_well = std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     return (entry.second.said_hello || silent_) && now - entry.second.since >= kYoung;
@@ -364,7 +365,7 @@ void LiveRun::take_for_silent() {
                                "restart to have several"));
 }
 
-// Members end by themselves; those still on their way in came too late.
+// Members end by themselves. Workers that are still joining are too late.
 void LiveRun::finishing() {
   if (finishing_) return;
   finishing_ = true;

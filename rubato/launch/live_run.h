@@ -1,13 +1,13 @@
 // A run whose workers join and leave while the others train. Pure, like every LaunchState.
 //
-// The first worker is alone until it has said Hello: a program that knows nothing of us would do
-// its work once for each worker. One that stays silent keeps its one process, as long as it likes;
-// a late Hello makes it a run like any other.
+// The first worker is alone until it has sent a Hello, because a program that does not know Rubato
+// would do its work once per worker. A program that sends no Hello keeps its one process for as
+// long as it likes. A late Hello makes it an ordinary run.
 //
-// Exactly one worker of a round founds the job, the first that says Hello; the others join. A
-// second founder would be a second job, so a new round begins only when every worker of the old one
-// is dead, and the old one is given up only when no living worker can have the state: each has said
-// that it is stranded, or never said Hello although the job is founded.
+// Exactly one worker of a round starts the job: the first one that sends a Hello (the founder). The
+// others join. A second founder would be a second job. So a new round begins only when every worker
+// of the old round is dead. The old round is given up only when no living worker can have the
+// state: each has said that it is stranded, or has sent no Hello although the job has a founder.
 #pragma once
 
 #include <cstdint>
@@ -62,15 +62,15 @@ class LiveRun : public LaunchState {
   [[nodiscard]] bool planned(Uid uid) const;
 
   wire::Plan plan_;
-  std::set<Uid> members_;  // by the newest notice
-  std::set<Uid> working_;  // those of them that neither join nor leave
+  std::set<Uid> members_;  // of the newest notice
+  std::set<Uid> working_;  // members that neither join nor leave
   std::vector<std::int64_t> members_age_;
   bool founded_ = false;    // in this round
   bool finishing_ = false;  // a worker has finished the job
-  bool spoke_ = false;      // a worker has said Hello, in this round or before
+  bool spoke_ = false;      // a worker has sent a Hello, in this round or before
   bool silent_;
   Duration slowest_hello_{};
-  bool starting_over_ = false;  // a new round begins when all are dead
+  bool starting_over_ = false;  // a new round begins when all workers are dead
 };
 
 }  // namespace rubato::launch

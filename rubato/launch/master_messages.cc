@@ -12,7 +12,7 @@ namespace rubato::launch {
 namespace {
 
 constexpr double kMostSeconds = 1e9;
-// Beyond it two integers may be one double.
+// Above this number, two integers may be the same double.
 constexpr std::int64_t kMostExact = std::int64_t{1} << 53U;
 constexpr int kMostWorkers = 100'000;
 constexpr int kMostInt = std::numeric_limits<int>::max();
@@ -22,7 +22,7 @@ constexpr std::array<NameOf<JobEnd::How>, 3> kHows = {{{JobEnd::How::finished, "
                                                        {JobEnd::How::stopped, "stopped"},
                                                        {JobEnd::How::failed, "failed"}}};
 
-// JSON has no word for what is not finite.
+// JSON has no infinity and no NaN.
 double finite(double value) { return std::isfinite(value) ? value : 0; }
 
 void set_if(Json& json, const char* name, const std::optional<int>& value) {
@@ -203,7 +203,7 @@ std::optional<Batch> read_batch(const JsonValue& json) {
 
 Duration read_seconds(const JsonValue& json) { return from_seconds(json.number(0, kMostSeconds)); }
 
-// Absent means false.
+// A missing field means false.
 bool read_flag(JsonFields& fields, std::string_view name) {
   const auto found = fields.find(name);
   return found && found->boolean();

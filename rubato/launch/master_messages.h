@@ -1,15 +1,16 @@
-// What a job's master and those who manage it say to each other and keep in files (docs/live.md).
+// The messages between a job's master and its manager, and the records that they keep in files
+// (docs/internals.md, "Messages between master and manager").
 //
-// The master is the launcher of one job on its home node. It is told by a JobLaunch what to run and
-// where; from then on only the newest generation counts, whoever says it: a Place names the slots
-// the job should have, a StopJob ends it. It answers with its whole JobStatus at once and at every
-// change, so that whoever connects again has missed nothing.
+// The master is the launcher of one job on its home node. A JobLaunch says what to run and where.
+// After that only the newest generation counts, whoever sends it: a Place names the slots that the
+// job should have, and a StopJob ends the job. The master answers with its whole JobStatus, at once
+// and at every change. So a manager that connects again has missed nothing.
 //
-// Strict (base/json_reader.h). A message carries its fields flat, beside "type".
-// Secrets are named by the files they are in; none is ever in one of these. The job's token is: a
-// JobLaunch belongs into files that its user alone may read.
+// Reading is strict (base/json_reader.h). The fields of a message are beside "type". Secrets are
+// given by the names of files, never by their content. The job's token is part of a JobLaunch, so a
+// JobLaunch belongs in files that only its user can read.
 //
-// Pure; the files are in job_files.h.
+// Pure. The files are in job_files.h.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +32,16 @@
 namespace rubato::launch {
 
 inline constexpr std::int64_t kLogLimit = std::int64_t{64} << 20U;
-// A program that has not said Hello by then is taken for one that knows nothing of us.
+// A program that has sent no Hello by then is treated as one that does not know Rubato.
 inline constexpr Duration kHelloWithin = std::chrono::seconds(120);
-// What people are told of such a program, and what they can change.
+// What users are told about such a program, and what they can change.
 inline constexpr std::string_view kRunsAsOneProcess =
     "the program does not speak to Rubato, so it runs as one process on one GPU";
 inline constexpr std::string_view kToUseMoreGpus =
     "to train on more, use the training library (see examples/) or submit it with --no-elastic, "
     "which starts one process for each GPU; --gpus 1 asks for one GPU from the start";
 
-// All that a master needs to know to run a job.
+// Everything that a master needs to run a job.
 struct JobLaunch {
   JobId job;
   std::string name;
@@ -53,18 +54,18 @@ struct JobLaunch {
   std::optional<Batch> batch;
   std::vector<std::string> command;
   std::map<std::string, std::string> env;
-  std::string directory;  // where the workers start; empty: where the master does
-  std::string user;       // empty: whoever the agent is
+  std::string directory;  // where the workers start; empty: in the master's directory
+  std::string user;       // empty: the agent's user
   std::map<std::string, std::string> secrets;  // NAME -> the file it is in
-  int least = 1;  // what its owner allowed when it started; the master obeys any number
+  int least = 1;  // the owner's limit at the start; the master obeys any number
   int most = 1;
-  int max_failures = 3;  // of workers; with one more the job has failed
+  int max_failures = 3;  // of workers; one more, and the job has failed
   Duration grace = from_seconds(10);
-  std::optional<Duration> stop_after;  // without a manager for so long, it stops by itself
+  std::optional<Duration> stop_after;  // without a manager for this time, the job stops itself
   std::int64_t log_limit = kLogLimit;  // bytes
-  bool live = true;                    // false: a program that knows nothing of us
+  bool live = true;                    // false: a program that does not know Rubato
   Duration hello = kHelloWithin;
-  bool silent = false;  // live, but in an earlier start it has said no Hello in time
+  bool silent = false;  // live, but in an earlier start it sent no Hello in time
   friend bool operator==(const JobLaunch&, const JobLaunch&) = default;
 };
 
@@ -72,14 +73,14 @@ using wire::JobTuning;
 
 struct JobProgress {
   std::int64_t step = 0;
-  double samples = 0;  // since the beginning of the job, as far as its program tells
-  double epoch = 0;    // with the part of the current one that is done
+  double samples = 0;  // since the start of the job, if its program reports it
+  double epoch = 0;    // including the finished part of the present one
   std::optional<double> loss;
-  double rate = 0;                  // samples a second, over the last seconds
-  double step_rate = 0;             // steps a second
-  int workers = 0;                  // that the last step was computed by
+  double rate = 0;                  // samples per second, over the last seconds
+  double step_rate = 0;             // steps per second
+  int workers = 0;                  // that computed the last step
   int batch = 0;                    // samples of the last step, over all workers
-  std::optional<int> per_gpu;       // of one pass, if the program tells
+  std::optional<int> per_gpu;       // of one pass, if the program reports it
   std::optional<int> accumulation;  // passes before the one that synchronises
   std::optional<double> noise;      // gradient noise scale, in samples
   std::optional<JobTuning> tuning = std::nullopt;
@@ -89,31 +90,32 @@ struct JobProgress {
 struct JobEnd {
   enum class How : std::uint8_t { finished, stopped, failed };
   How how = How::finished;
-  int code = 0;     // what the launcher of the job would exit with
+  int code = 0;     // the exit code of the job's launcher
   std::string why;  // empty if it finished
-  // The machine or Rubato itself could not run the job: it is no failure of the job.
+  // The machine or Rubato itself could not run the job, so this is not a failure of the job.
   bool infrastructure = false;
-  std::optional<WallTime> at = std::nullopt;  // when it ended; not known to all who tell of an end
+  std::optional<WallTime> at = std::nullopt;  // when it ended; not every reporter knows it
   friend bool operator==(const JobEnd&, const JobEnd&) = default;
 };
 [[nodiscard]] std::string_view to_text(JobEnd::How how);
 
 struct JobStatus {
   JobId job;
-  Generation generation;     // the newest that was obeyed
-  std::vector<Slot> in_use;  // where processes are that have not been collected; sorted by place
+  Generation generation;     // the newest one that was obeyed
+  std::vector<Slot> in_use;  // slots with processes that are not collected yet; sorted by place
   bool running = false;      // exactly the slots of `generation` train, and no other process lives
   JobProgress progress;
   std::optional<JobEnd> ended;
   int failures = 0;
-  int resizes = 0;             // asked for since this start
-  std::vector<double> pauses;  // seconds for which the newest of these kept the training waiting
-  bool silent = false;  // its program says no Hello, so it has one process whatever it is given
+  int resizes = 0;  // requested since this start
+  // How long each of the newest ones stopped the training, in seconds.
+  std::vector<double> pauses;
+  bool silent = false;  // its program sends no Hello, so it has one process in any case
   friend bool operator==(const JobStatus&, const JobStatus&) = default;
 };
 inline constexpr std::size_t kPausesKept = 16;
 
-// The name of a process for ever: numbers are used again, with another time of start.
+// A unique name of a process. Process ids are reused, but with another start time.
 struct ProcessName {
   int pid = 0;
   long long start_time = 0;  // wire::start_time_of
@@ -127,7 +129,7 @@ struct WorkerRecord {
 };
 // How the last run of a master ended.
 struct JobExit {
-  Generation generation;  // the newest that was obeyed: an exit older than the launch is stale
+  Generation generation;  // the newest one that was obeyed; an exit older than the launch is stale
   JobEnd end;
   JobProgress progress;
   int failures = 0;
@@ -151,12 +153,12 @@ struct JobExit {
 [[nodiscard]] Result<std::vector<WorkerRecord>> parse_worker_records(const Json& json);
 [[nodiscard]] Result<JobExit> parse_job_exit(const Json& json);
 
-// The same inside of other records.
+// The same, as part of other records.
 void read_job_launch(const JsonValue& json, JobLaunch& launch);
 void read_job_progress(const JsonValue& json, JobProgress& progress);
-// Its object may also have a "type".
+// The object may also have a "type".
 void read_job_status(const JsonValue& json, JobStatus& status);
-// Of an object that has other fields, too.
+// Reads it from an object that has other fields, too.
 [[nodiscard]] ProcessName read_process_name(JsonFields& fields);
 
 // --- on the master's socket ---

@@ -1,4 +1,4 @@
-// What a LaunchState wants done, in this order, by the launcher around it.
+// What a LaunchState wants the launcher to do. The launcher carries out the orders in sequence.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ using wire::Uid;
 
 struct StartWorker {
   Uid uid = 0;
-  bool shaded = false;  // others train already: it starts with a lower priority than theirs
+  bool shaded = false;  // others train already, so it starts with a lower priority
   Slot slot;            // of a managed run
-  // Of a RestartRun: its place in this round of starts.
+  // For a RestartRun: its rank in this round.
   int rank = 0;
   int world = 0;
   int round = 0;

@@ -24,7 +24,7 @@ void Orphans::collect(const std::set<int>& own) const {
   for (;;) {
     siginfo_t info{};
     const bool found = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-    // One of our own comes first: the others' turn is when it has been collected.
+    // If the first one is our own child, the others are looked at after it has been collected.
     if (!found || info.si_pid == 0 || !concerns_us(info.si_pid, own)) return;
     waitpid(info.si_pid, nullptr, WNOHANG);
   }
@@ -46,7 +46,7 @@ bool Orphans::end(const std::set<int>& own, const std::function<bool(int pid)>& 
       }
     }
     if (left) return false;
-    // What those that were collected had started may be ours only since we looked.
+    // Children of the processes that were just collected may have become ours since we looked.
     if (!collected) return true;
   }
 }

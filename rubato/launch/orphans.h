@@ -1,15 +1,14 @@
-// Processes that our children leave behind when they end.
+// Finds and kills processes that our children leave behind when they end.
 //
-// A process whose parent has died becomes our child (PR_SET_CHILD_SUBREAPER). A session or an
-// environment of its own does not prevent that. So a launcher finds all that its workers have
-// started, and an agent finds what a killed master has left. Only direct children are killed: their
-// pids cannot be reused before we collect them, and their own children become ours once they are
-// dead.
+// A process whose parent has died becomes our child (PR_SET_CHILD_SUBREAPER), even if it has its
+// own session or environment. So a launcher finds everything that its workers have started, and an
+// agent finds what a killed master has left. Only direct children are killed: their pids cannot be
+// reused before we collect them, and their own children become ours when they are dead.
 //
-// Not found is what another program starts for a job (cron, at, systemd-run). Not killed is a
-// process that has changed to another user.
+// It does not find processes that another program starts for a job (cron, at, systemd-run). It
+// cannot kill a process that has changed to another user.
 //
-// Belongs to one thread, the only one of its process that starts any.
+// For one thread, which must be the only one of its process that starts processes.
 #pragma once
 
 #include <functional>
@@ -19,14 +18,14 @@ namespace rubato::launch {
 
 class Orphans {
  public:
-  // From now on they are ours. Children that are there already are none.
+  // From now on orphans become our children. Children that exist already are not orphans.
   Orphans();
 
-  // `own`: children that we have started and not collected.
-  // Collects those that have ended by themselves.
+  // `own`: children that we have started and not collected. Collects orphans that have ended by
+  // themselves.
   void collect(const std::set<int>& own) const;
-  // Kills those that are not spared. Whether none is left but the spared; what cannot be looked at
-  // is not gone.
+  // Kills orphans that are not spared. Returns whether only spared ones are left. A process that
+  // cannot be looked at counts as left.
   [[nodiscard]] bool end(const std::set<int>& own,
                          const std::function<bool(int pid)>& spared = {}) const;
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// In a process of its own, because it changes whose parent that is; 0 if all holds.
+// In its own process, because it changes which process is the parent of orphans. 0 if everything
+// holds.
 int code_of(const std::function<int()>& play) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -30,7 +31,7 @@ int code_of(const std::function<int()>& play) {
   for (;;) pause();
 }
 
-// A child that starts another, which leads a session of its own, and ends. Answers that one.
+// A child that starts a process with its own session, and ends. Returns that process.
 int leave_one_behind(int children = 0) {
   int ends[2] = {-1, -1};
   if (pipe(ends) != 0) std::_Exit(99);

@@ -47,18 +47,18 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// Whatever the launcher blocks or ignores for itself must not reach the program.
+// The program must not inherit signals that the launcher blocks or ignores.
 void default_signals() {
-  // In this order: a handler of the launcher's would not let them end us.
+  // In this order, because a handler of the launcher would not let the signals end us.
   for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// The functions from here to exec are called in a child: only calls that are safe there.
+// The functions from here to exec run in a child process. They make only calls that are safe there.
 
-// Closed by exec and not at once: the pipe that tells why exec failed is one of them.
+// Closed by exec, not now, because the pipe that reports why exec failed is one of them.
 bool keep_standard_only() {
   return syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) == 0;
 }
@@ -91,7 +91,8 @@ void become_worker(char* const* arguments, char* const* environment, const Pipe&
   execvpe(arguments[0], arguments, environment);
 }
 
-// The system's own calls: those of the C library take locks to tell other threads.
+// Uses system calls directly, because the functions of the C library take locks to inform other
+// threads.
 bool become_user(const RunAs& user) {
   umask(S_IWGRP | S_IWOTH);
   return syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
@@ -129,11 +130,11 @@ std::string why_not_started(const std::string& program, int reason) {
   return fmt::format("cannot start {}: {}", base::quoted(program, 200), why);
 }
 
-// Starts a child that does `become`, which must not come back; answers its pid once exec has
-// happened, or 0 and in `error` why not.
+// Starts a child that calls `become`, which must not return. Returns the pid after exec has
+// succeeded. Otherwise returns 0, and the reason in `error`.
 template <class Become>
 int fork_and(const Become& become, int& error) {
-  // Closed by a successful exec; otherwise it carries the reason.
+  // A successful exec closes it. Otherwise it carries the reason.
   auto failure = new_pipe();
   const pid_t pid = failure ? fork() : -1;
   if (pid < 0) {
@@ -286,7 +287,7 @@ std::optional<ProcessEnd> reap(const Process& process) {
   if (waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
     return std::nullopt;
   }
-  // Before it is collected: until then nobody else can have its number.
+  // Before it is collected, because until then its pid cannot be reused.
   kill(-process.pid, SIGKILL);
   waitpid(process.pid, nullptr, 0);
   return ProcessEnd{info.si_code != CLD_EXITED, info.si_status};

@@ -1,15 +1,15 @@
-// Starting processes and taking leave of them.
+// Starts and collects processes.
 //
-// A worker leads a process group of its own: Ctrl-C in the terminal reaches the launcher only, and
-// what a worker forked (readers of data, which inherit its sockets) goes when it goes. It does not
-// die with its launcher. Processes may be started by one thread at a time. Others may run
-// meanwhile: between fork and exec a child calls only what is safe there.
+// A worker leads its own process group. So Ctrl-C in the terminal reaches only the launcher, and
+// processes that a worker forked (data loaders, which inherit its sockets) are killed with it. A
+// worker does not die with its launcher. Only one thread at a time may start processes. Other
+// threads may run, because between fork and exec a child makes only calls that are safe there.
 //
-// A job of another user: its master as a whole is started as that user (start_detached with a
-// RunAs), not each worker by a master with more rights. So every file that a job's machinery opens
-// (log, checkpoints, secrets) is opened with the rights of the user, and no link that the user
-// plants leads anywhere the user could not go. Agents and masters are started in one way; an agent
-// is its daemon's own user.
+// For a job of another user, the whole master is started as that user (start_detached with a
+// RunAs), not each worker by a master with more rights. So every file of a job (log, checkpoints,
+// secrets) is opened with the rights of the user. A link that the user makes leads to nothing that
+// the user could not open. Agents and masters are started in the same way. An agent runs as the
+// daemon's user.
 #pragma once
 
 #include <optional>
@@ -29,31 +29,31 @@ void set_default(Environment& environment, const std::string& name, const std::s
 
 struct Process {
   int pid = 0;
-  wire::Fd ended;  // readable once the process has ended
+  wire::Fd ended;  // readable when the process has ended
   wire::Fd out;    // its standard output and standard error; both non-blocking
   wire::Fd err;
 };
 
 struct SpawnOptions {
-  bool niced = false;         // starts at a lower priority, which it should undo itself
-  std::string directory{};    // where it starts; empty: where we are
-  bool close_others = false;  // it gets no descriptor beyond the standard ones
+  bool niced = false;         // starts at a lower priority, which it should raise itself
+  std::string directory{};    // where it starts; empty: in our directory
+  bool close_others = false;  // it inherits only the standard descriptors
 };
-// The program is looked up in our PATH; that it cannot be executed is an error here, not an exit
-// code. `shortage` says whether the machine had no process, descriptor or memory left for it: then
+// The program is looked up in our PATH. If it cannot be executed, that is an error here, not an
+// exit code. `shortage` says whether the machine had no process, descriptor or memory left: then
 // the program is not to blame.
 [[nodiscard]] Result<Process> spawn(const std::vector<std::string>& command,
                                     const Environment& environment,
                                     const SpawnOptions& options = {}, bool* shortage = nullptr);
 
-// Collects a child that has ended, after killing what is left of its group; nullopt if it lives.
+// Collects a child that has ended, after killing the rest of its group. nullopt if it lives.
 [[nodiscard]] std::optional<ProcessEnd> reap(const Process& process);
 
-// To the process alone, except for SIGKILL, which goes to its whole group: programs fork readers of
-// data that do not expect the polite signals, and treat the death of one as an error.
+// Sends a signal to the process alone, but SIGKILL to its whole group. Programs fork data loaders
+// that do not expect SIGTERM, and treat the death of one as an error.
 void send_signal(const Process& process, int signal);
 
-// A user of this machine, with the groups it would have if it logged in.
+// A user of this machine, with the groups of a login.
 struct RunAs {
   std::string name;
   uid_t uid = 0;
@@ -63,44 +63,46 @@ struct RunAs {
   std::string shell;
 };
 [[nodiscard]] Result<RunAs> look_up_user(const std::string& name);
-// PATH, HOME, USER, LOGNAME and SHELL: nothing of ours.
+// PATH, HOME, USER, LOGNAME and SHELL. Nothing of our own environment.
 [[nodiscard]] Environment clean_environment(const RunAs& user);
 [[nodiscard]] Environment own_environment();
 
-// As whom a job of this user is to be run by us; nullopt: as we are, which is also what no name
-// means. Root may become anybody; whoever is not root runs jobs of their own alone.
+// The user as whom we run a job of `user`. nullopt: our own user, also if the name is empty. Root
+// may run jobs of all users. Other users run only their own jobs.
 [[nodiscard]] Result<std::optional<RunAs>> run_as(const std::string& user);
 
-// The program that is running now, also if its file was moved, deleted or replaced since.
+// The program that is running now, even if its file was moved, deleted or replaced since.
 inline constexpr const char* kRunningProgram = "/proc/self/exe";
 
 struct Detached {
   std::vector<std::string> command;
   Environment environment;
-  // Root alone may name another. It gets the groups, the ids, the usual umask and no way to more
-  // rights (PR_SET_NO_NEW_PRIVS), for itself and all that it starts.
+  // Only root may name another user. The process gets the user's groups and ids, the usual umask,
+  // and can never get more rights (PR_SET_NO_NEW_PRIVS). The same holds for everything that it
+  // starts.
   std::optional<RunAs> user{};
-  // Where it starts, with its own rights; the first that it can enter. Empty: where we are.
+  // Where it starts, with its own rights: the first directory that it can enter. Empty: in our
+  // directory.
   std::vector<std::string> directories{};
-  std::string output{};  // file that standard output and error are appended to; empty: nowhere
+  std::string output{};  // standard output and error are appended to this file; empty: dropped
   std::string image{};   // the file to execute; empty: the command's first word
-  int cgroup = -1;       // the entrance of a cgroup that it should be in (cgroup.h), if it can
+  int cgroup = -1;       // descriptor of cgroup.procs of its cgroup (node/cgroup.h), if it has one
 };
-// A child that leads a session of its own and so survives us; no descriptor of ours reaches it. Its
-// output file is opened with its own rights. Answers its pid; to be collected.
+// Starts a child in its own session, so that it survives us. It inherits no descriptors. Its output
+// file is opened with its own rights. Returns its pid. The caller must collect it.
 [[nodiscard]] Result<int> start_detached(const Detached& detached);
-// To be called when it has ended. Does nothing if it was not started by this process.
+// Call it when the child has ended. Does nothing if this process did not start it.
 void collect_child(int pid);
-// Kills it if it lives, and waits for its end.
+// Kills it if it lives, and waits until it has ended.
 void end_child(int pid);
 
 // Whether a process started by us could raise its priority again.
 [[nodiscard]] bool may_undo_nice();
 
-// Those with a device file of NVIDIA's driver.
+// GPUs that have a device file of NVIDIA's driver.
 [[nodiscard]] int gpus_of_this_machine();
 
-// A TCP port that nobody listens on at this moment.
+// A TCP port on which nobody listens at this moment.
 [[nodiscard]] Result<int> free_port();
 
 }  // namespace rubato::launch

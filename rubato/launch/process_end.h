@@ -1,4 +1,4 @@
-// How a process ended. A value of its own, so that decisions can be tested without processes.
+// How a process ended. A plain value, so that decisions can be tested without processes.
 #pragma once
 
 #include <string>

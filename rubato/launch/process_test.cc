@@ -79,7 +79,7 @@ TEST(Process, AProgramThatIsNotThereIsAnError) {
 }
 
 TEST(Process, AMachineWithoutDescriptorsIsNotTheProgramsFault) {
-  // The first time that the sanitizer sees the type of a buffer it needs descriptors of its own.
+  // When the sanitizer sees the type of a buffer for the first time, it needs descriptors itself.
   EXPECT_FALSE(spawn({"/no/such/program"}, plain()).ok());
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -93,7 +93,7 @@ TEST(Process, AMachineWithoutDescriptorsIsNotTheProgramsFault) {
   EXPECT_TRUE(shortage);
 }
 
-// Of a copy of a program, which starts itself again when its file is gone.
+// With a copy of a program, which starts itself again when its file is gone.
 TEST(Process, TheRunningProgramCanBeStartedWhenItsFileIsGone) {
   const std::string directory = std::filesystem::temp_directory_path() / "rubato-image-XXXXXX";
   std::string made = directory;
@@ -176,12 +176,12 @@ class DetachedTest : public testing::Test {
   void SetUp() override {
     std::string pattern = (std::filesystem::temp_directory_path() / "rubato-XXXXXX").string();
     root_ = mkdtemp(pattern.data());
-    // Others must be able to pass through to what is theirs.
+    // Others must be able to enter it on the way to their own directories.
     ASSERT_EQ(chmod(root_.c_str(), 0711), 0);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
-  // What a script prints.
+  // The output of a script.
   std::string run(const std::string& script, const std::optional<RunAs>& user,
                   const std::string& directory) {
     Detached detached{{"sh", "-c", script}, user ? clean_environment(*user) : plain()};
@@ -258,7 +258,7 @@ TEST_F(DetachedTest, RunsAsAnotherUserWithoutAWayBack) {
     ASSERT_EQ(stat((home + "/" + name).c_str(), &there), 0);
     EXPECT_EQ(there.st_uid, nobody->uid) << name;
   }
-  // Its output is opened with its own rights, and through no link.
+  // Its output file is opened with its own rights, and not through a link.
   Detached detached{{"true"}, plain()};
   detached.user = *nobody;
   detached.output = root_ + "/ours";

@@ -15,7 +15,7 @@
 namespace rubato::launch {
 namespace {
 
-// Failures to look, as against nothing to see.
+// Errors that mean "could not look", as opposed to "does not exist".
 bool may_pass(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
 }
@@ -79,7 +79,7 @@ std::vector<ProcessName> below(int root, const std::vector<ProcessEntry>& table)
       found.push_back(child->second);
       open.push_back(child->second.pid);
     }
-    children.erase(first, last);  // once, also if the table contradicts itself
+    children.erase(first, last);  // each one once, even if the table contradicts itself
   }
   return found;
 }

@@ -21,7 +21,7 @@ void RestartRun::begin(Time now) {
 
 void RestartRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
   if (killed_at_) {
-    // Whatever it says of itself: it was asked to end.
+    // Its exit code does not matter, because it was asked to end.
     if (workers_.empty()) begin(now);
   } else if (end_of_worker != ProcessEnd{}) {
     failed(now, uid, worker, end_of_worker);
@@ -45,11 +45,11 @@ void RestartRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_
 }
 
 void RestartRun::on_resize(Time now) {
-  if (killed_at_) return;  // the next round takes the new number
+  if (killed_at_) return;  // the next round uses the new number
   interrupt(now);
 }
 
-// A rank that has come to its end early is not missed.
+// A rank that has finished early is not missing.
 bool RestartRun::settled() const {
   return !ending_ && !killed_at_ && world_ == wanted_ && !workers_.empty() &&
          std::all_of(workers_.begin(), workers_.end(),

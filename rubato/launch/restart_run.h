@@ -1,8 +1,8 @@
-// A run of an unmodified program: one process a rank, as torchrun starts them.
+// A run of an unmodified program: one process per rank, as torchrun starts them.
 //
 // Every change of the number of workers, and every failure, ends all processes (SIGTERM, the grace
-// period, SIGKILL) and starts them again with the new world size; what they keep is what they wrote
-// to their checkpoint. Pure, like LiveRun.
+// period, SIGKILL). Then all start again with the new world size. They keep only what they wrote to
+// their own checkpoint. Pure, like LiveRun.
 #pragma once
 
 #include "rubato/launch/launch_state.h"
@@ -14,7 +14,7 @@ class RestartRun : public LaunchState {
   using LaunchState::LaunchState;
 
   void begin(Time now) override;
-  // These programs do not speak to us.
+  // These programs send no messages.
   [[nodiscard]] bool said_hello(Time, const wire::Hello&) override { return false; }
   void heard(Time, Uid, const wire::FromWorker&) override {}
   [[nodiscard]] bool settled() const override;
@@ -29,7 +29,8 @@ class RestartRun : public LaunchState {
   void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);
   void interrupt(Time now);
 
-  // Set while all processes are being ended for a new round: when those left are killed.
+  // Set while all processes are being ended for a new round: the time at which the remaining ones
+  // are killed.
   std::optional<Time> killed_at_;
   Time round_began_;
 };

@@ -32,13 +32,13 @@ bool good_name(const std::string& name) {
   const auto good = [&](char c) {
     return letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
   };
-  // Begins with a letter, so that no name looks like a number of workers.
+  // A name begins with a letter, so that it never looks like a number of workers.
   return !name.empty() && name.size() <= kLongestName && letter(name.front()) &&
          std::all_of(name.begin(), name.end(), good);
 }
 
-// Held while sockets are judged, removed and made: a socket that is bound but does not listen yet
-// looks like one left behind.
+// Held while sockets are checked, removed and created. A socket that is bound but does not listen
+// yet looks like one that was left behind.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& directory)
@@ -99,7 +99,7 @@ Result<RunSocket> claim_run(const std::string& directory, const std::string& nam
   }
   if (auto made = make_private(directory); !made) return made.error();
   return claim_socket(socket_path(directory, name),
-                      fmt::format("a run named {} lives already; choose another --name", name));
+                      fmt::format("there is a run named {} already; choose another --name", name));
 }
 
 Result<RunSocket> claim_socket(const std::string& path, const std::string& taken) {
@@ -131,7 +131,7 @@ Result<std::vector<LiveRunInfo>> live_runs(const std::string& directory) {
 }
 
 Result<std::string> find_run(const std::string& directory, const std::optional<std::string>& name) {
-  // Without asking the others: one of them may be stopped and slow to answer.
+  // Does not ask the other runs, because one of them may be stopped and slow to answer.
   if (name && good_name(*name) && access(directory.c_str(), F_OK) == 0) {
     if (auto ours = make_private(directory); !ours) return ours.error();
     const std::string path = socket_path(directory, *name);
@@ -141,8 +141,8 @@ Result<std::string> find_run(const std::string& directory, const std::optional<s
   if (!runs) return runs.error();
   std::vector<std::string> names;
   for (const LiveRunInfo& run : *runs) names.push_back(run.info.value("name", ""));
-  const std::string alive = names.empty() ? "no run of this user lives"
-                                          : fmt::format("alive: {}", fmt::join(names, ", "));
+  const std::string alive =
+      names.empty() ? "you have no runs" : fmt::format("alive: {}", fmt::join(names, ", "));
   if (name) return Error{fmt::format("there is no run named {}; {}", base::quoted(*name), alive)};
   if (names.size() == 1) return runs->front().path;
   if (names.empty()) return Error{alive};

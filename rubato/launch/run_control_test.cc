@@ -24,7 +24,7 @@ class RunControl : public ::testing::Test {
   std::string root_, directory_;
 };
 
-// Answers as many requests as it is told to.
+// Answers this many requests.
 void serve(const wire::Fd& listener, int requests, const Json& reply) {
   while (requests > 0) {
     wire::Fd fd = wire::accept_from(listener);
@@ -62,8 +62,8 @@ TEST_F(RunControl, ANameIsTakenWhileItsRunLives) {
   ASSERT_TRUE(first.ok());
   auto second = claim_run(directory_, "demo");
   ASSERT_FALSE(second.ok());
-  EXPECT_EQ(second.error().message, "a run named demo lives already; choose another --name");
-  first->listener.close();  // as if it were killed: its socket stays behind
+  EXPECT_EQ(second.error().message, "there is a run named demo already; choose another --name");
+  first->listener.close();  // as if it were killed: its socket file remains
   EXPECT_TRUE(claim_run(directory_, "demo").ok());
 }
 
@@ -75,7 +75,7 @@ TEST_F(RunControl, RefusesNames) {
 }
 
 TEST_F(RunControl, FindsRunsAndRemovesWhatDeadOnesLeft) {
-  EXPECT_EQ(find_run(directory_, std::nullopt).error().message, "no run of this user lives");
+  EXPECT_EQ(find_run(directory_, std::nullopt).error().message, "you have no runs");
   auto dead = claim_run(directory_, "dead");
   ASSERT_TRUE(dead.ok());
   dead->listener.close();

@@ -1,4 +1,4 @@
-// Slots: the places of workers, one for each GPU that a job has. Pure.
+// Slots: places for workers, one for each GPU of a job. Pure.
 #pragma once
 
 #include <optional>
@@ -22,17 +22,17 @@ struct SlotPlace {
   friend auto operator<=>(const SlotPlace&, const SlotPlace&) = default;
 };
 [[nodiscard]] Slot to_slot(SlotPlace place);
-// nullopt unless it is spelled as to_slot() does.
+// nullopt unless it is spelled exactly as to_slot() spells it.
 [[nodiscard]] std::optional<SlotPlace> parse_slot(std::string_view slot);
 // By node, then GPU.
 [[nodiscard]] std::vector<Slot> slots_of(const Allocation& gpus);
-// An error if the cluster has no such slots, if one is named twice or if they are of two types.
+// An error if the cluster has no such slot, if one is named twice, or if they are of two GPU types.
 [[nodiscard]] Result<Allocation> allocation_of(const std::vector<Slot>& slots,
                                                const Cluster& cluster);
 
-// The number that this machine's GPU of a slot has. The nodes of a cluster on one machine share its
-// GPUs: those of the first node come first, then those of the second. Where there are fewer GPUs
-// than slots they are given out again from the first on; nullopt if the machine has none.
+// The number of the machine's GPU that belongs to a slot. The nodes of a cluster on one machine
+// share its GPUs: those of the first node come first, then those of the second. If there are fewer
+// GPUs than slots, the numbers start again from the first one. nullopt if the machine has no GPU.
 [[nodiscard]] std::optional<int> device_of(SlotPlace place, const std::vector<int>& node_gpus,
                                            int machine_gpus);
 

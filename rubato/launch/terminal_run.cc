@@ -22,7 +22,8 @@ double wall_clock() {
 
 }  // namespace
 
-// --- life ----------------------------------------------------------------------------------------
+// --- start and end
+// --------------------------------------------------------------------------------
 
 Result<std::unique_ptr<TerminalRun>> TerminalRun::open(TerminalOptions options) {
   std::FILE* log = nullptr;
@@ -82,7 +83,8 @@ void TerminalRun::heard(Uid uid, const wire::FromWorker& message) {
   }
 }
 
-// A leader that follows one that died tells again what it cannot know to have been told.
+// After a leader has died, its successor repeats the reports of which it does not know whether they
+// arrived.
 void TerminalRun::handle_report(Uid uid, const Json& content) {
   if (const auto report = wire::read_step_report(content)) {
     const int fresh_starts = launcher_.state().counts().fresh_starts;
@@ -180,7 +182,7 @@ std::string members_line(const wire::MembersNotice& notice) {
 
 void TerminalRun::show_notice(Uid uid, const wire::Notice& notice) {
   const Json& content = notice.content;
-  if (notice.kind == wire::notice::kState) return;  // for the log only
+  if (notice.kind == wire::notice::kState) return;  // only for the log
   if (notice.kind == wire::notice::kMembers) return say(members_line(wire::read_members(content)));
   const Json* text = look_for(content, "text");
   if (text != nullptr && text->is_string()) {
@@ -217,7 +219,7 @@ void TerminalRun::log(const std::string& event, const Json& fields) {
   if (log_ == nullptr) return;
   Json line = {{"time", wall_clock()}, {"event", event}};
   line.update(fields);
-  // Whole lines, so that a reader may follow.
+  // Flushes whole lines, so that a reader can follow the file.
   fmt::print(log_, "{}\n", line_of(line));
   std::fflush(log_);
 }

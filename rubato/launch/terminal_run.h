@@ -1,5 +1,5 @@
-// A run that somebody started in a terminal (`rubato run`): what workers print goes there, with
-// notices and progress; requests come over the run's socket (run_control.h); a summary at the end.
+// A run in a terminal (`rubato run`). It prints the output of the workers, notices and progress,
+// and a summary at the end. Requests come over the run's socket (run_control.h).
 #pragma once
 
 #include <cstdio>
@@ -13,18 +13,18 @@ namespace rubato::launch {
 struct TerminalOptions {
   RunSpec plan;
   std::string directory;  // of the socket
-  std::string log;        // a file for JSON lines; empty: none
-  bool json = false;      // the summary as JSON on standard output, with nothing else there
+  std::string log;        // file for JSON lines; empty: none
+  bool json = false;      // prints only the summary, as JSON, to standard output
   bool quiet = false;     // no progress and no notices
 };
 
 class TerminalRun : private LauncherFace {
  public:
-  // Listens and opens its log; starts nothing.
+  // Listens and opens the log. Starts no worker.
   [[nodiscard]] static Result<std::unique_ptr<TerminalRun>> open(TerminalOptions options);
   ~TerminalRun() override;
 
-  // Until the job is over; the exit code for the whole run.
+  // Runs until the job is over. Returns the exit code of the run.
   [[nodiscard]] int run();
 
  private:
@@ -63,7 +63,7 @@ class TerminalRun : private LauncherFace {
   Progress progress_;
   Console console_;
   Time progress_due_;
-  Launcher launcher_;  // last: it uses all of the above
+  Launcher launcher_;  // last member: it uses the members above
 };
 
 }  // namespace rubato::launch

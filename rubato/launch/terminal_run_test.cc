@@ -1,5 +1,5 @@
-// The launcher with real processes: this test binary starts itself as small workers that speak
-// wire/launch.h and train nothing.
+// Tests the launcher with real processes. This test binary starts itself as small workers that
+// speak wire/launch.h and train nothing.
 #include "rubato/launch/terminal_run.h"
 
 #include <csignal>
@@ -32,7 +32,7 @@ class FakeWorker {
     if (scene() == "forged") hello.token = "wrong";
     stream_.send(wire::to_json(wire::FromWorker(hello)));
     if (scene() == "forged") {
-      while (stream_.open()) turn();  // the launcher must hang up on us
+      while (stream_.open()) turn();  // the launcher must close the connection
       std::_Exit(wire::kRefused);
     }
     while (plan_.number == 0) turn();
@@ -40,7 +40,7 @@ class FakeWorker {
 
   void play() {
     print();
-    // The one that joins ends it, so that both have been there.
+    // The joining worker ends the run, so that both have taken part.
     while (scene() == "plain" && founder_ && !stopped_) turn();
     if (scene() == "grow") grow();
     if (scene() == "die") die();
@@ -59,7 +59,7 @@ class FakeWorker {
     std::fflush(stdout);
   }
 
-  // 1 -> 3 by request; the joiners train too, then all shrink to 1 and it finishes.
+  // 1 -> 3 by request. The new workers train, too. Then all but one leave, and it finishes.
   void grow() {
     if (uid_ != 1) leave_when_told();
     ask({{"type", "resize"}, {"to", "+2"}});
@@ -69,13 +69,13 @@ class FakeWorker {
     until(1);
   }
 
-  // The plans that take it in and let it go may arrive at once.
+  // The plan that accepts it and the plan without it may arrive together.
   [[noreturn]] void leave_when_told() {
     while (!joined_ || named(uid_)) turn();
     std::_Exit(wire::kLeft);
   }
 
-  // The newest is killed as by a drill and comes back under another number.
+  // The newest worker is killed by a request, and a worker with another number replaces it.
   void die() {
     until(2);
     if (uid_ == 2) {
@@ -110,7 +110,7 @@ class FakeWorker {
     std::_Exit(wire::kFinished);
   }
 
-  // One beat, and whatever has arrived.
+  // Sends one beat and handles what has arrived.
   void turn() {
     pollfd asked{stream_.fd(), POLLIN, 0};
     poll(&asked, 1, 50);
@@ -155,7 +155,7 @@ class FakeWorker {
   bool stopped_ = false;
 };
 
-// Before main: this process is a worker if a launcher started it.
+// Runs before main: this process is a worker if a launcher started it.
 [[maybe_unused]] const bool kIsTest = [] {
   const bool managed = std::getenv("RUBATO_JOB") != nullptr;  // managed_run_test.cc
   if (std::getenv("RUBATO_WORKER") != nullptr && !managed) FakeWorker().play();
@@ -182,7 +182,7 @@ std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// In a process of its own, because a launcher takes the signals and the output of its process.
+// In its own process, because a launcher takes over the signals and the output of its process.
 Played play(const std::string& scene, LaunchLimits limits,
             std::vector<std::string> command = {"/proc/self/exe"}) {
   std::string pattern = (std::filesystem::temp_directory_path() / "rubato-XXXXXX").string();
@@ -225,7 +225,7 @@ Played play(const std::string& scene, LaunchLimits limits,
   return played;
 }
 
-// By default nobody is silent for so long, however slow this machine is.
+// By default no worker is silent for so long, however slow this machine is.
 LaunchLimits limits(int start, double heartbeat = 60) {
   LaunchLimits result;
   result.most = 4;
@@ -241,7 +241,7 @@ bool has(const std::string& text, const std::string& part) {
 TEST(Launcher, RunsAJobToItsEnd) {
   const Played played = play("plain", limits(2));
   EXPECT_EQ(played.code, 0) << played.err;
-  // Whoever is there first.
+  // Either worker may be first.
   EXPECT_NE(has(played.err, "[1] worker 1 founds"), has(played.err, "[1] worker 1 joins"))
       << played.err;
   EXPECT_EQ(has(played.err, "[1] worker 1 founds"), has(played.err, "[2] worker 2 joins"))

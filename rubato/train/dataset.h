@@ -1,5 +1,5 @@
-// What a training program gives the samples by: random access by index, because the samples of a
-// step are a slice of a permutation and any worker may have to compute any of them.
+// The samples of a training program, with random access by index. The samples of a step are a slice
+// of a permutation, and any worker may have to compute any of them.
 //
 // batch() is const and may be called from several threads at once.
 #pragma once
@@ -25,8 +25,8 @@ class Dataset {
   virtual ~Dataset() = default;
 
   [[nodiscard]] virtual std::size_t size() const = 0;
-  // The samples with these indices, each below size(), in this order; the first dimension counts
-  // them. The same indices give the same bits, always.
+  // The samples with these indices, each below size(), in this order. The first dimension counts
+  // them. The same indices must always give the same bits.
   [[nodiscard]] virtual Batch batch(std::span<const std::int64_t> indices) const = 0;
 };
 

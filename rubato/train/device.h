@@ -1,5 +1,5 @@
-// Where a replica computes: the processor, or one GPU of this host. Only the processor is tested;
-// the code for CUDA exists and is written for it, but no machine with one has run it.
+// Where a replica computes: the CPU, or one GPU of this host. Only the CPU is tested. The code for
+// CUDA exists, but has not run on a machine with a GPU.
 //
 // A value.
 #pragma once
@@ -19,7 +19,7 @@ struct Device {
 
   [[nodiscard]] bool is_cpu() const { return torch.is_cpu(); }
 
-  // "cpu", "cuda" (the first) or "cuda:1".
+  // "cpu", "cuda" (the first GPU) or "cuda:1".
   [[nodiscard]] static Result<Device> parse(std::string_view text) {
     if (text == "cpu") return Device{};
     constexpr std::string_view kCuda = "cuda";

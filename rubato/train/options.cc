@@ -18,7 +18,7 @@ Error refused(const char* name, const std::string& value, std::string_view must)
   return {fmt::format("{} is {}; it must be {}", name, base::quoted(value), must)};
 }
 
-// Unchanged if it is not set.
+// `size` is unchanged if the variable is not set.
 Result<void> read_size(const char* name, int& size) {
   const std::string value = environment_variable(name);
   if (value.empty()) return {};
@@ -38,7 +38,7 @@ Result<void> read_rule(LearningRateRule& rule) {
   } else if (value == "linear") {
     rule = LearningRateRule::linear;
   } else if (value == "adascale") {
-    // Which of the two depends on the optimizer, which the program knows.
+    // Which of the two it is depends on the optimizer. The program knows that.
     if (rule != LearningRateRule::adascale_adam) rule = LearningRateRule::adascale;
   } else if (!value.empty()) {
     return refused(kName, value, "adascale, sqrt or linear");

@@ -8,7 +8,7 @@
 namespace rubato::train {
 namespace {
 
-// Sets variables for as long as it lives.
+// Sets variables, and removes them in the destructor.
 class Environment {
  public:
   explicit Environment(const std::map<std::string, std::string>& variables)

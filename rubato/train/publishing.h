@@ -1,11 +1,11 @@
-// Which steps the launcher has been told of.
+// Remembers which steps the launcher has been told about.
 //
-// A step is published when the step after it completes, because that proves that everybody has
+// A step is published when the step after it completes, because that proves that all workers have
 // applied it. The leader publishes. The others keep their reports until the leader's word says that
-// it has published them, because it may die before; whoever leads next publishes what is left. So
-// the launcher hears of every step at least once.
+// it has published them, because it may die before. The next leader publishes what is left. So the
+// launcher hears of every step at least once.
 //
-// Belongs to the trainer's thread.
+// For the trainer's thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Publishing {
  public:
   explicit Publishing(std::function<void(const Json&)> publish) : publish_(std::move(publish)) {}
 
-  // A step has completed, which proves that all have applied those before it.
+  // A step has completed. This proves that all workers have applied the steps before it.
   void completed(const elastic::Session::Completed& completed, member::Uid self);
   // This worker has applied the step of this report.
   void applied(Json report) { unpublished_.push_back(std::move(report)); }
@@ -30,7 +30,7 @@ class Publishing {
   // The last step that this worker has published.
   [[nodiscard]] std::int64_t published() const { return published_; }
 
-  // For a checkpoint: reports on steps that have been applied and may not be published.
+  // For a checkpoint: the reports of steps that were applied and may not have been published.
   [[nodiscard]] Json to_json() const { return unpublished_; }
   void take(const Json& json) { unpublished_ = json.get<std::deque<Json>>(); }
 

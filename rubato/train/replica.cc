@@ -16,7 +16,8 @@ namespace rubato::train {
 
 using torch::optim::OptimizerParamState;
 
-// The state that one kind of optimizer keeps for a parameter, so that all kinds travel alike.
+// The state that one kind of optimizer keeps for a parameter, so that all kinds are sent in the
+// same way.
 struct OptimizerKind {
   struct Field {
     std::string name;
@@ -26,12 +27,12 @@ struct OptimizerKind {
   const std::type_info* type = nullptr;
   std::function<std::unique_ptr<OptimizerParamState>()> make;
   std::vector<Field> fields;
-  std::function<std::int64_t&(OptimizerParamState&)> step;  // empty: it counts none
+  std::function<std::int64_t&(OptimizerParamState&)> step;  // empty: this optimizer counts no steps
 };
 
 namespace {
 
-// Gradients pass from torch to the slots in tiles that stay in the cache while they are merged.
+// Gradients go from torch to the slots in tiles that stay in the cache while they are merged.
 constexpr std::size_t kTile = 4 * elastic::kBlock;
 constexpr std::size_t kAlignment = 64;
 
@@ -137,7 +138,7 @@ std::span<const float> floats_of(const torch::Tensor& host) {
   return {host.data_ptr<float>(), static_cast<std::size_t>(host.numel())};
 }
 
-// By memcpy, because bytes from a wire lie on any boundary.
+// With memcpy, because bytes from the network may have any alignment.
 void fill(torch::Tensor& tensor, std::span<const std::byte> bytes) {
   CHECK(bytes.size() == tensor.nbytes());
   if (bytes.empty()) return;
@@ -150,7 +151,7 @@ void fill(torch::Tensor& tensor, std::span<const std::byte> bytes) {
   tensor.copy_(host);
 }
 
-// Torch has no tensor of constants, hence the cast; what uses the view only reads.
+// Torch has no constant tensors, so this needs a cast. The users of the view only read.
 torch::Tensor view_of(std::span<const float> floats, const torch::Tensor& model) {
   return torch::from_blob(const_cast<float*>(floats.data()), model.sizes(), torch::kFloat32);
 }
@@ -159,7 +160,8 @@ std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-// Torch's key of a parameter's state: its address, which libtorch 1 writes as text.
+// The key under which torch keeps a parameter's state: its address, which libtorch 1 writes as
+// text.
 auto key_of(const torch::Tensor& tensor) {
 #if TORCH_VERSION_MAJOR >= 2
   return static_cast<void*>(tensor.unsafeGetTensorImpl());
@@ -168,7 +170,8 @@ auto key_of(const torch::Tensor& tensor) {
 #endif
 }
 
-// What a chunk's head says of the optimizer: its steps and the tensors that follow the value.
+// What the head of a chunk says about the optimizer: its steps, and the tensors that follow the
+// value.
 struct StateHead {
   bool exists = false;
   std::int64_t step = 0;
@@ -242,7 +245,7 @@ Replica::Replica(std::shared_ptr<torch::nn::Module> module, torch::optim::Optimi
   if (!device_.is_cpu()) module_->to(device_.torch);
 }
 
-// The nodes may outlive us in a graph that somebody keeps.
+// The nodes may outlive this object in a graph that somebody keeps.
 Replica::~Replica() {
   for (const Hooked& hooked : hooked_) hooked.node->del_post_hook(hooked.hook);
 }
@@ -395,7 +398,7 @@ Result<LeafResult> Replica::leaf(const elastic::LeafStep& step, double weight,
     return Error{fmt::format("leaf {}: torch says: {}", step.leaf,
                              first_line(error.what_without_backtrace()))};
   } catch (...) {
-    pass_.step = nullptr;  // the loss function's own exception is its caller's
+    pass_.step = nullptr;  // an exception of the loss function goes to the caller
     clear_gradients();
     throw;
   }
@@ -438,14 +441,14 @@ void Replica::gradient_arrived(int trained) {
         parameter.name);
     return;
   }
-  CHECK(!pass_.arrived[place]);  // autograd adds up all uses before it stores
+  CHECK(!pass_.arrived[place]);  // autograd sums all uses before it stores the gradient
   const torch::Tensor host = on_host(gradient);
   deposit(layout_.parameters[place].offset, floats_of(host), trained);
-  gradient.reset();  // its memory is the next gradient's
+  gradient.reset();  // the next gradient uses its memory
   count_arrival(trained);
 }
 
-// Copies or adds, then merges, tile by tile. `trained` < 0: the tail, which is never measured.
+// Copies or adds, then merges, tile by tile. `trained` < 0 means the tail, which is never measured.
 void Replica::deposit(std::size_t offset, std::span<const float> values, int trained) {
   const elastic::LeafStep& step = *pass_.step;
   const auto part = [&](int index, std::size_t at, std::size_t count) {
@@ -482,8 +485,8 @@ void Replica::count_arrival(int trained) {
   }
 }
 
-// Zeros are added like any gradient, because elsewhere the same leaf may be a slot of its own whose
-// zeros are added: -0.0 + 0.0 is 0.0 in both places or in none.
+// Zeros are added like any gradient. In another process the same leaf may have a slot of its own,
+// whose zeros are added. So -0.0 + 0.0 becomes 0.0 in both processes or in none.
 void Replica::add_absent_gradients() {
   static const std::vector<float> zeros(kTile);
   for (std::size_t i = trained_.size(); i-- > 0;) {  // the order of the buckets
@@ -501,7 +504,7 @@ void Replica::fill_tail(double weighted_loss, double weight) {
   tail_[0] = static_cast<float>(weighted_loss);
   for (const Buffer& buffer : buffers_) {
     const torch::Tensor after = on_host(buffer.tensor);
-    // Integers are subtracted as integers: a large one has no exact double.
+    // Integers are subtracted as integers, because a large one has no exact double.
     const torch::ScalarType wide =
         after.is_floating_point() ? torch::ScalarType::Double : torch::ScalarType::Long;
     const torch::Tensor move =
@@ -531,7 +534,7 @@ void Replica::apply(std::span<const float> reduced, double learning_rate_factor,
   clear_gradients();
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     const auto index = static_cast<std::size_t>(trained_[i]);
-    if (!held.empty() && !held[index]) continue;  // torch passes over undefined gradients
+    if (!held.empty() && !held[index]) continue;  // torch skips undefined gradients
     const elastic::Piece& piece = layout_.parameters[i];
     torch::Tensor& parameter = parameters_[index].tensor;
     parameter.mutable_grad() =
@@ -560,8 +563,8 @@ void Replica::move_buffers(std::span<const float> tail) {
     const auto count = static_cast<std::size_t>(buffer.start.numel());
     const torch::Tensor move =
         view_of(tail.subspan(buffer.offset, count), buffer.start).to(torch::kFloat64);
-    // A counter that every leaf moved by one moves by the sum of the weights, which is one but for
-    // rounding.
+    // A counter that every leaf increments by one changes by the sum of the weights. That is one,
+    // apart from rounding.
     const torch::Tensor moved =
         buffer.start.is_floating_point()
             ? buffer.start.to(torch::kFloat64) + move

@@ -1,25 +1,25 @@
-// One copy of a model and its optimizer, and all that the training library needs to know of torch.
+// One copy of a model and its optimizer, and everything in the training library that needs torch.
 //
-// A step: leaf() once for each virtual worker of this process, which leaves the subtree sums of
-// weighted gradients (elastic/tree.h) in the slots; others reduce the slots over all processes;
-// apply() takes the reduced vector (elastic/layout.h) and steps. What a process adds up does not
-// show in the result: the same leaves give the same bits however they are spread, provided that
-// every process runs torch with the same number of threads on the same type of processor.
+// In a step, leaf() is called once for each virtual worker of this process. It leaves the subtree
+// sums of weighted gradients (elastic/tree.h) in the slots. Other code reduces the slots over all
+// processes. apply() takes the reduced vector (elastic/layout.h) and makes the optimizer step. The
+// result does not depend on which process computes which leaf: the same leaves give the same bits,
+// if every process runs torch with the same number of threads on the same type of processor.
 //
-// A module's buffers (batch-norm statistics) belong to the step, not to the leaf: every leaf starts
-// from their value at the start of the step, and the step moves them by the weighted mean of the
-// moves of the leaves. Between leaf() and apply() the module's own buffers are therefore in the
-// middle of something; chunk() and digest() speak of those at the start of the step.
+// A module's buffers (batch-norm statistics) belong to the step, not to the leaf. Every leaf starts
+// from their value at the start of the step. The step then changes them by the weighted mean of the
+// changes in the leaves. So between leaf() and apply() the module's own buffers hold intermediate
+// values. chunk() and digest() use those at the start of the step.
 //
-// State is handed to a joining worker in chunks, one for each parameter with its part of the
-// optimizer and a last one for the buffers. Learning rates are not state: a schedule must be a
-// function of the step. A chunk may be of an older step than the next: a joiner applies each step
-// to the chunks that it holds.
+// State is sent to a joining worker in chunks: one for each parameter with its part of the
+// optimizer, and a last one for the buffers. Learning rates are not state, because a schedule must
+// be a function of the step. A chunk may be from an older step than the next chunk. A joining
+// worker applies each step to the chunks that it has.
 //
-// One thread at a time, but for slot contents handed out by bucket_ready. On the CPU autograd runs
-// in the thread that calls leaf(), so bucket_ready is called there too (on CUDA in autograd's
-// thread, while leaf() waits). torch::manual_seed is the process's: two replicas in one process
-// must take turns.
+// For one thread at a time, except slot contents after bucket_ready. On the CPU, autograd runs in
+// the thread that calls leaf(), so bucket_ready is called there, too. On CUDA, it is called in
+// autograd's thread while leaf() waits. torch::manual_seed is global in the process, so two
+// replicas in one process must take turns.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct OptimizerKind;
 
 struct LeafResult {
   double loss = 0;  // as the function returned it, without the weight
-  // Of the weighted gradient; 0 and true unless measured.
+  // For the weighted gradient. 0 and true unless measured.
   double gradient_sqr_norm = 0;
   bool finite = true;
 };
@@ -57,9 +57,9 @@ struct Chunk {
 
 class Replica {
  public:
-  // Moves the module to the device. The optimizer must outlive the replica and hold exactly the
-  // parameters that are trained; frozen ones it may hold. The module's parameters are fixed from
-  // now on: whoever freezes or adds one makes a new replica.
+  // Moves the module to the device. The optimizer must outlive the replica. It must hold all
+  // parameters that are trained, and may hold frozen ones. After this call the module's parameters
+  // are fixed: to freeze or add one, make a new replica.
   [[nodiscard]] static Result<std::unique_ptr<Replica>> create(
       std::shared_ptr<torch::nn::Module> module, torch::optim::Optimizer& optimizer, Device device,
       std::size_t bucket_floats);
@@ -67,51 +67,51 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  // Over the parameters that are trained; the tail is the loss, then all elements of all buffers.
+  // Covers the parameters that are trained. The tail is the loss, then all elements of all buffers.
   [[nodiscard]] const elastic::Layout& layout() const { return layout_; }
-  // To compare with another worker's (elastic/schema.h).
+  // For the comparison with another worker's schema (elastic/schema.h).
   [[nodiscard]] Json schema() const;
   [[nodiscard]] const Device& device() const { return device_; }
   [[nodiscard]] torch::nn::Module& module() { return *module_; }
 
-  // Computes the gradient of one leaf and adds it into the slots. `weight` is the leaf's share of
-  // the step's samples. A parameter without a gradient counts as zero. If `bucket_ready` is
-  // set, which is for the last leaf of a range, it is called for every bucket once the slots hold
-  // all of it, in ascending order, the tail last; it must not throw. After an error the slots hold
-  // rubbish.
+  // Computes the gradient of one leaf and adds it to the slots. `weight` is the leaf's share of the
+  // step's samples. A parameter without a gradient counts as zero. `bucket_ready` may be set for
+  // the last leaf of a range. It is called for every bucket when the slots hold all of it, in
+  // ascending order, the tail last. It must not throw. After an error the content of the slots is
+  // undefined.
   [[nodiscard]] Result<LeafResult> leaf(const elastic::LeafStep& step, double weight,
                                         std::uint64_t random_seed,
                                         const std::function<torch::Tensor()>& loss,
                                         bool measure_noise,
                                         const std::function<void(int bucket)>& bucket_ready = {});
 
-  // layout().total floats on a 64-byte boundary, allocated when first asked for, then in its place
-  // for good.
+  // layout().total floats on a 64-byte boundary. They are allocated at the first call, and never
+  // move.
   [[nodiscard]] std::span<float> slot(int index);
 
   // One optimizer step with the reduced vector. The learning rate of every group is the optimizer's
-  // own, times `learning_rate_factor` for this step only, so a schedule may set the optimizer's.
-  // `reduced` is only read, and not kept. `held`, by chunk, restricts the step to the parameters
-  // and buffers that a joiner has already; empty = all.
+  // own, multiplied by `learning_rate_factor` for this step only. So a schedule may set the
+  // optimizer's rate. `reduced` is only read, and not kept. `held` (by chunk) restricts the step to
+  // the parameters and buffers that a joining worker already has. Empty means all.
   void apply(std::span<const float> reduced, double learning_rate_factor,
              const std::vector<bool>& held = {});
 
   [[nodiscard]] int chunks() const { return static_cast<int>(parameters_.size()) + 1; }
-  // Points into the live state on the CPU: good until the next apply() or load_chunk(), also while
+  // Points into the live state on the CPU. Valid until the next apply() or load_chunk(), also while
   // leaves are computed.
   [[nodiscard]] Chunk chunk(int index);
-  // Nothing is changed if an error is returned.
+  // After an error nothing has changed.
   [[nodiscard]] Result<void> load_chunk(int index, std::string_view head,
                                         std::span<const std::byte> body);
 
-  // Of all parameters, buffers and optimizer state: equal replicas have equal digests.
+  // Covers all parameters, buffers and optimizer state. Equal replicas have equal digests.
   [[nodiscard]] std::uint64_t digest();
 
  private:
   struct Parameter {
     std::string name;
     torch::Tensor tensor;
-    int trained = -1;  // its place in the layout; -1 = frozen
+    int trained = -1;  // its index in the layout; -1 = frozen
   };
   struct Buffer {
     std::string name;
@@ -119,19 +119,19 @@ class Replica {
     torch::Tensor start;     // its value at the start of the step, on the CPU
     std::size_t offset = 0;  // in the tail
   };
-  // Autograd's node that stores a parameter's gradient, kept alive for the hook on it.
+  // The node of autograd that stores a parameter's gradient. It is kept alive for the hook on it.
   struct Hooked {
     std::shared_ptr<torch::autograd::Node> node;
     std::uintptr_t hook = 0;
   };
-  // A backward pass under way.
+  // A backward pass that is running.
   struct Pass {
     const elastic::LeafStep* step = nullptr;
     const std::function<void(int)>* bucket_ready = nullptr;
     bool measure = false;
     std::vector<bool> arrived;      // by trained parameter
-    std::vector<double> sqr_norms;  // by trained parameter: added up in one order
-    std::vector<int> missing;       // by bucket: parameters not arrived
+    std::vector<double> sqr_norms;  // by trained parameter: added in one order
+    std::vector<int> missing;       // by bucket: parameters that have not arrived
     int next_bucket = 0;
     bool finite = true;
     std::string problem;
@@ -180,7 +180,7 @@ class Replica {
   std::vector<Hooked> hooked_;
   std::vector<std::unique_ptr<float[], FreeAligned>> slots_;
   Pass pass_;
-  std::vector<float> tail_;  // room to compose a leaf's tail in
+  std::vector<float> tail_;  // memory in which a leaf's tail is composed
 };
 
 }  // namespace rubato::train

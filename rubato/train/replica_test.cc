@@ -26,7 +26,7 @@ struct Model : torch::nn::Module {
   virtual torch::Tensor loss(const Batch& batch) = 0;
 };
 
-// Dropout makes the random numbers of a leaf matter.
+// Dropout makes the result depend on the random numbers of a leaf.
 struct Mlp : Model {
   torch::nn::Linear in{6, 16};
   torch::nn::Dropout dropout{0.3};
@@ -107,7 +107,7 @@ Worker make_worker(const MakeOptimizer& make_optimizer, std::uint64_t seed = 7) 
   return worker;
 }
 
-// What a leaf of a step computes on is the same wherever it is computed.
+// The input of a leaf does not depend on where it is computed.
 Result<LeafResult> compute_leaf(Worker& worker, const elastic::LeafStep& step, int time,
                                 bool measure = false,
                                 const std::function<void(int)>& bucket_ready = {}) {
@@ -126,7 +126,7 @@ struct Reduced {
   std::vector<double> norms;  // by leaf
 };
 
-// All processes compute their ranges; the sums of all subtrees are finished in the tree.
+// All processes compute their ranges. Then the tree adds up the sums of all subtrees.
 Reduced reduce(std::vector<Worker>& workers, const std::vector<int>& sizes, int time) {
   Reduced reduced;
   std::vector<elastic::Subtree> subtrees;
@@ -377,7 +377,8 @@ TEST(Replica, ChunksCarryTheStateOfEveryOptimizer) {
   });
 }
 
-// Chunk j as of step t + j: the joiner steps what it has and gets the rest.
+// Chunk j is from step t + j. The joining worker applies steps to what it has, and gets the rest
+// later.
 template <class M>
 void expect_joiner_catches_up(const MakeOptimizer& make_optimizer) {
   std::vector<Worker> donors;
@@ -387,7 +388,7 @@ void expect_joiner_catches_up(const MakeOptimizer& make_optimizer) {
   const int chunks = joiner.replica->chunks();
   std::vector<bool> held(static_cast<std::size_t>(chunks), false);
   for (int j = 0; j < chunks; ++j) {
-    // The chunk leaves while the donor computes the next step, whose leaves move the buffers.
+    // The chunk is sent while the donor computes the next step, whose leaves change the buffers.
     const Chunk chunk = donors[0].replica->chunk(j);
     const Reduced reduced = reduce(donors, {kLeaves}, 1 + j);
     const auto loaded = joiner.replica->load_chunk(j, chunk.head, flat(chunk));
@@ -443,7 +444,7 @@ TEST(Replica, UnusedParametersHaveZeroGradientsAndFrozenOnesNone) {
   expect_chunks_round_trip<PartlyUsed>(adam);
 }
 
-// Its gradients pass in several tiles, and the last of them is a part of one.
+// Its gradients pass in several tiles, and the last tile is not full.
 struct LargeModel : Model {
   torch::nn::Linear in{6, 7001};
   torch::nn::Linear unused{190, 190};

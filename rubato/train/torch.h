@@ -1,6 +1,5 @@
-// The one way to include torch: its logging headers define a CHECK of their own, which would
-// replace ours (base/check.h) or be refused as a second definition, depending on the order of
-// includes.
+// Include torch only through this header. Torch's logging headers define their own CHECK. Depending
+// on the order of includes, it would replace ours (base/check.h) or be an error.
 #pragma once
 
 #include "rubato/base/check.h"

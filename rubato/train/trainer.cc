@@ -41,7 +41,7 @@ std::uint64_t leaf_seed(std::uint64_t seed, std::int64_t step, int leaf) {
 
 elastic::Slice slice_of(const StepPlan& plan) { return {plan.epoch, plan.cursor, plan.samples}; }
 
-// Never throws: whoever read it may be gone, and that must not end the training.
+// Never throws. If nobody reads the output any more, training must continue.
 void print(const std::string& text) {
   const std::string line = fmt::format("rubato train: {}\n", text);
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -92,7 +92,7 @@ class Trainer {
       return refuse(fmt::format("{}: a later start of this job has it", options_.checkpoint));
     }
 
-    // A launcher that is gone must not take its workers with it.
+    // If the launcher is gone, its workers must continue.
     std::signal(SIGPIPE, SIG_IGN);
     Session::Config config;
     config.place = *place;
@@ -133,9 +133,9 @@ class Trainer {
 
   // --- beginnings ---
 
-  // Torch chooses and prepares its kernels in the first pass, and memory is touched for the first
-  // time: a joining worker has that behind it before anybody waits for its part of a step. What a
-  // first pass could find wrong, the step itself finds, and says.
+  // In the first pass torch chooses and prepares its kernels, and memory is touched for the first
+  // time. A joining worker does this before others wait for its part of a step. Errors are ignored
+  // here, because the step itself finds and reports them.
   void warm_up() {
     const int leaves = options_.adaptive ? 1 : std::min(2, options_.virtual_workers);
     const std::int64_t each = std::max<std::int64_t>(
@@ -155,13 +155,13 @@ class Trainer {
       if (!loaded) return end(wire::kRefused, loaded.error().message);
       if (loaded->has_value()) {
         for (const elastic::SkippedCheckpoint& skipped : (*loaded)->skipped) {
-          warn(fmt::format("{}; going on from {}", skipped.reason, (*loaded)->path));
+          warn(fmt::format("{}; continuing from {}", skipped.reason, (*loaded)->path));
         }
         if (Result<void> restored = restore(**loaded, first); !restored) {
           return end(wire::kRefused, restored.error().message);
         }
-        // Another launcher counts its plans anew: with the old count, workers would wait for its
-        // plan to catch up. What it writes is newer by its start.
+        // Another launcher starts to count its plans again. With the old count, workers would wait
+        // until its plan catches up. Its checkpoints are newer because of its start.
         if ((*loaded)->age.start == start_) after = {(*loaded)->age.plan, (*loaded)->age.revision};
       }
     }
@@ -170,13 +170,13 @@ class Trainer {
     session_->found(first, after);
   }
 
-  // False: this worker belongs to a start that another has replaced. A directory that cannot be
-  // written to may still be resumed from.
+  // False: a newer start of the job has replaced this worker's start. A directory that cannot be
+  // written may still be used to resume.
   bool claim_checkpoints(const elastic::CheckpointOwner& owner) {
     if (options_.checkpoint.empty()) return true;
     const auto claimed = elastic::claim_checkpoints(options_.checkpoint, owner);
     if (!claimed) {
-      print(claimed.error().message + "; training goes on");
+      print(claimed.error().message + "; training continues");
       return true;
     }
     start_ = claimed->value_or(0);
@@ -207,7 +207,7 @@ class Trainer {
         plan.adaptive = options_.adaptive;
         plan.leaves = options_.adaptive ? 1 : options_.virtual_workers;
       }
-      // The job's end may have moved since.
+      // The end of the job may have changed since.
       plan.finish = plan.stopped = plan.checkpoint = false;
       if (plan.samples == 0) {
         plan.samples = std::min<std::int64_t>(options_.batch, order_.samples() - plan.cursor);
@@ -364,7 +364,7 @@ class Trainer {
            (options_.epochs > 0 && plan.epoch >= options_.epochs);
   }
 
-  // The state after the plan's step, for the step after it. Leaders only, on the network's thread
+  // The state after the plan's step, for the next step. Only for leaders, on the network's thread
   // while this one waits.
   StepPlan next_plan(const StepPlan& plan, int workers, int next_workers) {
     StepPlan next = plan;
@@ -407,7 +407,7 @@ class Trainer {
     return by_step || by_time || state_.commit_requested_;
   }
 
-  // --- what the words tell ---
+  // --- what the words say ---
 
   void learn(const Session::Completed& completed) {
     const double step_seconds = seconds_since(step_begun_);
@@ -419,7 +419,8 @@ class Trainer {
                   {step_seconds, own.compute_seconds, own.leaves});
   }
 
-  // Everybody watches, so the next leader knows as much as the last; only the leader tells.
+  // Every worker watches, so that a new leader knows as much as the last one. Only the leader
+  // reports.
   void watch_stragglers(const Session::Completed& completed) {
     std::vector<elastic::LeafTime> times;
     for (const auto& [uid, word] : completed.words) {
@@ -433,7 +434,7 @@ class Trainer {
     }
   }
 
-  // --- telling ---
+  // --- reports ---
 
   void tell_reset(const Session::Work& work) {
     const std::vector<member::Uid> working = work.record.working();
@@ -469,7 +470,8 @@ class Trainer {
     return plan.cursor + plan.samples >= order_.samples();
   }
 
-  // The words say which samples were really used; at the end of an epoch that must be all, once.
+  // The words say which samples were really used. At the end of an epoch this must be each sample
+  // exactly once.
   bool check_epoch(const Session::Completed& completed) {
     const StepPlan& plan = completed.plan;
     if (!ends_epoch(plan)) return true;
@@ -521,7 +523,7 @@ class Trainer {
   void finished(const Session::Completed& completed) {
     const bool leads = completed.record.leader() == uid_;
     if (completed.role != Role::working) {
-      exit_code_ = wire::kLeft;  // the others have all that is to be kept
+      exit_code_ = wire::kLeft;  // the other workers have everything that must be kept
       return;
     }
     if (leads) {
@@ -550,7 +552,7 @@ class Trainer {
     return chunks;
   }
 
-  // Copies the state while the step is computed, and writes the copy while training goes on.
+  // Copies the state while the step is computed, and writes the copy while training continues.
   void begin_checkpoint(const elastic::Record& record, const StepPlan& next) {
     settle();
     if (writer_ == nullptr) return;
@@ -593,11 +595,11 @@ class Trainer {
     if (written) {
       session_->notice("checkpoint", {{"path", *written}});
     } else {
-      warn(fmt::format("no checkpoint: {}; training goes on", written.error().message));
+      warn(fmt::format("no checkpoint: {}; training continues", written.error().message));
     }
   }
 
-  // Nobody reads the state any more; it may change.
+  // Nobody reads the state any more, so it may change.
   void settle() {
     if (copying_.valid()) copying_.get();
     kept_tensors_.clear();
@@ -615,8 +617,8 @@ class Trainer {
   std::unique_ptr<Session> session_;
   std::unique_ptr<elastic::CheckpointWriter> writer_;
   std::future<void> copying_;
-  std::vector<torch::Tensor> kept_tensors_;  // what chunks on their way point into
-  std::vector<bool> held_;                   // chunks of the state
+  std::vector<torch::Tensor> kept_tensors_;  // tensors that chunks on their way point into
+  std::vector<bool> held_;                   // chunks of the state that this worker has
   std::vector<member::Uid> last_working_;
   member::Uid uid_ = 1;
   std::int64_t start_ = 0;  // of those that used the checkpoints' directory

@@ -7,14 +7,14 @@
 //   return train::run(state, data, [&](const train::Batch& batch) { return loss(batch); },
 //   options);
 //
-// Started by `rubato run`, this is one of several workers whose number changes while it trains:
-// workers join without stopping the others, leave after finishing their step, and may be killed;
-// started by hand, it trains alone. What is trained is the same in all cases, to the bit, in
-// the fixed batch mode. docs/elastic.md says how.
+// If `rubato run` starts the program, it is one of several workers, and their number changes while
+// they train. Workers join without stopping the others, leave after finishing their step, and may
+// be killed. If you start it by hand, it trains alone. In the fixed batch mode the trained model is
+// the same in all cases, bit for bit. docs/elastic.md says how.
 //
-// Names are Horovod's where it has one: the state is what a joining worker receives, commit() makes
-// it durable, reset callbacks hear of changed members. Unlike there nothing is rolled back to a
-// commit: every step is one.
+// Names are those of Horovod where it has one: the state is what a joining worker receives,
+// commit() makes it durable, and reset callbacks are called when the members have changed. Unlike
+// Horovod, nothing is rolled back to a commit, because every step is one.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace rubato::train {
 
-// The members of the job as one of them sees it.
+// The members of the job, as one of them sees it.
 struct World {
   int rank = 0;
   int size = 1;
@@ -45,7 +45,7 @@ struct StepResult {
   int workers = 1;
 };
 
-// What a joining worker receives and a checkpoint holds.
+// What a joining worker receives, and what a checkpoint holds.
 class State {
  public:
   State(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer)
@@ -55,15 +55,16 @@ class State {
   void on_reset(std::function<void(const World&)> callback) {
     on_reset_.push_back(std::move(callback));
   }
-  // Called on every worker after each step it has applied.
+  // Called on every worker after each step that it has applied.
   void on_step(std::function<void(const StepResult&)> callback) {
     on_step_.push_back(std::move(callback));
   }
-  // Sets the learning rate of the step; a function of the step alone, so that everybody agrees.
+  // Sets the learning rate of each step. It must be a function of the step alone, so that all
+  // workers agree.
   void schedule(std::function<double(std::int64_t step)> learning_rate) {
     learning_rate_ = std::move(learning_rate);
   }
-  // A checkpoint at the next step boundary.
+  // Writes a checkpoint at the next step boundary.
   void commit() { commit_requested_ = true; }
 
  private:
@@ -77,8 +78,8 @@ class State {
   bool commit_requested_ = false;
 };
 
-// Trains until the end, and returns the exit code of the worker (wire/launch.h). 0: the state
-// holds the trained model, on every worker that was there at the end.
+// Trains until the end and returns the worker's exit code (wire/launch.h). If it is 0, the state
+// holds the trained model, on every worker that was a member at the end.
 [[nodiscard]] int run(State& state, const Dataset& data,
                       const std::function<torch::Tensor(const Batch&)>& loss,
                       const Options& options);

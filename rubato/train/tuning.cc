@@ -10,7 +10,7 @@ using elastic::StepPlan;
 
 namespace {
 
-// To look at every gradient of every step costs more than it tells: the noise changes slowly.
+// Looking at every gradient of every step would cost too much, and the noise changes slowly.
 constexpr int kStepsPerNoise = 4;
 
 elastic::TunerLimits limits_of(const Options& options) {
@@ -106,7 +106,7 @@ void Tuning::learn(const Session::Completed& completed, std::span<const float> g
   tuner_.measured(measurement);
 }
 
-// From the norms of the leaves, or, with a single leaf, from two gradients in a row.
+// Uses the norms of the leaves. With a single leaf, it uses the gradients of two steps in a row.
 void Tuning::learn_noise(const Session::Completed& completed, std::span<const float> gradient) {
   const StepPlan& plan = completed.plan;
   double norms = 0;

@@ -1,10 +1,10 @@
-// Adaptive mode: what a job learns from its steps, and the batch that it chooses for the next one.
+// Adaptive mode: what a job learns from its steps, and which batch it chooses for the next one.
 //
-// Every working member learns from the same words, so the next leader knows as much as the last.
-// Without `adaptive` it only measures the gradient noise, if that is asked for, and chooses
+// Every working member learns from the same words, so a new leader knows as much as the last one.
+// Without `adaptive`, it only measures the gradient noise, if the options ask for it, and chooses
 // nothing.
 //
-// Torch is not needed here. Belongs to the trainer: to its thread, and to the network's thread
+// This header does not need torch. It is used by the trainer's thread, and by the network's thread
 // while the trainer waits in Session::next().
 #pragma once
 
@@ -23,15 +23,15 @@ class Tuning {
  public:
   explicit Tuning(const Options& options);
 
-  // Before anything is measured: the batch that was asked for, in as few passes as memory allows.
+  // Before anything is measured: the batch of the options, in as few passes as memory allows.
   void shape_first(elastic::StepPlan& plan) const;
-  // Chooses the batch of `next`, the step after `plan`, and returns its samples. If it differs from
-  // the batch of `plan`, the reason goes to `notice`.
+  // Chooses the batch of `next`, the step after `plan`, and returns its number of samples. If it
+  // differs from the batch of `plan`, the reason goes to `notice`.
   [[nodiscard]] std::int64_t choose(const elastic::StepPlan& plan, elastic::StepPlan& next,
                                     int workers, int next_workers,
                                     const std::function<void(const Json&)>& notice);
 
-  // Whether the norm of each leaf's gradient is wanted in this step.
+  // Whether the norm of each leaf's gradient is needed in this step.
   [[nodiscard]] bool measures_noise(std::int64_t step) const;
   // How long this worker took for a step.
   struct Times {
@@ -45,12 +45,12 @@ class Tuning {
   // The step after a change of members is not measured.
   void members_changed() { fresh_members_ = true; }
 
-  // What a scheduler needs to predict with the same model: fields of a report on this step.
+  // The fields of a report on this step from which a scheduler can predict with the same model.
   void describe(const elastic::StepPlan& plan, int workers, Json& report) const;
 
-  // All that was learned: null if not adaptive.
+  // Everything that was learned. Null if not adaptive.
   [[nodiscard]] Json to_json() const;
-  // From another worker or a checkpoint. What cannot be read is ignored.
+  // Takes what another worker or a checkpoint has. Ignores what cannot be read.
   void take(const Json& json);
 
  private:
@@ -61,7 +61,7 @@ class Tuning {
   int batch_;
   elastic::TunerLimits limits_;
   elastic::Tuner tuner_;
-  std::vector<float> before_;  // with a single leaf: the gradient of the step `before_step_`
+  std::vector<float> before_;  // if there is one leaf: the gradient of the step `before_step_`
   std::int64_t before_step_ = 0;
   elastic::StepPlan learned_;  // the last step that was learned from
   int learned_workers_ = 0;

@@ -1,8 +1,8 @@
-// The listening side of framed messages: accepts connections, reads and sends messages, and says
-// when a connection is gone. A connection is named by a key, which is never used again.
+// The server side of framed messages: accepts connections, reads and sends messages, and reports
+// when a connection is gone. A connection is named by a key, which is never reused.
 //
-// Belongs to the thread of its Poller; never blocks. A handler may send to, drop and read any
-// connection, its own included.
+// For the thread of its Poller. Never blocks. A handler may send to, drop and read any connection,
+// including its own.
 #pragma once
 
 #include <functional>
@@ -17,28 +17,28 @@ class FrameServer {
  public:
   struct Handlers {
     std::function<void(int key, const Json& message)> message;
-    // The connection is closed and its key unknown by then.
+    // The connection is already closed, and its key is no longer known.
     std::function<void(int key)> dropped;
-    // After all that was ready on one connection was handled.
+    // Called after everything that was ready on one connection has been handled.
     std::function<void()> handled;
   };
 
   FrameServer(Poller& poller, Handlers handlers);
   FrameServer(const FrameServer&) = delete;
   FrameServer& operator=(const FrameServer&) = delete;
-  // Closes all without a word to the handlers.
+  // Closes all connections without calling the handlers.
   ~FrameServer();
 
-  // From now on here, and no longer where it was before. Connections stay.
+  // Listens here from now on, and no longer at the old place. Open connections stay.
   void listen(Fd listener);
 
   [[nodiscard]] bool contains(int key) const { return connections_.contains(key); }
-  // Nothing happens if the connection is gone.
+  // Does nothing if the connection is gone.
   void send(int key, const Json& message);
-  // Handles what has arrived; drops the connection if the other side has closed it.
+  // Handles the messages that have arrived. Drops the connection if the other side has closed it.
   void read(int key);
   void drop(int key);
-  // Whether the other side has not taken all yet; false if the connection is gone.
+  // Whether the other side has not received everything yet. False if the connection is gone.
   [[nodiscard]] bool unsent(int key) const;
   [[nodiscard]] bool any_unsent() const;
 

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A server that keeps what it hears, and clients that speak to it.
+// A server that keeps what it receives, and clients that talk to it.
 class FrameServerTest : public testing::Test {
  protected:
   FrameServerTest()
@@ -34,7 +34,7 @@ class FrameServerTest : public testing::Test {
   [[nodiscard]] FrameStream client() const {
     return FrameStream(std::move(connect_to(address_).value()));
   }
-  // However long it takes: ctest ends a test that waits for ever.
+  // Without a limit, because ctest ends a test that hangs.
   void until(const std::function<bool()>& done) {
     while (!done()) poller_.wait(20ms);
   }

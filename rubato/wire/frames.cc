@@ -25,7 +25,7 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 }  // namespace
 
 std::string to_frame(const Json& message) {
-  // Text from outside (a loss message, a path) may not be UTF-8; it must not throw here.
+  // A text from outside (a loss message, a path) may not be UTF-8. It must not throw here.
   const std::string text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string frame;
   frame.reserve(kLengthBytes + text.size());
@@ -71,7 +71,7 @@ void FrameStream::flush() {
     } else if (would_block(errno)) {
       return;
     } else {
-      // What the other side said before it ended is still to be read: receive() closes.
+      // Messages that the other side sent before it ended are still to be read. receive() closes.
       out_.clear();
       return;
     }

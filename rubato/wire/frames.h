@@ -1,7 +1,6 @@
-// Messages over a stream socket: each a JSON object behind its length (4 bytes, little-endian).
+// Messages over a stream socket. Each is a JSON object after its length (4 bytes, little-endian).
 //
-// Belongs to one thread; never blocks. After an error or the other side's end it is closed for
-// good.
+// For one thread. Never blocks. After an error, or when the other side has closed, it stays closed.
 #pragma once
 
 #include <deque>
@@ -15,13 +14,13 @@
 
 namespace rubato::wire {
 
-// Beyond it a length is taken for garbage.
+// A larger length is an error.
 constexpr std::size_t kLargestFrame = std::size_t{4} << 20U;
 
 // Cuts a byte stream into messages. Separate from the socket so that it can be fuzzed.
 class FrameReader {
  public:
-  // The messages that are complete now; an error ends the stream.
+  // The messages that are complete now. After an error the stream is over.
   [[nodiscard]] Result<std::vector<Json>> feed(std::string_view bytes);
 
  private:
@@ -39,10 +38,10 @@ class FrameStream {
   [[nodiscard]] bool unsent() const { return !out_.empty(); }
   void close() { fd_.close(); }
 
-  // Sends what the socket takes; the rest goes with the next flush().
+  // Sends as much as the socket takes. The next flush() sends the rest.
   void send(const Json& message);
   void flush();
-  // All messages that have arrived. Closes itself at the end of the stream or at garbage.
+  // All messages that have arrived. Closes itself at the end of the stream or at a bad frame.
   [[nodiscard]] std::vector<Json> receive();
 
  private:

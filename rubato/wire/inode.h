@@ -1,5 +1,5 @@
-// Which file a name leads to. A name may be deleted, or lead to another file, while the file itself
-// is still open and in use.
+// The identity of a file behind a name. A name may be deleted, or belong to another file, while the
+// file itself is still open and in use.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,12 @@ struct Inode {
   friend bool operator==(const Inode&, const Inode&) = default;
 };
 
-// nullopt if there is none, or if it cannot be looked at (errno says which).
+// nullopt if there is no file, or if it cannot be looked at (errno says which).
 [[nodiscard]] std::optional<Inode> inode_at(const std::string& path);
 [[nodiscard]] std::optional<Inode> inode_of(const Fd& file);
 
-// Whether the name is gone or leads to another file. What cannot be looked at just now is not known
-// to be elsewhere.
+// Whether the name is gone or belongs to another file. If it cannot be looked at now, this is
+// false.
 [[nodiscard]] bool leads_elsewhere(const std::string& path, const Inode& inode);
 
 }  // namespace rubato::wire

@@ -46,7 +46,7 @@ Json encode(const Welcome& welcome) {
 Json encode(const Plan& plan) { return {{"type", "plan"}, {"plan", plan}}; }
 Json encode(const Stop&) { return {{"type", "stop"}}; }
 
-// One side may be newer, so unknown fields are ignored everywhere.
+// One side may be newer, so unknown fields are always ignored.
 constexpr auto kIgnored = JsonFields::Unknown::ignored;
 
 void read_plan(const JsonValue& json, Plan& plan) {

@@ -1,12 +1,12 @@
-// What a launcher and the workers of one job say to each other (docs/elastic.md).
+// The messages between a launcher and the workers of one job (docs/elastic.md).
 //
-// A worker is told by its environment where its launcher listens (RUBATO_LAUNCHER, a unix:
-// address), which worker it is (RUBATO_WORKER) and the job's token (RUBATO_TOKEN); in the live
-// cluster also the start (RUBATO_START) and a directory (RUBATO_CHECKPOINT). It connects and
-// says Hello; the launcher answers Welcome. From then on the launcher sends Plans; the worker
-// sends Beat, Report and Notice. A worker that loses its launcher goes on training.
+// The environment tells a worker where its launcher listens (RUBATO_LAUNCHER, a unix: address), its
+// own number (RUBATO_WORKER) and the job's token (RUBATO_TOKEN). In the live cluster it also has
+// the start (RUBATO_START) and a directory (RUBATO_CHECKPOINT). The worker connects and sends a
+// Hello. The launcher answers with a Welcome. After that, the launcher sends Plans, and the worker
+// sends Beat, Report and Notice. A worker that loses its launcher continues to train.
 //
-// Every message is a JSON object with "type"; unknown fields are ignored, so that one side may be
+// Every message is a JSON object with "type". Unknown fields are ignored, so that one side may be
 // newer.
 #pragma once
 
@@ -19,18 +19,20 @@
 
 namespace rubato::wire {
 
-// Of a worker; grows with each start and is never used again within a job.
+// The number of a worker. It grows with each start and is never reused within a job.
 using Uid = std::int64_t;
 
-// A generation (P, r): P is the number of the launcher's plan, r counts changes of membership
-// within it (parts of a plan carried out, recoveries). Every record of members has one of its own.
+// A generation (P, r). P is the number of the launcher's plan. r counts the changes of membership
+// within it (parts of a plan that were carried out, recoveries). Every record of members has its
+// own.
 struct Generation {
   std::int64_t plan = 0;
   std::int64_t revision = 0;
   friend auto operator<=>(const Generation&, const Generation&) = default;
 };
 
-// Who should train. A worker not named leaves; one named that is not there yet joins when it can.
+// The workers that should train. A worker that is not named leaves. A named worker that is not a
+// member yet joins when it can.
 struct Plan {
   std::int64_t number = 0;
   std::vector<Uid> workers;
@@ -42,38 +44,38 @@ struct Peer {
   std::string address;
 };
 
-// Worker to launcher.
+// From worker to launcher.
 struct Hello {
   Uid uid = 0;
   std::string token;
   int pid = 0;
-  std::string address;  // where its peers reach it
+  std::string address;  // where other workers connect to it
 };
-// "I am not stopped." Several a second.
+// "I am not stopped." Sent several times a second.
 struct Beat {
   std::int64_t step = 0;  // applied so far
 };
-// Progress, by the leader. The content is a StepReport (worker_messages.h), and whatever else a
-// newer worker says of the step: logs get it as it came.
+// Progress, from the leader. The content is a StepReport (worker_messages.h). A newer worker may
+// add fields; logs keep them unchanged.
 struct Report {
   Json content;
 };
-// Something happened, worth a line in the log. worker_messages.h has the kinds and what is inside
-// of those that somebody acts upon.
+// Something happened that is worth a line in the log. worker_messages.h has the kinds, and the
+// content of those that a program uses.
 struct Notice {
   std::string kind;
   Json content;
 };
 
-// Launcher to worker.
+// From launcher to worker.
 struct Welcome {
-  std::vector<Peer> peers;  // who said Hello before; connect to all of them
+  std::vector<Peer> peers;  // workers that have sent a Hello before; connect to all of them
   Plan plan;
-  // Exactly one worker starts a job, from the newest checkpoint or from nothing; all others join
-  // it.
+  // Exactly one worker starts a job, from the newest checkpoint or from nothing (the founder). All
+  // others join it.
   bool founder = false;
 };
-struct Stop {};  // write a checkpoint and end, all at the same step
+struct Stop {};  // write a checkpoint and end, all workers at the same step
 
 using FromWorker = std::variant<Hello, Beat, Report, Notice>;
 using FromLauncher = std::variant<Welcome, Plan, Stop>;
@@ -85,10 +87,10 @@ using FromLauncher = std::variant<Welcome, Plan, Stop>;
 
 // Exit codes of a worker.
 constexpr int kFinished = 0;
-constexpr int kFailed = 1;     // may be started again
-constexpr int kRefused = 2;    // must not be started again: it does not fit the job
+constexpr int kFailed = 1;     // it may be started again
+constexpr int kRefused = 2;    // it must not be started again, because it does not fit the job
 constexpr int kLeft = 3;       // a plan without it was carried out
-constexpr int kJobFailed = 4;  // starting again would only repeat it
+constexpr int kJobFailed = 4;  // another start would only fail again
 
 void to_json(Json& json, const Generation& value);
 void from_json(const Json& json, Generation& value);

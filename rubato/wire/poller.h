@@ -1,7 +1,7 @@
-// One thread's wait for many descriptors (epoll), with a door for other threads.
+// One thread waits for many descriptors (epoll). Other threads can give it tasks.
 //
-// Everything but post() belongs to the thread that calls wait(). A callback may add and remove
-// descriptors, its own included.
+// Everything except post() is for the thread that calls wait(). A callback may add and remove
+// descriptors, including its own.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace rubato::wire {
 class Poller {
  public:
   struct Ready {
-    bool in = false;  // readable, ended or broken: a read will tell
+    bool in = false;  // readable, ended or broken: a read will show which
     bool out = false;
   };
   using Callback = std::function<void(Ready)>;
@@ -29,13 +29,13 @@ class Poller {
   void add(int fd, Callback callback, bool want_out = false);
   void want_out(int fd, bool wanted);
   void want_in(int fd, bool wanted);
-  // Before the descriptor is closed; unknown ones are ignored.
+  // Call it before the descriptor is closed. Unknown descriptors are ignored.
   void remove(int fd);
 
-  // Runs what was posted and what is ready; waits at most `timeout` for it.
+  // Runs the posted tasks and the callbacks that are ready. Waits at most `timeout` for them.
   void wait(std::chrono::milliseconds timeout);
 
-  // From any thread: run this inside wait().
+  // Runs `task` inside wait(). May be called from any thread.
   void post(std::function<void()> task);
 
  private:

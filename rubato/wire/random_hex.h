@@ -1,4 +1,4 @@
-// Random bytes of the kernel as text: for tokens, ids and nonces, which nobody must guess.
+// Random bytes of the kernel as text, for tokens, ids and nonces that nobody must guess.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace rubato::wire {
 
-// Two lower-case digits for each byte. `bytes` is at most 256, for which the kernel never gives
-// fewer than asked.
+// Two lower-case hexadecimal digits per byte. `bytes` is at most 256. The kernel never returns
+// fewer bytes than asked for up to that size.
 [[nodiscard]] std::string random_hex(std::size_t bytes);
 
 }  // namespace rubato::wire

@@ -11,9 +11,9 @@
 namespace rubato::wire {
 namespace {
 
-// In a thread that does not block the signal: it does from now on (the mask is taken from the
-// context when this returns), and the signal is sent again. When all threads block it, it waits to
-// be read.
+// Runs in a thread that does not block the signal. The thread blocks it from now on (the mask is
+// taken from the context when this returns), and the signal is sent again. When all threads block
+// it, the signal waits until it is read.
 void pass_on(int signal, siginfo_t* /*info*/, void* context) {
   const int error = errno;
   sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, signal);

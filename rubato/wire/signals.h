@@ -1,8 +1,8 @@
-// Signals as something to read.
+// Signals that are read from a descriptor.
 //
-// A signal that is sent to the process goes to any of its threads that does not block it. Libraries
-// may have started threads before main() began (OpenBLAS does, and whoever solves linear programs
-// loads it), and those block nothing: without further care the signal would end the process there.
+// A signal to the process goes to any thread that does not block it. Libraries may have started
+// threads before main() (OpenBLAS does, and it is loaded to solve linear programs), and those block
+// nothing. Without further care the signal would end the process there.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,9 @@
 
 namespace rubato::wire {
 
-// A signalfd of these, whichever thread gets them: the caller's thread blocks them, and so does,
-// from the first one on, every other that gets one. What the caller starts by exec is not affected
-// but for the mask.
+// A signalfd for these signals, for all threads. The caller's thread blocks them. Any other thread
+// blocks a signal after it has received it once. Programs that the caller starts by exec are not
+// affected, except for the mask.
 [[nodiscard]] Fd take_signals(const std::vector<int>& signals);
 
 }  // namespace rubato::wire

@@ -12,8 +12,8 @@
 namespace rubato::wire {
 namespace {
 
-// 0 if none comes. Between poll and read a thread that does not block the signal may take it, and
-// sends it again.
+// 0 if no signal comes. Between poll and read, a thread that does not block the signal may take it.
+// It then sends the signal again.
 int next_signal(const Fd& signals) {
   for (;;) {
     pollfd ready{signals.get(), POLLIN, 0};

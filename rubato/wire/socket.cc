@@ -127,7 +127,7 @@ Result<Fd> connect_to(const std::string& address) {
 Fd accept_from(const Fd& listener) {
   Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   const int on = 1;
-  // Fails for unix sockets, which have no delay to switch off.
+  // Fails for unix sockets, which have no such delay.
   if (fd.valid()) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return fd;
 }
@@ -146,9 +146,9 @@ std::optional<ProcessState> look_at_process(int pid) {
   char line[1024] = {};
   const ssize_t size = fd.valid() ? read(fd.get(), line, sizeof(line) - 1) : -1;
   if (size < 0 && (errno == ENOENT || errno == ESRCH)) return ProcessState{};
-  // The name in brackets may hold anything, so fields are counted from the last bracket: the state
-  // is the first after it, the parent the second, and the start time, field 22 of the line, the
-  // 20th.
+  // The name in brackets may contain anything, so fields are counted from the last bracket. The
+  // state is the first field after it, the parent the second, and the start time (field 22 of the
+  // line) the 20th.
   const char* field = size > 0 ? std::strrchr(line, ')') : nullptr;
   if (field == nullptr || field[1] != ' ') return std::nullopt;
   const bool ended = field[2] == 'Z' || field[2] == 'X';

@@ -1,7 +1,8 @@
-// Descriptors that close themselves, and the stream sockets between processes.
+// File descriptors that close themselves, and stream sockets between processes.
 //
-// An address is text: "unix:PATH" or "tcp:HOST:PORT" (a numeric host; port 0 = any free one). Every
-// socket is non-blocking and closed on exec; names are never looked up, so nothing here waits.
+// An address is text: "unix:PATH" or "tcp:HOST:PORT" with a numeric host; port 0 is any free port.
+// Every socket is non-blocking and closed on exec. Names are never looked up, so nothing here
+// waits.
 #pragma once
 
 #include <optional>
@@ -36,30 +37,29 @@ class Fd {
 };
 
 [[nodiscard]] Result<Fd> listen_on(const std::string& address);
-// Where a listening socket can be reached: with its port, if any was asked for.
+// The address of a listening socket, with its actual port.
 [[nodiscard]] Result<std::string> address_of(const Fd& listener);
-// Fails at once where nobody listens; a connection that needs time is completed by the kernel while
-// the first bytes wait.
+// Fails at once if nobody listens. If connecting takes time, the kernel completes it while the
+// first bytes wait.
 [[nodiscard]] Result<Fd> connect_to(const std::string& address);
-// nullopt-like: an invalid Fd if nobody waits.
+// An invalid Fd if no connection waits.
 [[nodiscard]] Fd accept_from(const Fd& listener);
 
-// Whose process it was that listens at the other end of this connection to a unix socket; nullopt
-// if the kernel does not know.
+// The user of the process that listens at the other end of this connection to a unix socket.
+// nullopt if the kernel does not know.
 [[nodiscard]] std::optional<uid_t> listener_of(const Fd& connection);
 
-// Readable once the process has ended, even if it is not a child. Invalid if there is no such
+// Readable when the process has ended, even if it is not a child. Invalid if there is no such
 // process.
 [[nodiscard]] Fd watch_process(int pid);
 struct ProcessState {
-  // Kernel ticks between boot and the start of the process: with the pid, its name for ever. 0 if
-  // it does not exist.
+  // Kernel ticks from boot to the start of the process. Together with the pid it is a unique name.
+  // 0 if the process does not exist.
   long long start_time = 0;
-  bool ended = false;  // and waits to be collected
+  bool ended = false;  // and has not been collected
   int parent = 0;
 };
-// nullopt if it cannot be looked at now, for want of descriptors or memory: whether it exists is
-// not known then.
+// nullopt if there were no descriptors or memory to look: then it is not known whether it exists.
 [[nodiscard]] std::optional<ProcessState> look_at_process(int pid);
 // 0 also if it cannot be looked at.
 [[nodiscard]] long long start_time_of(int pid);

@@ -75,7 +75,7 @@ TEST(Socket, AnFdClosesItself) {
   {
     Fd writer(ends[1]);
     Fd moved(std::move(writer));
-    EXPECT_FALSE(writer.valid());  // NOLINT: what it is after the move is asked on purpose
+    EXPECT_FALSE(writer.valid());  // NOLINT: tests the state after the move on purpose
     writer = std::move(moved);
     EXPECT_TRUE(writer.valid());
     EXPECT_FALSE(readable(reader, 0));

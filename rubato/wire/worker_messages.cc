@@ -8,14 +8,14 @@ namespace {
 
 constexpr int kMostInt = std::numeric_limits<int>::max();
 constexpr double kMostReal = std::numeric_limits<double>::max();
-constexpr double kMostSteps = 9e15;  // a double counts exactly up to it
+constexpr double kMostSteps = 9e15;  // doubles count exactly up to it
 
 std::optional<double> at_least_zero(const Json& content, std::string_view name) {
   const auto value = look_for_number(content, name);
   return value && *value >= 0 ? value : std::nullopt;
 }
 
-// A count that some worker writes as a double.
+// A count that some workers write as a double.
 std::optional<int> count(const Json& content, std::string_view name, int least) {
   const auto value = look_for_number(content, name);
   if (!value || *value < least || *value > kMostInt) return std::nullopt;
@@ -26,7 +26,7 @@ void set_if(Json& json, const char* name, const std::optional<int>& value) {
   if (value) json[name] = *value;
 }
 
-// JSON has no word for what is not finite.
+// JSON has no infinity and no NaN.
 void set_if(Json& json, const char* name, const std::optional<double>& value) {
   if (value && std::isfinite(*value)) json[name] = *value;
 }

@@ -1,8 +1,7 @@
-// What is inside of a worker's Report and Notice (launch.h).
+// The content of a worker's Report and Notice (launch.h).
 //
-// A launcher and its workers may be of different versions, and a program may say anything: what is
-// read here from outside is taken field by field, and a field that is not as described is as if it
-// had not been said. Pure.
+// A launcher and its workers may be of different versions, and a program may send anything. So the
+// fields are read one by one, and a field that is not as described counts as missing. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +16,33 @@
 
 namespace rubato::wire {
 
-// What a program that chooses its batch by itself tells of that (docs/goodput.md).
+// What a program that chooses its batch itself reports about it (docs/goodput.md).
 struct JobTuning {
-  int initial = 1;          // M0, which its learning rate was tuned for
-  int largest = 1;          // of its global batch
-  int largest_per_gpu = 1;  // of one pass
-  // Means of steps like the last one; 0: none was measured yet.
+  int initial = 1;          // M0, the batch that its learning rate was tuned for
+  int largest = 1;          // largest global batch
+  int largest_per_gpu = 1;  // in one pass
+  // Means of steps like the last one. 0: nothing was measured yet.
   double step_seconds = 0;
   double pass_seconds = 0;  // one pass, without synchronisation
   friend bool operator==(const JobTuning&, const JobTuning&) = default;
 };
 [[nodiscard]] Json to_json(const JobTuning& tuning);
-// Strict: half of it is nothing.
+// Strict: if one field is bad, the whole record is.
 void read_job_tuning(const JsonValue& json, JobTuning& tuning);
 
-// The content of a Report: progress of a step that all members are known to have applied, at most a
-// few a second, by the leader; perhaps again by the leader that follows.
+// The content of a Report: progress at a step that all members have applied. The leader sends at
+// most a few per second. After a leader has died, its successor may send one again.
 struct StepReport {
   std::int64_t step = 0;
   std::optional<double> epoch;
-  std::optional<double> cursor;         // samples of the epoch that were used before this step
+  std::optional<double> cursor;         // samples of the epoch before this step
   std::optional<double> samples;        // of this step, over all workers
   std::optional<double> epoch_samples;  // of a whole epoch
-  std::optional<bool> ends_epoch;       // every sample of the epoch was then used exactly once
+  std::optional<bool> ends_epoch;       // every sample of the epoch has now been used exactly once
   std::optional<double> loss;
   std::optional<int> workers;
   std::optional<int> leaves;
-  std::optional<double> factor;      // of the learning rate
+  std::optional<double> factor;      // on the learning rate
   std::optional<double> applied_at;  // the worker's clock, in seconds
   // In adaptive mode:
   std::optional<int> per_gpu;       // samples of one pass
@@ -53,10 +52,10 @@ struct StepReport {
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 [[nodiscard]] Json to_json(const StepReport& report);
-// nullopt if it does not say of which step it is.
+// nullopt if it does not name its step.
 [[nodiscard]] std::optional<StepReport> read_step_report(const Json& content);
 
-// The kinds of a Notice. Others are passed on to people and logs as they are.
+// The kinds of a Notice. Other kinds are passed on to people and logs unchanged.
 namespace notice {
 inline constexpr std::string_view kMembers = "members";        // MembersNotice
 inline constexpr std::string_view kRecovered = "recovered";    // dead, seconds
@@ -65,17 +64,17 @@ inline constexpr std::string_view kWarning = "warning";        // text
 inline constexpr std::string_view kTuned = "tuned";            // text
 inline constexpr std::string_view kStraggler = "straggler";    // StragglerNotice
 inline constexpr std::string_view kState = "state";            // this worker has the job's state
-// No state to go on from: all must start again from the checkpoint.
+// It has no state to continue from: all workers must start again from the checkpoint.
 inline constexpr std::string_view kStranded = "stranded";
-// text: this worker does not fit the job; it must not be started again.
+// text: this worker does not fit the job. It must not be started again.
 inline constexpr std::string_view kRefused = "refused";
-// text: the job cannot go on, such as with a gradient that is not a number.
+// text: the job cannot continue, for example because a gradient is not a number.
 inline constexpr std::string_view kFailed = "failed";
 inline constexpr std::string_view kFinished = "finished";  // step, digest
 inline constexpr std::string_view kStopped = "stopped";    // the same, because of Stop
 }  // namespace notice
 
-// Who takes part from step `first` on, by the leader's word.
+// The members from step `first` on, as the leader says.
 struct MembersNotice {
   struct Member {
     Uid uid = 0;
@@ -83,13 +82,13 @@ struct MembersNotice {
     friend bool operator==(const Member&, const Member&) = default;
   };
   std::set<Uid> uids;
-  std::vector<Member> members;  // empty if the worker tells no roles
+  std::vector<Member> members;  // empty if the worker sends no roles
   std::optional<std::int64_t> first;
-  // Recovery, then the two parts of the generation (member/record.h): orders the notices of one
-  // round of starts.
+  // The recovery, then the two parts of the generation (member/record.h). It orders the notices of
+  // one round of starts.
   std::vector<std::int64_t> age;
 
-  // Those that neither join nor leave; all of them if it tells no roles.
+  // Members that neither join nor leave. All of them if there are no roles.
   [[nodiscard]] std::set<Uid> working() const;
   friend bool operator==(const MembersNotice&, const MembersNotice&) = default;
 };
@@ -102,7 +101,7 @@ struct StragglerNotice {
   friend bool operator==(const StragglerNotice&, const StragglerNotice&) = default;
 };
 [[nodiscard]] Json to_json(const StragglerNotice& straggler);
-// nullopt if it does not say who.
+// nullopt if it does not name the worker.
 [[nodiscard]] std::optional<StragglerNotice> read_straggler(const Json& content);
 
 }  // namespace rubato::wire
