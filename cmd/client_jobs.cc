@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cmd/client.h"
+#include "rubato/api/job_verbs.h"
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
 #include "rubato/jobfile/job_file.h"
@@ -135,17 +136,10 @@ void add_explain(CLI::App& app, Action& chosen) {
   });
 }
 
-struct Verb {
-  const char* name;
-  const char* help;
-  const char* method;
-  const char* route;
-  const char* example;
-};
-
 // Each prints the job's number, name and what it is now.
-int tell(const ClientFlags& flags, const Client& client, const Verb& verb, const std::string& job) {
-  const Said said = client.ask({verb.method, job_target(job, verb.route), {}, {}});
+int tell(const ClientFlags& flags, const Client& client, const char* method,
+         std::string_view suffix, const std::string& job) {
+  const Said said = client.ask({method, job_target(job, suffix), {}, {}});
   return print(flags, said, [&](const Json& body, const render::Look& /*look*/) {
     const std::string reason = render::text(body, "reason");
     return fmt::format("job {} ({}): {}{}\n", render::count(body, "id"), render::text(body, "name"),
@@ -153,8 +147,8 @@ int tell(const ClientFlags& flags, const Client& client, const Verb& verb, const
   });
 }
 
-void add_verb(CLI::App& app, Action& chosen, const Verb& verb) {
-  auto* command = app.add_subcommand(verb.name, verb.help);
+void add_verb(CLI::App& app, Action& chosen, const JobVerb& verb) {
+  auto* command = app.add_subcommand(verb.command, verb.help);
   auto flags = std::make_shared<JobsFlags>();
   add_jobs(*command, *flags);
   command->footer(with_exit_codes(verb.example));
@@ -162,7 +156,7 @@ void add_verb(CLI::App& app, Action& chosen, const Verb& verb) {
     chosen = [flags, verb] {
       return for_each_word(flags->client, flags->jobs,
                            [&](const Client& client, const std::string& job) {
-                             return tell(flags->client, client, verb, job);
+                             return tell(flags->client, client, verb.method, verb.suffix(), job);
                            });
     };
   });
@@ -178,8 +172,6 @@ struct CancelFlags {
   std::string user;
   std::string name;
 };
-
-constexpr Verb kCancel{"cancel", "", "DELETE", "", ""};
 
 // One request for all of them: else the first to let go of its GPUs would let the next one start.
 Json cancel_body(const CancelFlags& flags) {
@@ -236,7 +228,7 @@ int cancel_jobs(const CancelFlags& flags) {
     return bad_input({"say which jobs to cancel: numbers, names, --all, -u, -t or --name"});
   return with_client(flags.client, [&](const Client& client) {
     if (!filtered && flags.jobs.size() == 1)
-      return tell(flags.client, client, kCancel, flags.jobs.front());
+      return tell(flags.client, client, "DELETE", "", flags.jobs.front());
     const Said said = client.post("/v1/jobs/cancel", cancel_body(flags));
     if (said.ok() && named && !flags.client.json) return print_each(said.body, false);
     const int code = print(flags.client, said, [&](const Json& body, const render::Look& /*look*/) {
@@ -502,13 +494,7 @@ void add_client_jobs(CLI::App& app, Action& chosen) {
   add_status(app, chosen);
   add_logs(app, chosen);
   add_cancel(app, chosen);
-  add_verb(
-      app, chosen,
-      {"hold",
-       "Hold jobs: those that run write a checkpoint and stop. They keep their place in the queue.",
-       "POST", "/hold", "  rubato hold 7"});
-  add_verb(app, chosen,
-           {"release", "Release jobs that were held.", "POST", "/release", "  rubato release 7"});
+  for (const JobVerb& verb : job_verbs()) add_verb(app, chosen, verb);
   add_wait(app, chosen);
   add_explain(app, chosen);
   add_history(app, chosen);

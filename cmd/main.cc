@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cmd/command_line.h"
+#include "rubato/api/job_verbs.h"
 
 namespace rubato::cmd {
 namespace {
@@ -16,6 +17,13 @@ struct Section {
   std::vector<std::string> names;
   std::function<void(CLI::App&, Action&)> add;
 };
+
+std::vector<std::string> job_commands() {
+  std::vector<std::string> names = {"ls", "status", "logs", "cancel"};
+  for (const auto& verb : api::job_verbs()) names.emplace_back(verb.command);
+  names.insert(names.end(), {"wait", "explain", "history"});
+  return names;
+}
 
 std::vector<Section> sections(int argc, char** argv) {
   const std::string whole = fmt::format("{}", fmt::join(argv, argv + argc, " "));
@@ -30,9 +38,7 @@ std::vector<Section> sections(int argc, char** argv) {
       {jobs,
        {"submit"},
        [behind](CLI::App& app, Action& chosen) { add_submit(app, chosen, behind); }},
-      {jobs,
-       {"ls", "status", "logs", "cancel", "hold", "release", "wait", "explain", "history"},
-       add_client_jobs},
+      {jobs, job_commands(), add_client_jobs},
       {cluster, {"up"}, add_up},
       {cluster, {"top"}, add_top},
       {cluster,
