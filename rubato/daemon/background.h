@@ -1,9 +1,9 @@
-// Work that may take long, such as a policy's decision: begun here, done elsewhere, asked for again
-// and again.
+// Runs work that may take long, such as a policy's decision, beside the turns of the core. The core
+// asks in each turn whether the work is done.
 //
-// The core knows no thread. It hands over work that touches nothing but what it was given, and goes
-// on; in a later turn it finds that the work is done. Tests and replay do all work at once, so the
-// same inputs give the same bytes; the daemon has threads (background_threads.h).
+// The core uses no threads. It hands over work that uses only its own data, and continues. A later
+// turn finds that the work is done. Tests and replay do all work at once, so the same inputs give
+// the same bytes. The daemon uses threads (background_threads.h).
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@ class Task {
   Task() = default;
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
-  // Whoever drops a task that is not done wants nothing of it any more.
+  // If a task is destroyed before it is done, its result is dropped.
   virtual ~Task() = default;
 
-  // Once it says yes, what the work has written may be read.
+  // If this is true, the caller may read what the work has written.
   [[nodiscard]] virtual bool done() = 0;
 };
 
@@ -30,11 +30,11 @@ class Background {
   Background& operator=(const Background&) = delete;
   virtual ~Background() = default;
 
-  // Begins the work and may give it a moment, so that quick work is done when it returns.
+  // Begins the work. It may wait a moment, so that quick work is done when it returns.
   [[nodiscard]] virtual std::unique_ptr<Task> start(std::function<void()> work) = 0;
 };
 
-// Does everything at once.
+// Does all work at once, inside start().
 class Foreground final : public Background {
  public:
   std::unique_ptr<Task> start(std::function<void()> work) override {

@@ -9,7 +9,7 @@ namespace rubato::daemon {
 
 struct BackgroundThreads::Progress {
   std::atomic<bool> done = false;
-  bool left_alone = false;  // start() has not waited for the end
+  bool left_alone = false;  // start() did not wait for the end
 };
 
 class BackgroundThreads::ThreadTask final : public Task {
@@ -46,7 +46,7 @@ std::unique_ptr<Task> BackgroundThreads::start(std::function<void()> work) {
   Worker* worker = idle_worker();
   if (worker == nullptr) {
     lock.unlock();
-    work();  // the machine has no thread for us now: slowly is better than not at all
+    work();  // the machine gives no thread now: do the work here, which is slower
     progress->done = true;
     return std::make_unique<ThreadTask>(std::move(progress));
   }
@@ -81,7 +81,7 @@ void BackgroundThreads::run(Worker& worker) {
     auto work = std::exchange(worker.work, nullptr);
     lock.unlock();
     work();
-    work = nullptr;  // what it holds is let go of before anybody hears that it is done
+    work = nullptr;  // its data is freed before anybody learns that it is done
     lock.lock();
     const auto progress = std::exchange(worker.progress, nullptr);
     progress->done = true;

@@ -1,4 +1,4 @@
-// Background work on threads: as many as there is work at a time, and they stay for the next.
+// Background work on threads. There is one thread for each piece of work; threads are used again.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class BackgroundThreads final : public Background {
 
   std::chrono::milliseconds patience_;
   std::function<void()> wake_;
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // guards everything below
   std::condition_variable done_;
   bool stopping_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
