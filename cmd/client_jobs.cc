@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cmd/client.h"
+#include "rubato/api/job_verbs.h"
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
 #include "rubato/jobfile/job_file.h"
@@ -142,17 +143,10 @@ void add_explain(CLI::App& app, Action& chosen) {
   });
 }
 
-struct Verb {
-  const char* name;
-  const char* help;
-  const char* method;
-  const char* route;
-  const char* example;
-};
-
 // Prints the number, the name and the new state of the job.
-int tell(const ClientFlags& flags, const Client& client, const Verb& verb, const std::string& job) {
-  const Said said = client.ask({verb.method, job_target(job, verb.route), {}, {}});
+int tell(const ClientFlags& flags, const Client& client, const char* method,
+         std::string_view suffix, const std::string& job) {
+  const Said said = client.ask({method, job_target(job, suffix), {}, {}});
   return print(flags, said, [&](const Json& body, const render::Look& /*look*/) {
     const std::string reason = render::text(body, "reason");
     return fmt::format("job {} ({}): {}{}\n", render::count(body, "id"), render::text(body, "name"),
@@ -160,8 +154,8 @@ int tell(const ClientFlags& flags, const Client& client, const Verb& verb, const
   });
 }
 
-void add_verb(CLI::App& app, Action& chosen, const Verb& verb) {
-  auto* command = app.add_subcommand(verb.name, verb.help);
+void add_verb(CLI::App& app, Action& chosen, const JobVerb& verb) {
+  auto* command = app.add_subcommand(verb.command, verb.help);
   auto flags = std::make_shared<JobsFlags>();
   add_jobs(*command, *flags);
   command->footer(with_exit_codes(verb.example, "the job's state does not allow it"));
@@ -169,7 +163,7 @@ void add_verb(CLI::App& app, Action& chosen, const Verb& verb) {
     chosen = [flags, verb] {
       return for_each_word(flags->client, flags->jobs,
                            [&](const Client& client, const std::string& job) {
-                             return tell(flags->client, client, verb, job);
+                             return tell(flags->client, client, verb.method, verb.suffix(), job);
                            });
     };
   });
@@ -185,8 +179,6 @@ struct CancelFlags {
   std::string user;
   std::string name;
 };
-
-constexpr Verb kCancel{"cancel", "", "DELETE", "", ""};
 
 // One request for all jobs. With several, the next job would start on the GPUs that the first one
 // releases.
@@ -245,7 +237,7 @@ int cancel_jobs(const CancelFlags& flags) {
     return bad_input({"say which jobs to cancel: numbers, names, --all, -u, -t or --name"});
   return with_client(flags.client, [&](const Client& client) {
     if (!filtered && flags.jobs.size() == 1)
-      return tell(flags.client, client, kCancel, flags.jobs.front());
+      return tell(flags.client, client, "DELETE", "", flags.jobs.front());
     const Said said = client.post("/v1/jobs/cancel", cancel_body(flags));
     if (said.ok() && named && !flags.client.json) return print_each(said.body, false);
     const int code = print(flags.client, said, [&](const Json& body, const render::Look& /*look*/) {
@@ -528,17 +520,7 @@ void add_client_jobs(CLI::App& app, Action& chosen) {
   add_status(app, chosen);
   add_logs(app, chosen);
   add_cancel(app, chosen);
-  add_verb(app, chosen,
-           {"hold",
-            "Hold jobs until they are released. Running jobs write a checkpoint and stop. Held "
-            "jobs keep "
-            "their place in the queue.",
-            "POST", "/hold", "  rubato hold 7"});
-  add_verb(
-      app, chosen,
-      {"release",
-       "Let held jobs continue. A job that waits after a failure (backoff) is tried again at once.",
-       "POST", "/release", "  rubato release 7"});
+  for (const JobVerb& verb : job_verbs()) add_verb(app, chosen, verb);
   add_wait(app, chosen);
   add_explain(app, chosen);
   add_history(app, chosen);

@@ -8,6 +8,7 @@
 
 #include "cmd/client.h"
 #include "rubato/base/unicode.h"
+#include "rubato/jobfile/job_fields.h"
 #include "rubato/jobfile/job_flags.h"
 #include "rubato/wire/random_hex.h"
 
@@ -63,12 +64,13 @@ Result<std::string> absolute(const std::string& path) {
 
 // Paths on the command line are as seen from here.
 Result<void> absolute_paths(JobFlags& job) {
-  if (!job.directory.empty()) {
-    auto whole = absolute(job.directory);
+  for (std::string& directory : job.given["--directory"]) {
+    if (directory.empty()) continue;
+    auto whole = absolute(directory);
     if (!whole) return whole.error();
-    job.directory = std::move(*whole);
+    directory = std::move(*whole);
   }
-  for (std::string& secret : job.secrets) {
+  for (std::string& secret : job.given["--secret"]) {
     const auto equals = secret.find('=');
     if (equals == std::string::npos) continue;
     auto whole = absolute(secret.substr(equals + 1));
@@ -98,7 +100,7 @@ Result<Json> job_of(SubmitFlags& flags) {
   if (before == 0 && flags.job.command.empty()) {
     return Error{"what should run? Give a job file, or a command after --"};
   }
-  if (auto done = expand_environment(flags.job.env); !done) return done.error();
+  if (auto done = expand_environment(flags.job.given["--env"]); !done) return done.error();
   if (auto done = absolute_paths(flags.job); !done) return done.error();
   Json file;
   std::string source = "the job";
@@ -168,49 +170,25 @@ int submit(SubmitFlags& flags) {
 }
 
 void add_job_flags(CLI::App& command, JobFlags& job) {
-  const auto option = [&](const char* name, std::string& value, const char* help,
-                          const char* type) {
-    command.add_option(name, value, help)->type_name(type)->group("Job");
-  };
-  option("--name", job.name,
-         "name for rubato status and other commands (default: that of the program)", "NAME");
-  option("--deadline", job.deadline,
-         "when the job must be done: +2h (from now), 2026-11-20T17:00:00+01:00, or none", "TIME");
-  option("--work", job.work, "how much there is to do: epochs=3, steps=1000 or samples=1e6",
-         "UNIT=AMOUNT");
-  option("--gpus", job.gpus, "4: exactly 4; 1:8: from 1 to 8; 1,2,4,8: one of these (default: 1:)",
-         "COUNT");
-  command
-      .add_flag("--no-elastic", job.no_elastic,
-                "the program does not use Rubato's library: a resize restarts it, with one process "
-                "for each GPU")
-      ->group("Job");
-  option("--batch", job.batch, "fixed, or adaptive with its limits: adaptive:64:4096",
-         "MODE[:MIN[:MAX]]");
-  option("--learning-rate", job.learning_rate,
-         "how the learning rate follows the batch size: adascale, sqrt or linear", "RULE");
-  option("--profile", job.profile, "jobs with the same profile share measured speeds", "NAME");
-  command
-      .add_option("--env", job.env,
-                  "an environment variable of the job; NAME alone copies your value")
-      ->type_name("NAME[=VALUE]")
-      ->allow_extra_args(false)
-      ->group("Job");
-  command
-      .add_option("--secret", job.secrets,
-                  "a file with a secret; the job gets a private copy, and $NAME is its path")
-      ->type_name("NAME=FILE")
-      ->allow_extra_args(false)
-      ->group("Job");
-  option("--directory", job.directory, "working directory of the job (default: this one)", "DIR");
-  option("--weight", job.weight, "weight in fair sharing, up to your own limit", "NUMBER");
-  option("--max-failures", job.max_failures,
-         "how many workers may fail and be replaced; resizes do not count", "NUMBER");
-  option("--notice", job.notice, "time that a worker has to end by itself before it is killed",
-         "SPAN");
-  option("--cooldown", job.cooldown, "time after a resize in which the job is not grown", "SPAN");
-  option("--stop-after", job.stop_after,
-         "the job stops itself if it hears nothing from the daemon for this time", "SPAN");
+  using Kind = JobFlag::Kind;
+  for (const JobField& field : job_fields()) {
+    const JobFlag& flag = field.flag;
+    if (flag.kind == Kind::none) continue;
+    const std::string name(flag.name);
+    const std::string help(flag.help);
+    CLI::Option* option = nullptr;
+    if (flag.kind == Kind::off) {
+      option = command.add_flag_callback(
+          name, [&job, name] { job.given[name] = {""}; }, help);
+    } else if (flag.kind == Kind::many) {
+      option = command.add_option(name, job.given[name], help)->allow_extra_args(false);
+    } else {
+      option = command.add_option_function<std::string>(
+          name, [&job, name](const std::string& value) { job.given[name] = {value}; }, help);
+    }
+    if (!flag.value.empty()) option->type_name(std::string(flag.value));
+    option->group("Job");
+  }
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct Flag {
 struct Command {
   std::string path;  // "users add"; empty: the program
   std::string help;
+  bool takes_jobs = false;
   std::vector<Flag> flags;
   std::vector<Command> commands;
 };
@@ -31,9 +32,11 @@ std::string brief(const std::string& help) {
 }
 
 Command read_tree(const CLI::App& app, const std::string& path) {
-  Command command{path, brief(app.get_description()), {}, {}};
+  Command command{path, brief(app.get_description()), false, {}, {}};
   for (const CLI::Option* option : app.get_options()) {
     const bool takes_value = option->get_expected_max() > 0;
+    if (option->get_positional() && option->get_type_name().find("JOB") != std::string::npos)
+      command.takes_jobs = true;
     const auto add = [&](const std::string& name) {
       command.flags.push_back({name, brief(option->get_description()), takes_value});
     };
@@ -66,8 +69,15 @@ std::string words_of(const Command& command) {
   return words;
 }
 
-// These commands take the number of a job.
-constexpr const char* kTakeJobs = "status|logs|wait|cancel|hold|release|explain|history|resize";
+// "status|logs": the commands that take jobs.
+std::string job_takers(const std::vector<const Command*>& all) {
+  std::string names;
+  for (const Command* command : all) {
+    if (command->takes_jobs)
+      names += fmt::format("{}{}", names.empty() ? "" : "|", last_word(command->path));
+  }
+  return names;
+}
 
 // The patterns of a case statement: 'run' | 'users' | 'users add'.
 std::string patterns(const std::vector<const Command*>& all) {
@@ -106,7 +116,7 @@ _rubato() {{
 }}
 complete -o default -F _rubato rubato
 )END",
-                     patterns(all), cases, kTakeJobs);
+                     patterns(all), cases, job_takers(all));
 }
 
 std::string zsh_script(const Command& root) {
@@ -147,7 +157,7 @@ _rubato() {{
 }}
 if [[ $funcstack[1] == _rubato ]]; then _rubato "$@"; else compdef _rubato rubato; fi
 )END",
-                     patterns(all), cases, kTakeJobs);
+                     patterns(all), cases, job_takers(all));
 }
 
 // fish wants a condition for each word: which commands stand before it on the command line.
@@ -186,7 +196,7 @@ std::string fish_script(const Command& root) {
                             flag.takes_value ? " -r" : "", flag.help);
     }
   }
-  std::string takers = kTakeJobs;
+  std::string takers = job_takers(all);
   for (char& c : takers) c = c == '|' ? ' ' : c;
   script += fmt::format(
       "complete -c rubato -f -n '__fish_seen_subcommand_from {}' -a '(rubato ls --all --parsable "

@@ -7,6 +7,7 @@
 
 #include "cmd/command_line.h"
 #include "cmd/command_page.h"
+#include "rubato/api/job_verbs.h"
 #include "rubato/base/text.h"
 
 namespace rubato::cmd {
@@ -19,6 +20,13 @@ struct Section {
   std::vector<std::string> names;
   std::function<void(CLI::App&, Action&)> add;
 };
+
+std::vector<std::string> job_commands() {
+  std::vector<std::string> names = {"ls", "status", "logs", "cancel"};
+  for (const auto& verb : api::job_verbs()) names.emplace_back(verb.command);
+  names.insert(names.end(), {"wait", "explain", "history"});
+  return names;
+}
 
 std::vector<Section> sections(int argc, char** argv) {
   const std::string whole = fmt::format("{}", fmt::join(argv, argv + argc, " "));
@@ -33,9 +41,7 @@ std::vector<Section> sections(int argc, char** argv) {
       {jobs,
        {"submit"},
        [behind](CLI::App& app, Action& chosen) { add_submit(app, chosen, behind); }},
-      {jobs,
-       {"ls", "status", "logs", "cancel", "hold", "release", "wait", "explain", "history"},
-       add_client_jobs},
+      {jobs, job_commands(), add_client_jobs},
       {cluster, {"up"}, add_up},
       {cluster, {"top"}, add_top},
       {cluster,

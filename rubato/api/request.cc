@@ -29,12 +29,9 @@ constexpr std::array<StateName, 10> kStates{{
     {JobState::refused, "REFUSED", "RF"},
 }};
 
-template <class... Any>
-struct Admins {
-  template <class T>
-  bool operator()(const T& /*ask*/) const {
-    return (std::is_same_v<T, Any> || ...);
-  }
+template <class T>
+constexpr bool kForAdmins = requires {
+  requires T::for_admins;
 };
 
 }  // namespace
@@ -72,8 +69,7 @@ Answer no_such_job(const JobRef& job) {
 }
 
 bool needs_admin(const Ask& ask) {
-  return std::visit(
-      Admins<SetNode, SwitchPolicy, AddUser, RemoveUser, ListUsers, AddToken, RemoveToken>{}, ask);
+  return std::visit([](const auto& one) { return kForAdmins<std::decay_t<decltype(one)>>; }, ask);
 }
 
 }  // namespace rubato::api

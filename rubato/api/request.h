@@ -1,9 +1,11 @@
-// What people ask of the daemon, typed: the HTTP server makes these from requests (routes.h), the
-// core answers them. Nothing here knows HTTP but the numbers of its statuses, which are a good list
-// of ways to say no.
+// The requests to the daemon, as types. The HTTP server makes them from HTTP requests (routes.h),
+// and the core answers them. Nothing here knows HTTP, except that answers have its status numbers.
 //
-// Who asks is in the Caller and comes from the connection, never from what was sent. The core shows
-// a caller who is no admin only their own jobs: another's is answered like one that is not there.
+// The Caller says who asks. It comes from the connection, never from the content of a request. A
+// caller who is no admin sees only their own jobs. The job of another user is answered like a job
+// that does not exist.
+//
+// A request that only admins may make says so with `for_admins`.
 #pragma once
 
 #include <cstdint>
@@ -48,22 +50,23 @@ enum class JobState : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_text(JobState state);     // "PENDING"
 [[nodiscard]] std::string_view short_text(JobState state);  // "PD"
-// Either of the two.
+// Reads either of the two.
 [[nodiscard]] std::optional<JobState> parse_job_state(std::string_view text);
 
 struct SubmitJob {
   JobFile file;
   std::string key;  // idempotency: the same caller and key is the same job; empty = none
   bool dry_run = false;
-  // Random, 128 bits in hex, made outside of the core: tells this submission from all others, also
-  // from one that had the same number in a journal that was lost.
+  // 128 random bits in hex, drawn outside of the core. They tell this submission from all others,
+  // also from one that had the same number in a journal that was lost.
   std::optional<std::string> nonce = std::nullopt;
 };
 struct CancelJob {
   JobRef job;
 };
-// Many at once, in one turn: those that wait first, so that none of them is started because others
-// have let go. Every condition that is given must hold; at least one must be given.
+// Cancels many jobs in one turn. Waiting jobs are cancelled first, so that none of them starts
+// because others have released their GPUs. A job must meet every condition that is given, and at
+// least one must be given.
 struct CancelJobs {
   std::vector<JobRef> jobs;
   std::optional<std::string> user;
@@ -91,8 +94,8 @@ struct ListJobs {
 struct ExplainJob {
   JobRef job;
 };
-// For the server itself, which reads the file; never shown. Answer: {"id", "directory", "ended"}:
-// the job's directory, in which the file "log" is or will be, and whether it will grow no more.
+// For the server itself, which reads the file. Answer: {"id", "directory", "ended"}. The job's
+// directory has the file "log", now or later. If "ended", the file does not grow any more.
 struct FindLog {
   JobRef job;
 };
@@ -103,36 +106,44 @@ struct History {
 };
 struct ShowNodes {};
 struct SetNode {
+  static constexpr bool for_admins = true;
   NodeId node;
   NodeState state = NodeState::up;  // up, draining or down
 };
 struct ShowPolicy {};
 struct SwitchPolicy {
+  static constexpr bool for_admins = true;
   std::string policy;
 };
 // Answer: {"text"} in Prometheus's format (metrics.h).
 struct ShowMetrics {};
 struct ShowHealth {};
 
-// Tokens are made by the server, which adds the token to a good answer: the core sees the hash
-// alone, so that no token can get into the journal.
+// The server makes the token and adds it to a good answer. The core sees only its hash, so no token
+// can get into the journal.
 struct AddUser {
+  static constexpr bool for_admins = true;
   std::string name;
   bool admin = false;
-  double most_weight = 1;  // the largest weight their jobs may have
+  double most_weight = 1;  // the largest weight that their jobs may have
   Digest token{};
 };
 struct RemoveUser {
+  static constexpr bool for_admins = true;
   std::string name;
 };
-struct ListUsers {};
+struct ListUsers {
+  static constexpr bool for_admins = true;
+};
 struct AddToken {
+  static constexpr bool for_admins = true;
   std::string user;
   Digest token{};
 };
 // A token is named by the first digits of its hash in hex, as ListUsers shows it
 // ("tokens":["..."]).
 struct RemoveToken {
+  static constexpr bool for_admins = true;
   std::string user;
   std::string token;
 };
@@ -153,7 +164,7 @@ struct Answer {
   Json body;
 };
 
-// Something that is wrong with the cluster.
+// A problem of the cluster.
 struct Problem {
   std::string what;    // one sentence
   std::string remedy;  // what to do; one sentence
@@ -161,13 +172,13 @@ struct Problem {
 
 // {"error": sentence}
 [[nodiscard]] Answer refusal(int status, std::string sentence);
-// 404 in the one wording for jobs that are not there and jobs that are another's.
+// 404, with the same words for a job that does not exist and a job of another user.
 [[nodiscard]] Answer no_such_job(const JobRef& job);
 
-// What only an admin may ask: it concerns everybody.
+// Whether only an admin may ask this, because it concerns everybody.
 [[nodiscard]] bool needs_admin(const Ask& ask);
 
-// The scheduling loop, as the server knows it. `ask` may be called from any thread; each callback
+// The daemon, as the HTTP server knows it. `ask` may be called from any thread; each callback
 // is called exactly once, on any thread.
 class Loop {
  public:

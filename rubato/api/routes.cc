@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "rubato/api/job_verbs.h"
 #include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
 
@@ -55,6 +56,7 @@ struct Route {
   BodyKind body;
   bool admin;
   Task (*make)(const Parts& parts);
+  Ask (*about)(JobRef job) = nullptr;  // of a JobVerb, instead of `make`
 };
 
 namespace {
@@ -388,31 +390,19 @@ Task add_user(const Parts& parts) {
   return task(std::move(ask));
 }
 
-constexpr std::array<Route, 24> kRoutes{{
+template <class T>
+Task about_job(const Parts& parts) {
+  return with_job(parts, [](JobRef job) { return task(T{std::move(job)}); });
+}
+
+constexpr std::array<Route, 22> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
     {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
-    {"GET", "/v1/jobs/{job}", "", BodyKind::none, false,
-     [](const Parts& parts) {
-       return with_job(parts, [](JobRef job) { return task(ShowJob{std::move(job)}); });
-     }},
-    {"DELETE", "/v1/jobs/{job}", "", BodyKind::none, false,
-     [](const Parts& parts) {
-       return with_job(parts, [](JobRef job) { return task(CancelJob{std::move(job)}); });
-     }},
-    {"POST", "/v1/jobs/{job}/hold", "", BodyKind::none, false,
-     [](const Parts& parts) {
-       return with_job(parts, [](JobRef job) { return task(HoldJob{std::move(job), true}); });
-     }},
-    {"POST", "/v1/jobs/{job}/release", "", BodyKind::none, false,
-     [](const Parts& parts) {
-       return with_job(parts, [](JobRef job) { return task(HoldJob{std::move(job), false}); });
-     }},
+    {"GET", "/v1/jobs/{job}", "", BodyKind::none, false, about_job<ShowJob>},
+    {"DELETE", "/v1/jobs/{job}", "", BodyKind::none, false, about_job<CancelJob>},
     {"POST", "/v1/jobs/{job}/resize", "", BodyKind::json, false, resize_job},
-    {"GET", "/v1/jobs/{job}/explain", "", BodyKind::none, false,
-     [](const Parts& parts) {
-       return with_job(parts, [](JobRef job) { return task(ExplainJob{std::move(job)}); });
-     }},
+    {"GET", "/v1/jobs/{job}/explain", "", BodyKind::none, false, about_job<ExplainJob>},
     {"GET", "/v1/jobs/{job}/log", "from follow", BodyKind::none, false, read_log},
     {"GET", "/v1/nodes", "", BodyKind::none, false,
      [](const Parts& /*parts*/) { return task(ShowNodes{}); }},
@@ -443,6 +433,17 @@ constexpr std::array<Route, 24> kRoutes{{
     {"GET", "/healthz", "", BodyKind::none, false,
      [](const Parts& /*parts*/) -> Task { return HttpTask(ReadHealth{}); }},
 }};
+
+// The routes above, and those of the verbs.
+const std::vector<Route>& routes() {
+  static const std::vector<Route> all = [] {
+    std::vector<Route> list(kRoutes.begin(), kRoutes.end());
+    for (const JobVerb& verb : job_verbs())
+      list.push_back({verb.method, verb.path, "", BodyKind::none, false, nullptr, verb.ask});
+    return list;
+  }();
+  return all;
+}
 
 // --- heads ---------------------------------------------------------------------------------------
 
@@ -599,7 +600,7 @@ struct Found {
 
 Checked<Found> find_route(std::string_view verb, std::string_view path) {
   std::string allow;
-  for (const Route& route : kRoutes) {
+  for (const Route& route : routes()) {
     auto parts = match(route.pattern, path);
     if (!parts) continue;
     // HEAD asks what GET would be answered, without the body of the answer.
@@ -629,7 +630,10 @@ std::string RoutedRequest::label() const {
 }
 
 std::variant<HttpTask, HttpRefusal> RoutedRequest::with_body(std::string_view body) const {
-  return route_->make({parts_, queries_, content_type_, key_, last_event_id_, body});
+  const Parts parts{parts_, queries_, content_type_, key_, last_event_id_, body};
+  if (route_->about == nullptr) return route_->make(parts);
+  return with_job(parts,
+                  [&](JobRef job) -> Task { return HttpTask(route_->about(std::move(job))); });
 }
 
 std::variant<RoutedRequest, HttpRefusal> route(const HttpHead& head, const Caller& caller) {
@@ -777,8 +781,8 @@ std::variant<std::optional<std::string>, HttpRefusal> single_header(const HttpHe
 
 std::vector<std::string> api_routes() {
   std::vector<std::string> names;
-  names.reserve(kRoutes.size());
-  for (const Route& route : kRoutes)
+  names.reserve(routes().size());
+  for (const Route& route : routes())
     names.push_back(fmt::format("{} {}", route.verb, route.pattern));
   return names;
 }

@@ -6,7 +6,7 @@
 namespace rubato::daemon {
 namespace {
 
-// The wall clock may drift by so much before deadlines are derived anew.
+// The wall clock may drift by this much before deadlines are computed again.
 constexpr Duration kClockSlack = std::chrono::seconds(1);
 
 }  // namespace
@@ -25,7 +25,7 @@ void set_clock(Transaction& tx, WallTime wall, bool just_started) {
   if (!first) {
     body["deadlines"] = dated.size();
     body["moved"] = moved.count();
-    // The loop's time stood still meanwhile.
+    // The loop's time did not advance while no daemon ran.
     if (just_started && moved > Duration(0)) body["down"] = true;
   }
   tx.put("clock", body);

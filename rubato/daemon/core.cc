@@ -12,13 +12,14 @@
 #include "rubato/daemon/profiling.h"
 #include "rubato/daemon/recovery.h"
 #include "rubato/daemon/request_handler.h"
+#include "rubato/loop/decision_times.h"
 
 namespace rubato::daemon {
 namespace {
 
-// After the journal could not be written.
+// The time between two attempts to write the journal.
 constexpr Duration kRetry = std::chrono::seconds(1);
-// So much of the loop's time may be lost when the daemon dies.
+// At most this much of the loop's time is lost if the daemon dies.
 constexpr Duration kTimeUnsaid = std::chrono::seconds(30);
 
 double seconds_now(const CoreOptions& options) {
@@ -129,8 +130,8 @@ void Core::try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn) {
   parts_.store.snapshot_if_due(*parts_.state, parts_.time, quiet);
 }
 
-// The changes by all that has come, or by as much of it as can be taken in: what one job or one
-// person says must not keep the others from being heard. Nothing if not even the rest can be.
+// The changes by all inputs, or by those that can be folded: a bad input from one job or one user
+// must not block the others. nullopt if not even the rest can be folded.
 std::optional<Transaction> Core::take_in(WallTime wall, Load& load, Replies& replies, Turn& turn) {
   for (;;) {
     parts_.reports.set_unread({});
@@ -163,11 +164,11 @@ bool Core::drop_what_fails(Load& load, const Suspect& suspect, const std::string
     could_not(**ask);
     load.asked.erase(load.asked.begin() + (*ask - load.asked.data()));
   } else if (!load.statuses.empty()) {
-    load.statuses.clear();  // jobs tell them again and again
+    load.statuses.clear();  // jobs send them again
   } else if (!load.asked.empty()) {
     for (const Asked& one : load.asked) could_not(one);
     load.asked.clear();
-  } else if (load.facts.size() > 1) {  // one in each turn, to find those that can be taken in
+  } else if (load.facts.size() > 1) {  // one in each turn, to find those that can be stored
     load.later.assign(load.facts.begin() + 1, load.facts.end());
     load.facts.resize(1);
   } else if (!load.facts.empty()) {
@@ -205,18 +206,17 @@ void Core::work(Transaction& tx, WallTime wall, const Load& load, Replies& repli
   tx.put_commands();
 }
 
-// Decisions keep to the intervals: one in each at most.
-bool Core::may_decide() const {
+Time Core::may_decide_from(Time t) const {
   const DaemonState& state = *parts_.state;
-  const Duration interval = state.now().interval;
-  if (interval == Duration(0) || !state.last_decision()) return true;
-  return (parts_.time - kStart) / interval > (state.loop().state().asked_at - kStart) / interval;
+  const auto last =
+      state.last_decision() ? std::optional(state.loop().state().asked_at) : std::nullopt;
+  return decision_allowed_from(t, state.now().interval, last);
 }
 
-// Takes in what the policy has said meanwhile, and asks it if that is due and it is not thinking.
+// Takes in the policy's decision if there is one, and asks again if that is due.
 void Core::decide_if_due(Transaction& tx) {
   const DaemonState& state = *parts_.state;
-  // Another policy is in force, or the turn that asked was taken back.
+  // Another policy is in force, or the turn that asked was rolled back.
   if (pending_ && state.asked() != pending_->asked) pending_.reset();
   if (state.asked() && !pending_) tx.drop_question();
   if (pending_) {
@@ -288,7 +288,7 @@ void Core::list_changes(const Transaction& tx, RowNumber before, Turn& turn) {
   turn.users_changed = tx.users_changed();
 }
 
-// Of those who wait, in their order, and of these.
+// The answers that are ready: of waiting requests, in their order, and of these.
 std::vector<std::optional<Answer>> Core::answers_so_far(const Replies& replies) const {
   std::vector<std::optional<Answer>> answers;
   for (const Waiting& one : waiting_) answers.push_back(one.reply());
@@ -296,7 +296,7 @@ std::vector<std::optional<Answer>> Core::answers_so_far(const Replies& replies) 
   return answers;
 }
 
-// To those who wait, in their order; who has no answer yet goes on waiting.
+// Sends the answers, in order. A request without an answer continues to wait.
 void Core::give_answers(std::vector<std::optional<Answer>> answers, Turn& turn) {
   std::vector<Waiting> still;
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
@@ -315,7 +315,7 @@ void Core::fail(std::string why) {
   take_back();
 }
 
-// Nothing of the turn has happened.
+// Rolls the turn back.
 void Core::take_back() {
   parts_.outlooks.reset();
   auto state = parts_.store.load();
@@ -325,7 +325,7 @@ void Core::take_back() {
                                 trouble().empty() ? "" : "; and ", state.error().message);
 }
 
-// Those whose request is stored go on waiting, unless nothing is known any more.
+// Requests that are stored continue to wait, unless the state is lost.
 void Core::refuse(const std::vector<Asked>& asked, Turn& turn) {
   const auto no = [&](std::uint64_t id) {
     turn.answers.emplace_back(
@@ -353,16 +353,10 @@ Time Core::again_at() const {
   Time at = kNever;
   const DaemonState& state = *parts_.state;
   const State& loop = state.loop().state();
-  const Duration interval = state.now().interval;
-  const auto when_allowed = [&](Time t) {
-    if (interval == Duration(0) || may_decide()) return t;
-    const Time next = kStart + ((loop.asked_at - kStart) / interval + 1) * interval;
-    return std::max(t, next);
-  };
   if (state.asked() && !pending_) return parts_.time;
-  // Who thinks calls when it is done.
-  if (loop.decision_due && !pending_) at = std::min(at, when_allowed(parts_.time));
-  if (loop.again_at && !pending_) at = std::min(at, when_allowed(*loop.again_at));
+  // A policy that is deciding reports when it is done.
+  if (loop.decision_due && !pending_) at = std::min(at, may_decide_from(parts_.time));
+  if (loop.again_at && !pending_) at = std::min(at, may_decide_from(*loop.again_at));
   for (const JobId id : state.to_be_measured()) {
     if (const JobRecord* job = state.job(id); job->verdict_by) at = std::min(at, *job->verdict_by);
   }
@@ -429,8 +423,8 @@ JobLaunch Core::launch_of(JobId id) const {
     launch.env = std::move(file->env);
     launch.secrets = std::move(file->secrets);
   } else {
-    // Half a command must never run. The file that should have it is no program, so the job fails
-    // and its reason names what is missing.
+    // A part of a command must never run. The path of the lost file is no program, so the job
+    // fails, and the reason names the file.
     launch.command = {options.texts ? options.texts->path_of(*job->digest) : hex(*job->digest)};
   }
   launch.env.merge(batch_environment(job->file));

@@ -1,19 +1,19 @@
-// The daemon's core: what people ask and what the machines report go in; rows of the journal, then
-// answers and commands come out. Knows no clock, no thread and no I/O but through its StateStore,
-// its JobTexts and its Engine.
+// The daemon's core. Requests and reports of machines go in. Rows of the journal come out, then
+// answers and commands. It uses no clock and no thread, and I/O only through its StateStore, its
+// JobTexts and its Engine.
 //
-// turn() takes in all that has come, asks the policy if that is due, stores everything in one
-// transaction (transaction.h), and only then answers and commands. A policy may take its time
-// (CoreOptions::background): turns go on, and its answer is taken in by the turn that finds it. A
-// submission is answered when a decision has seen it; everything else is answered at once. So
-// whatever anybody was told is stored, and a crash at any point loses nothing that was said. If the
-// journal cannot be written, nothing of the turn has happened: the state is read back, people are
-// answered 503, and the facts of the engine are kept for the next turn. There is nothing to repair
-// when the journal can be written again.
+// turn() folds all inputs, asks the policy if a decision is due, stores everything in one
+// transaction (transaction.h), and only then sends answers and commands. So every answer and every
+// command is stored before it is sent, and a crash loses none of them. A policy may need longer
+// than a turn (CoreOptions::background). Turns then continue, and a later turn takes the decision
+// in. A submission is answered when a decision has seen it; other requests are answered at once. If
+// the journal cannot be written, the turn is rolled back: the state is read back, requests are
+// answered 503, and the engine's facts are kept for the next turn. When the journal can be written
+// again, the core continues.
 //
-// Recovery folds rows; it asks neither a policy nor a placement (daemon_state.h).
+// Recovery folds rows. It asks neither a policy nor a placement (daemon_state.h).
 //
-// Of one thread.
+// Belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ namespace rubato::daemon {
 // --- what goes in ---
 
 struct Asked {
-  std::uint64_t id = 0;  // the asker's own, to find the answer by
+  std::uint64_t id = 0;  // chosen by the caller, to find the answer
   Request request;
 };
 struct Fact {
@@ -56,8 +56,8 @@ struct Turn {
   RowNumber stored;                // the last row
   std::vector<HistoryLine> lines;  // of this turn
   std::vector<JobId> changed;      // jobs that look different now, ascending
-  std::vector<JobId> gone;         // whose end is stored: the engine may forget them
-  std::vector<JobId> forgotten;    // ended long ago: not even their directories are needed
+  std::vector<JobId> gone;         // their end is stored, so the engine may forget them
+  std::vector<JobId> forgotten;    // ended long ago: their directories may be removed
   std::vector<NodeMark> marks;
   bool users_changed = false;
   std::string trouble;  // why nothing could be stored; or empty
@@ -65,7 +65,7 @@ struct Turn {
 
 class Core {
  public:
-  // Goes on from what the journal has; a new one is begun at `wall`. The error is one sentence.
+  // Continues from the journal. A new journal begins at `wall`. The error is one sentence.
   [[nodiscard]] static Result<std::unique_ptr<Core>> recover(Journal::Opened opened,
                                                              const CoreOptions& options,
                                                              Engine& engine, WallTime wall);
@@ -74,53 +74,53 @@ class Core {
   // engine's facts itself.
   [[nodiscard]] Turn turn(Time now, WallTime wall, std::vector<Input> inputs);
 
-  // What recover() has made up for, in one sentence; or empty.
+  // What recover() had to add, in one sentence; or empty.
   [[nodiscard]] const std::string& made_up_for() const { return made_up_for_; }
 
-  // When turn() should be called at the latest if nothing happens; kNever if never.
+  // When turn() must be called at the latest, if nothing happens before; kNever: no need.
   [[nodiscard]] Time again_at() const;
 
-  // Whether the journal's files are still where they were, or what is wrong (journal.h).
+  // An error if the journal's files are no longer where they were (journal.h).
   [[nodiscard]] Result<void> check_place() { return parts_.store.check_place(); }
 
-  // A snapshot now, for a quick start.
+  // Writes a snapshot now, so that the next start is quick.
   [[nodiscard]] Result<void> save();
-  // At a clean stop: how far time has come, and a snapshot.
+  // For a clean stop: stores the loop's time and a snapshot.
   [[nodiscard]] Result<void> close();
 
   [[nodiscard]] Time time() const { return parts_.time; }
   [[nodiscard]] const DaemonState& state() const { return *parts_.state; }
-  // What the engine is to be told again after a restart.
+  // The commands that the engine must get again after a restart.
   [[nodiscard]] std::vector<KnownJob> told() const;
   [[nodiscard]] std::vector<NodeMark> operators_words() const;
-  // Whose token it is, by its SHA-256.
+  // The user who has the token with this SHA-256.
   [[nodiscard]] std::optional<Caller> who(const Digest& token) const;
-  // All that its master needs, but for what the engine knows: home, generation, slots, token.
+  // All that its master needs, except what the engine adds: home, generation, slots, token.
   [[nodiscard]] JobLaunch launch_of(JobId id) const;
   [[nodiscard]] const JobStatus* status(JobId id) const { return parts_.reports.of(id); }
-  // As its owner sees it, for those who watch; null if it is not remembered.
+  // The job as its owner sees it, for event streams; null if it is not remembered.
   [[nodiscard]] Json show(JobId id) const;
   [[nodiscard]] const std::string& trouble() const { return parts_.trouble; }
-  // The journal could not even be read back: nothing is known any more, and only a new start helps.
+  // Whether the journal could not be read back. The state is then lost until the daemon restarts.
   [[nodiscard]] bool lost() const { return parts_.state == nullptr; }
 
  private:
-  // What a turn takes in.
+  // The inputs of a turn.
   struct Load {
     std::set<JobId> statuses;
     std::vector<Event> facts;
     std::vector<Asked> asked;
     std::vector<Event> later;  // facts that are left for the next turn
   };
-  // What of it is being taken in at the moment; none if that cannot be told.
+  // The input that is being folded at the moment; none if that is not known.
   using Suspect = std::variant<std::monostate, const Event*, const Asked*>;
   using Replies = std::vector<Reply>;
-  // Somebody whose request is stored, and whose answer is still to come.
+  // A request that is stored, and not answered yet.
   struct Waiting {
     std::uint64_t id = 0;
     Reply reply;
   };
-  // A policy that thinks while turns go on.
+  // A policy that decides while turns continue.
   struct Pending {
     std::shared_ptr<Question> question;
     std::shared_ptr<double> took;  // seconds
@@ -137,12 +137,14 @@ class Core {
   void try_to_work(WallTime wall, std::vector<Asked>& asked, Turn& turn);
   [[nodiscard]] std::optional<Transaction> take_in(WallTime wall, Load& load, Replies& replies,
                                                    Turn& turn);
-  // Leaves out what may have been wrong: trying the same again would not help. False if there was
-  // nothing to leave out.
+  // Leaves out the inputs that may have caused the failure, before the turn is repeated. False if
+  // there was nothing to leave out.
   [[nodiscard]] static bool drop_what_fails(Load& load, const Suspect& suspect,
                                             const std::string& why, Turn& turn);
   void work(Transaction& tx, WallTime wall, const Load& load, Replies& replies, Suspect& suspect);
-  [[nodiscard]] bool may_decide() const;
+  // The first moment from `t` on at which the policy may be asked (loop/decision_times.h).
+  [[nodiscard]] Time may_decide_from(Time t) const;
+  [[nodiscard]] bool may_decide() const { return may_decide_from(parts_.time) <= parts_.time; }
   void decide_if_due(Transaction& tx);
   void ask(Transaction& tx);
   void answer(Transaction& tx, Pending pending);

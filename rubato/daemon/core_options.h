@@ -1,4 +1,4 @@
-// What a Core is made with.
+// The options of a Core.
 #pragma once
 
 #include <cstdint>
@@ -18,44 +18,44 @@ namespace rubato::daemon {
 
 struct CoreOptions {
   Cluster cluster;  // must be the one the journal began with
-  // In an old journal, whether its own cluster takes the place of `cluster`.
+  // Whether the cluster of an existing journal replaces `cluster`.
   bool cluster_of_journal = false;
   Placement placement = Placement::pack;
   Duration interval{};                  // between decisions; 0: whenever something happens
-  Duration lateness = from_seconds(5);  // that plans which are promised leave spare
+  Duration lateness = from_seconds(5);  // spare time in every promised plan
   std::string policy = "afs-l";
-  // In an old journal, whether `policy` takes the place of the one in force.
+  // Whether `policy` replaces the policy of an existing journal.
   bool switch_policy = false;
   Duration measuring =
       from_seconds(10);  // how long to stay on a count that is tried out; 0: no trying
-  Duration restart_cost = from_seconds(5);  // of a job of which none was measured
+  Duration restart_cost = from_seconds(5);  // of a job whose restarts were not measured
   DaemonStateOptions state;
 
   double most_weight = 1;           // of users without a record
-  std::size_t most_jobs = 100'000;  // that are not gone; beyond it, submissions are answered 429
-  // Of one user who is no admin: jobs that are not gone, and bytes of their large files.
+  std::size_t most_jobs = 100'000;  // that have not ended; beyond it, submissions get 429
+  // For one user who is no admin: jobs that have not ended, and bytes of their large files.
   std::size_t most_jobs_of_user = 25'000;
   std::int64_t most_text_of_user = std::int64_t{256} << 20U;
   std::shared_ptr<JobTexts> texts;              // where large job files are kept; unset: in memory
   Duration measure_every = from_seconds(5);     // at most one row of measurements a job
   Duration settle = from_seconds(3);            // after a start or resize, before speed is measured
-  Duration verdict_within = from_seconds(120);  // for measuring a job that is to be promised
+  Duration verdict_within = from_seconds(120);  // for measuring a job before its verdict
   std::uint64_t snapshot_rows = 50'000;
-  std::uint64_t history_rows = 20'000;  // that one question about the past reads
+  std::uint64_t history_rows = 20'000;  // that one request for history reads
   Duration snapshot_every = std::chrono::hours(1);
   Duration keep_journal{};     // how long archived rows are kept; 0: for ever
   std::string jobs_directory;  // of FindLog
-  // Whether what lies in the directory of this job is the job's; unset: it is.
+  // Whether the files in the job's directory belong to this job; unset: yes.
   std::function<Result<void>(JobId)> check_directory;
   // The largest number that a directory of a job has, if there are any.
   std::optional<JobId> newest_directory;
   std::int64_t log_limit = kLogLimit;  // bytes, of each job
   Duration hello = kHelloWithin;
-  // Whether a job of this caller can run here, or why not; unset: everybody's can.
+  // An error if jobs of this caller cannot run here; unset: all can.
   std::function<Result<void>(const Caller&)> may_run;
-  // Whether there is room for more jobs, or why not; unset: there is.
+  // An error if there is no room for more jobs; unset: there always is.
   std::function<Result<void>()> may_grow;
-  // What is wrong outside of the core, for those who ask for its health.
+  // Problems outside of the core, for the answer to ShowHealth.
   std::function<std::vector<Problem>()> problems;
   // Where policies decide.
   std::shared_ptr<Background> background = std::make_shared<Foreground>();

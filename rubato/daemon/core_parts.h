@@ -1,5 +1,5 @@
-// What the core is made of. The core changes it; requests and views get it const, so they can look
-// at everything and change nothing.
+// The parts of the core. Only the core changes them. Requests and views get them const, so they can
+// read everything and change nothing.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct CoreParts {
   Metrics metrics;      // what is counted
   std::string trouble;  // why nothing can be stored; or empty
   Time time = kStart;   // of the present turn
-  // When jobs may start, once somebody has asked since the state changed.
+  // When jobs may start. Computed at the first request after the state has changed.
   mutable std::optional<std::map<JobId, Outlook>> outlooks = std::nullopt;
 
   [[nodiscard]] ViewContext view() const {

@@ -27,17 +27,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The engine looks at its limits of time when its facts are collected.
+// The engine checks its timeouts when its facts are collected.
 constexpr auto kTick = 100ms;
 constexpr Duration kPublishEvery = 250ms;
-// A decision that takes longer goes on while the loop does. Most are over sooner, and then share
-// the transaction of what they are about.
+// A decision that takes longer continues beside the loop. Most take less time; their rows are then
+// in the same transaction as the events that they are about.
 constexpr auto kDecisionPatience = 10ms;
 constexpr Duration kLookEvery = 1s;
 constexpr std::uint64_t kOwnRequest = 0;
-// Enough for what is going on to be finished, and for a snapshot of many jobs.
+// Enough to finish the present requests, and to write a snapshot of many jobs.
 constexpr std::size_t kMemoryReserve = std::size_t{64} << 20U;
-// A disk with less than this part of it left is almost full.
+// A disk is almost full if less than this share of it is free.
 constexpr double kLittleDisk = 0.02;
 constexpr std::size_t kNonceBytes = 16;
 
@@ -49,13 +49,13 @@ Error cannot(const char* what, const std::string& path) {
   return Error{fmt::format("cannot {} {}: {}", what, path, std::strerror(errno))};
 }
 
-// Also when standard error is a file on a disk that is full.
+// Ignores errors: standard error may be a file on a full disk.
 void say(const std::string& sentence) {
   std::fputs(fmt::format("rubato: {}\n", sentence).c_str(), stderr);
   std::fflush(stderr);
 }
 
-// For its owner alone, and whole or not there.
+// Only its owner may read it. It is written completely or not at all.
 Result<void> write_private(const std::string& path, const std::string& content) {
   const std::string fresh = path + ".new";
   const wire::Fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
@@ -67,8 +67,8 @@ Result<void> write_private(const std::string& path, const std::string& content) 
   return {};
 }
 
-// What the tokens of jobs are made from: the journal has none of them, and they must be the same
-// after a restart.
+// The secret from which the tokens of jobs are derived. The journal has no tokens, and they must be
+// the same after a restart.
 Result<std::string> read_or_make_secret(const std::string& path) {
   std::ifstream file(path);
   std::string secret;
@@ -93,7 +93,7 @@ Daemon::Daemon(DaemonOptions options)
       memory_(kMemoryReserve),
       feed_({.epoch = fmt::format("{:x}", wall_clock().time_since_epoch().count())}) {}
 
-// Threads that decide wake the loop: they end before what they wake is gone.
+// Threads that decide wake the loop, so they end before the loop is destroyed.
 Daemon::~Daemon() {
   server_.reset();
   core_.reset();
@@ -102,7 +102,7 @@ Daemon::~Daemon() {
 
 Result<void> Daemon::start() {
   const std::string& state = options_.state_directory;
-  // An address that is refused must be so before a journal is begun and agents are started.
+  // Checks the address before a journal is begun and agents are started.
   const HttpServerOptions& http = options_.http;
   if (http.tcp) {
     auto listens = listen_tcp(http.host, http.port, http.beyond_loopback);
@@ -193,7 +193,7 @@ Result<void> Daemon::seat_engine() {
   return {};
 }
 
-// In a copy nothing runs of what the original was told, so all of it is to be started.
+// In a copied directory no job runs, so all jobs must be started again.
 std::vector<KnownJob> Daemon::told() const {
   std::vector<KnownJob> jobs = core_->told();
   if (!options_.restored) return jobs;
@@ -204,8 +204,8 @@ std::vector<KnownJob> Daemon::told() const {
   return jobs;
 }
 
-// The same after a restart, and never that of another submission. Jobs of older versions have no
-// nonce.
+// The token of a job. It is the same after a restart, and no two submissions share one. Jobs of
+// older versions have no nonce.
 std::string Daemon::token_of(JobId job) const {
   Digester digester;
   digester.add(secret_).add(job.value());
@@ -216,14 +216,14 @@ std::string Daemon::token_of(JobId job) const {
               digest.size()});
 }
 
-// The last daemon may have died between storing them and telling its engine.
+// The last daemon may have died after it stored commands and before it sent them.
 void Daemon::say_operators_words() {
   for (const NodeMark& mark : core_->operators_words())
     mark.down ? engine_->mark_down(mark.node) : engine_->mark_up(mark.node);
 }
 
-// The first admin is who runs the daemon, so that a job is the same user's whichever way it came;
-// later ones are added by people.
+// The first admin is the user who runs the daemon. So a job has the same owner through the socket
+// and through the network. Other admins are added by users.
 Result<void> Daemon::write_admin_token() {
   const std::string path = options_.state_directory + "/admin.token";
   if (::access(path.c_str(), F_OK) == 0) return {};
@@ -270,7 +270,7 @@ std::vector<Problem> Daemon::problems() {
   return found;
 }
 
-// Once when it begins, and once when it is over.
+// Reports once when the trouble begins, and once when it is over.
 void Daemon::say_trouble() {
   const bool now = !core_->trouble().empty();
   if (now == in_trouble_ || core_->lost()) return;
@@ -313,7 +313,7 @@ Result<void> Daemon::run() {
   return core_->close();
 }
 
-// What others may have deleted or moved while we run.
+// Checks the files that others may have deleted or moved while the daemon runs.
 Result<void> Daemon::look_after_files() {
   if (now() < look_at_) return {};
   look_at_ = now() + kLookEvery;
@@ -361,15 +361,15 @@ void Daemon::pass_on(Turn turn) {
   if (!core_->lost() && now() >= publish_at_) publish_changes();
 }
 
-// One in a turn: there may be much in it, and others wait.
+// Removes one directory in each turn, because a directory may have many files.
 void Daemon::remove_a_directory() {
   if (forgotten_.empty()) return;
   remove_job_directory(options_.state_directory, *forgotten_.begin());
   forgotten_.erase(forgotten_.begin());
 }
 
-// Nobody is told of changes more often than a few times a second, so that is how often they are
-// made into text.
+// Changes are published a few times a second at most. So they are also written as JSON only that
+// often.
 void Daemon::publish_changes() {
   publish_at_ = now() + kPublishEvery;
   publisher_.publish(*core_, std::exchange(changed_, {}));

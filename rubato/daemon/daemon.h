@@ -1,11 +1,11 @@
 // The daemon as a process: the loop's thread with its clock, sockets and signals around Core,
 // LiveEngine and HttpServer. It decides nothing.
 //
-// The thread that calls run() is the loop's: agents' sockets and the requests that the HTTP thread
-// passes on wake it up, it gives all that has come to one turn of the core, and passes on what came
-// out. Loop time is the steady clock, continued from where the journal ends.
+// The thread that calls run() is the loop's thread. Sockets of agents and requests of the HTTP
+// thread wake it. It gives all inputs to one turn of the core, and sends what comes out. Loop time
+// is the steady clock, continued from where the journal ends.
 //
-// Agents and jobs outlive it: stopped or killed, it leaves training alone, and the next daemon of
+// Agents and jobs outlive it. If it stops or is killed, training continues, and the next daemon on
 // the same state directory takes it over.
 #pragma once
 
@@ -39,7 +39,7 @@ struct DaemonOptions {
   HttpServerOptions http;
 };
 
-// The core is made before its engine, which must know what the core believes of the nodes.
+// The core is made before its engine, because the engine needs the core's states of the nodes.
 class EngineSeat final : public Engine {
  public:
   void seat(std::unique_ptr<LiveEngine> engine) { engine_ = std::move(engine); }
@@ -56,21 +56,21 @@ class EngineSeat final : public Engine {
 
 class Daemon : public Loop {
  public:
-  // Everything that can be refused is refused here: nothing runs yet when it returns an error.
+  // Checks everything that can be checked. If it returns an error, nothing runs yet.
   [[nodiscard]] static Result<std::unique_ptr<Daemon>> open(DaemonOptions options);
   ~Daemon() override;
 
-  // What the journal could not read, where that is kept, and what else was lost; or empty.
+  // What of the journal could not be read, where it is kept, and what else was lost; or empty.
   [[nodiscard]] const std::string& dropped() const { return dropped_; }
-  // Whether its journal was there already.
+  // Whether the journal existed before.
   [[nodiscard]] bool continues() const { return continues_; }
   [[nodiscard]] const Cluster& cluster() const { return core_->state().now().cluster; }
   [[nodiscard]] const std::string& address() const { return server_->address(); }
 
-  // Until SIGINT, SIGTERM or SIGHUP, which must be blocked in every thread; then takes leave of the
-  // agents if nothing runs, and stores a snapshot. An error if what is known could not be read back
-  // from the journal, or if the directory or the journal is no longer where it was: jobs go on, and
-  // the next start reads it again.
+  // Runs until SIGINT, SIGTERM or SIGHUP, which must be blocked in every thread. Then dismisses the
+  // agents if nothing runs, and stores a snapshot. An error if the state could not be read back
+  // from the journal, or if the directory or the journal is no longer where it was. Jobs continue,
+  // and the next start reads the journal again.
   [[nodiscard]] Result<void> run();
 
   // From any thread.
@@ -110,9 +110,9 @@ class Daemon : public Loop {
   Publisher publisher_{feed_};
   std::unique_ptr<HttpServer> server_;  // last: it calls us while it lives
   std::string dropped_;
-  std::string secret_;  // what the tokens of jobs are made from
+  std::string secret_;  // the tokens of jobs are derived from it
   bool continues_ = false;
-  bool in_trouble_ = false;  // and that was said
+  bool in_trouble_ = false;  // and it was reported
 
   Time began_at_ = kStart;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

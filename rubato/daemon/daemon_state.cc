@@ -9,25 +9,20 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/core/node_states.h"
 #include "rubato/loop/admission.h"
+#include "rubato/loop/follow.h"
 #include "rubato/policy/measuring.h"
 
 namespace rubato::daemon {
 namespace {
 
-// Names that somebody makes up must not fill the memory.
+// Users choose the names of profiles, so their number is limited.
 constexpr std::size_t kMostProfiles = 10'000;
-// A failure so long after the one before begins a new row of them: twice the longest pause.
+// If this much time has passed since the last failure, the backoff begins anew: twice its maximum.
 constexpr Duration kSetbacksForgotten = std::chrono::minutes(10);
 
-constexpr std::array<std::pair<NodeState, std::string_view>, 4> kNodeStates = {{
-    {NodeState::up, "up"},
-    {NodeState::draining, "draining"},
-    {NodeState::down, "down"},
-    {NodeState::unknown, "unknown"},
-}};
-
-// For values of rows that were not read by a codec of their own.
+// Reads a value of a row that has no codec of its own.
 template <class T>
 Result<T> member(const Json& json, const char* name) {
   const auto found = json.find(name);
@@ -46,18 +41,11 @@ Result<NodeState> node_state(const std::string& name) {
   return Error{fmt::format("{} is no state of a node", base::quoted(name))};
 }
 
-std::string name_of_state(NodeState state) {
-  for (const auto& [known, name] : kNodeStates) {
-    if (known == state) return std::string(name);
-  }
-  return "unknown";
-}
-
 constexpr std::string_view kWhole = R"({"state":)";
-// A state that is not longer is stored whole.
+// A state of up to this length is stored completely.
 constexpr std::size_t kShortState = 2000;
 
-// Takes the new state of a policy. The row that says so: all of it, or what is new in it.
+// Sets the new state of a policy. Returns the body of its row: the whole state, or the difference.
 Result<std::string> state_body(DeltaText& state, std::string after) {
   const bool first = state.text().empty();
   const Json changes = state.advance(std::move(after));
@@ -67,14 +55,6 @@ Result<std::string> state_body(DeltaText& state, std::string after) {
     if (!delta || delta->size() < length / 2) return delta;
   }
   return fmt::format("{}{}}}", kWhole, state.text());
-}
-
-// The GPUs it was last told to have.
-const Allocation* told_gpus(const JobRecord& job) {
-  if (!job.told) return nullptr;
-  if (const auto* start = std::get_if<Start>(&*job.told)) return &start->gpus;
-  if (const auto* resize = std::get_if<Resize>(&*job.told)) return &resize->gpus;
-  return nullptr;
 }
 
 JobId job_of(const Command& command) {
@@ -91,43 +71,7 @@ Result<std::vector<Command>> commands_in(const Json& body) {
   return commands;
 }
 
-// The loop after it has told a job this, whatever it would tell it now.
-void set_told(State& state, JobView& job, const Start& start) {
-  job.generation = start.generation;
-  job.phase = Phase::starting;
-  job.release_due = 0;
-  job.batch_told = start.batch;
-  set_held(state, job, start.gpus);
-}
-void set_told(State& state, JobView& job, const Resize& resize) {
-  job.generation = resize.generation;
-  job.phase = Phase::resizing;
-  job.batch_told = resize.batch;
-  Allocation held = job.held;
-  held.add(minus(resize.gpus, held));
-  job.release_due = held.gpus() - resize.gpus.gpus();
-  set_held(state, job, std::move(held));
-}
-void set_told(State& /*state*/, JobView& job, const Stop& stop) {
-  job.generation = stop.generation;
-  job.phase = Phase::stopping;
-  job.release_due = job.held.gpus();
-}
-
-// The loop as if it had told the job nothing since `last`. What it should have is what it has until
-// the policy is asked again.
-void set_untold(State& state, JobView& job, const std::optional<Command>& last,
-                const Allocation* gpus) {
-  job.generation =
-      last ? std::visit([](const auto& c) { return c.generation; }, *last) : Generation();
-  set_held(state, job, gpus != nullptr ? *gpus : Allocation());
-  job.target = job.held;
-  job.release_due = 0;
-  job.phase = job.held.empty() ? Phase::pending : Phase::resizing;
-}
-
 // The job that may leave the loop by this event.
-
 std::optional<JobId> may_leave(const Event& event) {
   if (const auto* e = std::get_if<Finished>(&event)) return e->job;
   if (const auto* e = std::get_if<Failed>(&event)) return e->job;
@@ -138,14 +82,10 @@ std::optional<JobId> may_leave(const Event& event) {
 
 }  // namespace
 
-bool PolicyInForce::admits() const {
-  return entry != nullptr && entry->admits && text.find("admission=off") == std::string::npos;
-}
-
 bool moves(const Command& command, const JobRecord& job) {
   const auto* resize = std::get_if<Resize>(&command);
   if (resize == nullptr) return false;
-  const Allocation* before = told_gpus(job);
+  const Allocation* before = job.told ? gpus_of(*job.told) : nullptr;
   return before == nullptr || *before != resize->gpus;
 }
 
@@ -157,7 +97,7 @@ const std::map<std::string, DaemonState::Fold, std::less<>>& DaemonState::folds(
       {"settings", &DaemonState::fold_settings},
       {"clock", &DaemonState::fold_clock},
       {"policy", &DaemonState::fold_policy},
-      {"policy_state", nullptr},  // for its length, not by its JSON
+      {"policy_state", nullptr},  // not parsed as JSON, because it is long
       {"asked", &DaemonState::fold_asked},
       {"unanswered", &DaemonState::fold_unanswered},
       {"undecided", &DaemonState::fold_undecided},
@@ -340,7 +280,7 @@ void think(Question& question) {
   if (*question.decision) question.policy_state = question.policy->save_text();
 }
 
-// The policy was asked by the row asked_, or else by this one.
+// The policy was asked at the row asked_, or at this row if there is none.
 void DaemonState::heard(RowNumber number) {
   decided_before_ = asked_.value_or(number);
   asked_.reset();
@@ -395,7 +335,7 @@ Result<void> DaemonState::fold_asked(RowNumber number, const JournalRow& row,
   return {};
 }
 
-// The daemon ended, or could not store the answer. The policy is as it was before it was asked.
+// The daemon ended, or could not store the answer. The policy's state is that before the question.
 Result<void> DaemonState::fold_unanswered(RowNumber /*number*/, const JournalRow& /*row*/,
                                           const Json& /*body*/) {
   asked_.reset();
@@ -415,7 +355,7 @@ Result<void> DaemonState::fold_undecided(RowNumber number, const JournalRow& row
   return {};
 }
 
-// Of thousands in a row only the last matters: it is loaded when all rows are read.
+// Only the last of many states matters. It is loaded when all rows are read.
 Result<void> DaemonState::fold_policy_state(const std::string& body) {
   if (body.starts_with(kWhole)) {
     policy_state_ = DeltaText(body.substr(kWhole.size(), body.size() - kWhole.size() - 1));
@@ -451,7 +391,7 @@ Result<std::optional<JournalRow>> DaemonState::row_of_commands(Time now) const {
   return std::optional(JournalRow{now, "commands", 1, std::move(*body)});
 }
 
-// What was told counts and not what today's code would tell: only replay compares.
+// The stored commands count, also if today's code would send others. Only replay compares.
 Result<void> DaemonState::fold_commands(RowNumber /*number*/, const JournalRow& row,
                                         const Json& body) {
   const auto told = commands_in(body);
@@ -476,23 +416,13 @@ Result<void> DaemonState::fold_commands(RowNumber /*number*/, const JournalRow& 
 }
 
 void DaemonState::follow(const std::vector<Command>& told) {
-  State state = scheduler_->state();
-  std::set<JobId> untold;
-  for (const Command& command : issued_) untold.insert(job_of(command));
+  std::map<JobId, std::optional<Command>> untold;
+  for (const Command& command : issued_) {
+    if (const JobRecord* job = find(job_of(command))) untold[job->id] = job->told;
+  }
   for (const Command& command : told) untold.erase(job_of(command));
-  for (const JobId id : untold) {
-    JobView* view = state.snapshot.jobs.find(id);
-    const JobRecord* job = find(id);
-    if (view == nullptr || job == nullptr) continue;
-    set_untold(state, *view, job->told, told_gpus(*job));
-    state.snapshot.changed.push_back(id);
-  }
-  for (const Command& command : told) {
-    if (JobView* view = state.snapshot.jobs.find(job_of(command)))
-      std::visit([&](const auto& c) { set_told(state, *view, c); }, command);
-  }
-  recount_free(state);
-  state.decision_due = true;
+  State state = scheduler_->state();
+  loop::follow(state, told, untold);
   scheduler_ = std::make_shared<Scheduler>(std::move(state), placement_);
 }
 
@@ -503,9 +433,7 @@ Result<void> DaemonState::fold_began(RowNumber number, const JournalRow& row, co
   auto version = member<int>(body, "version");
   if (!version) return version.error();
   if (!body.contains("cluster")) return Error{"has no cluster"};
-  auto text = canonical_json(body["cluster"]);
-  if (!text) return text.error();
-  auto cluster = decode_cluster({"cluster", *version, *text});
+  auto cluster = decode_cluster_json({"cluster", *version, body["cluster"]});
   if (!cluster) return cluster.error();
   wishes_.assign(cluster->nodes().size(), NodeState::up);
   reported_.assign(cluster->nodes().size(), NodeState::up);
@@ -560,7 +488,7 @@ Result<void> DaemonState::fold_policy(RowNumber /*number*/, const JournalRow& /*
   if (!measuring) return measuring.error();
   policy_state_ = DeltaText();
   policy_loaded_ = true;
-  asked_.reset();  // what the policy before it says now is about nothing
+  asked_.reset();  // the answer of the last policy is ignored
   policy_lent_ = false;
   stand_in_.reset();
   return make_policy(*text, Duration(*measuring));
@@ -571,15 +499,12 @@ Result<void> DaemonState::make_policy(const std::string& text, Duration measurin
   if (!chosen) return chosen.error();
   if (chosen->size() != 1) return Error{fmt::format("{} is not one policy", base::quoted(text))};
   const ChosenPolicy& one = chosen->front();
-  if (one.entry->one_type && now().cluster.types() > 1) {
-    return Error{fmt::format("{} is defined on a cluster of one GPU type only; this one has {}",
-                             one.entry->name, now().cluster.types())};
-  }
+  if (auto fits = one.check(now().cluster); !fits) return fits.error();
   auto made = one.make(options_.inputs);
   if (!made) return made.error();
   if (measuring > Duration(0)) made = measure_first(std::move(*made), measuring);
   policy_object_ = std::move(*made);
-  policy_ = {one.canonical, one.entry, measuring};
+  policy_ = {one.canonical, one.entry, one.admits(), measuring};
   return {};
 }
 
@@ -612,7 +537,7 @@ bool DaemonState::keeps_deadline(JobId id) const {
 
 Result<void> DaemonState::fold_job(RowNumber /*number*/, const JournalRow& row, const Json& body) {
   JobRecord job;
-  // The row has only what is not as in every new job.
+  // The row has only values that differ from those of a new job.
   static const Json plain = write_record(JobRecord()).value();
   if (!body.contains("file")) return Error{"has no file"};
   Json whole = plain;
@@ -640,7 +565,7 @@ void DaemonState::enter(JobRecord job) {
   jobs_.emplace(id, std::move(job));
 }
 
-// A job that is not gone yet comes (1) or goes (-1).
+// Counts a job that has not ended: 1 if it comes, -1 if it goes.
 void DaemonState::count(const JobRecord& job, int by) {
   Holding& holding = holdings_[job.user];
   holding.jobs += static_cast<std::size_t>(by);
@@ -868,7 +793,7 @@ Result<std::string> DaemonState::snapshot() const {
   json["offsets"] = std::move(offsets);
   Json nodes = Json::array();
   for (std::size_t i = 0; i < wishes_.size(); ++i) {
-    nodes.push_back(Json::array({name_of_state(wishes_[i]), name_of_state(reported_[i]),
+    nodes.push_back(Json::array({to_text(wishes_[i]), to_text(reported_[i]),
                                  node_since_[i].time_since_epoch().count(), whys_[i]}));
   }
   json["nodes"] = std::move(nodes);
@@ -891,7 +816,7 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
   first_line_row_ = snapshot.number.next();
   const auto json = parse_json(snapshot.body, "the snapshot");
   if (!json) return json.error();
-  // What our own snapshot() writes: a checksum has vouched for it, so one sentence will do.
+  // snapshot() wrote it and its checksum is right, so one sentence for all errors is enough.
   try {
     const Json& j = *json;
     auto state = decode_state({"state", j.at("state").at("version").get<int>(),

@@ -56,10 +56,11 @@ inline constexpr int kMostSkipped = 1'000'000;
 struct PolicyInForce {
   std::string text;  // canonical
   const PolicyEntry* entry = nullptr;
-  Duration measuring{};  // > 0: jobs are first tried at smaller counts (policy/measuring.h)
+  bool admission = false;  // ChosenPolicy::admits()
+  Duration measuring{};    // > 0: jobs are first tried at smaller counts (policy/measuring.h)
 
   // Whether it admits or refuses jobs by their deadline. Then it must know how fast they are.
-  [[nodiscard]] bool admits() const;
+  [[nodiscard]] bool admits() const { return admission; }
   // Whether it chooses batches by goodput.
   [[nodiscard]] bool tunes_batches() const { return entry != nullptr && entry->tunes_batches; }
 };

@@ -13,17 +13,17 @@ namespace rubato::daemon {
 namespace {
 
 // The backoff between a failure and the next start, from the second failure in a row on. The first
-// is often the only one, and a job that was promised something should not lose more time by it.
+// failure is often the only one, and a job with a promise should not lose more time.
 constexpr Duration kFirstPause = std::chrono::seconds(1);
 constexpr Duration kLongestPause = std::chrono::minutes(5);
 
 Duration pause_after(int failures_in_a_row) {
   if (failures_in_a_row < 2) return Duration(0);
-  constexpr int kDoublings = 10;  // more than it takes to the longest
+  constexpr int kDoublings = 10;  // more than are needed for the maximum
   return std::min(kLongestPause, kFirstPause * (1 << std::min(failures_in_a_row - 2, kDoublings)));
 }
 
-// As much of a reason, which a machine or a program may have made up, as is stored.
+// Shortens a reason, which comes from a machine or a program, for the journal.
 std::string short_why(const std::string& why) {
   constexpr std::size_t kMost = 500;
   if (why.size() <= kMost) return why;
@@ -37,7 +37,7 @@ std::string failed_text(int failures, const std::string& why) {
   return fmt::format("failed {}{}{}", times(failures), before, why);
 }
 
-// The job is on hold until then: the policy does not see it, and others may have its GPUs.
+// The job is on hold until then: the policy does not see it, and other jobs may use its GPUs.
 void pause_restart(Transaction& tx, JobId id) {
   const DaemonState& state = tx.state();
   const JobView* view = state.view(id);
@@ -108,7 +108,7 @@ void take_fact(Transaction& tx, const Reports& reports, Event fact) {
     const bool trains = !released->stopped && view->phase == Phase::running;
     released->progress = progress_of(tx, reports, id, trains ? view->progress.rate : 0);
   } else if (auto* failed = std::get_if<Failed>(&fact)) {
-    if (!current(*failed) || view->held.empty()) return;  // said before
+    if (!current(*failed) || view->held.empty()) return;  // reported before
     failed->progress = progress_of(tx, reports, id, 0);
     failed->why = short_why(failed->why);
     return take_failure(tx, reports, *failed);

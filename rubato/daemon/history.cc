@@ -173,7 +173,7 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
        }},
       {"clock",
        [](Lines& lines, const Json& body) {
-         if (body.value("moved", std::int64_t{1}) == 0) return;  // it says the time and no more
+         if (body.value("moved", std::int64_t{1}) == 0) return;  // it has only the time
          lines.clock(body);
        }},
       {"skipped",
@@ -222,7 +222,7 @@ std::string short_slots(const Allocation& gpus) {
 std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row, Duration offset) {
   const auto teller = tellers().find(row.type);
   if (teller == tellers().end()) return {};
-  // Decisions are long, and few refuse anybody.
+  // Decisions are long, and few of them refuse a job.
   if (row.type == "decided" && row.body.find("\"reason\"") == std::string::npos) return {};
   const auto body = parse_json(row.body, "a row");
   return body ? lines_of(number, row, *body, offset) : std::vector<HistoryLine>();

@@ -1,5 +1,5 @@
-// What happened, for people: lines made from rows of the journal and from nothing else, so that
-// those of last month read as those of today.
+// History for users: lines that are made only from rows of the journal, so old rows give the same
+// lines as new ones.
 //
 // Pure.
 #pragma once
@@ -24,11 +24,11 @@ struct HistoryLine {
   std::string text;
 };
 
-// None for most rows. `offset` is from the loop's time to the wall's. A row that cannot be read has
-// no lines either: who folds it says so.
+// Most rows have no lines. `offset` is wall time minus loop time. A row that cannot be read has no
+// lines either; the code that folds it reports it.
 [[nodiscard]] std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row,
                                                 Duration offset);
-// The same by the row's body, for those who have read it already.
+// The same for a body that was parsed before.
 [[nodiscard]] std::vector<HistoryLine> lines_of(RowNumber number, const JournalRow& row,
                                                 const Json& body, Duration offset);
 

@@ -10,8 +10,8 @@
 namespace rubato::daemon {
 namespace {
 
-// Calls `take` for the lines of all rows after `after`, until it has enough, or until so many rows
-// were read that others have waited long enough: then the last of these is the answer.
+// Calls `take` for the lines of all rows after `after`, until it has enough. If too many rows were
+// read, it stops before that and returns the last row, so that other requests do not wait.
 Result<std::optional<RowNumber>> each_line(const DaemonState& state, const Journal& journal,
                                            std::uint64_t most_rows, RowNumber after,
                                            const std::function<bool(const HistoryLine&)>& take) {
@@ -50,7 +50,7 @@ Answer history_for(const Caller& caller, const History& ask, std::optional<JobId
     if (caller.admin) return true;
     const JobRecord* job = line.job ? state.job(*line.job) : nullptr;
     if (line.job) return job != nullptr && job->user == caller.user;
-    return line.type != "user" && line.type != "undecided";  // which may name others and their jobs
+    return line.type != "user" && line.type != "undecided";  // they may name other users and jobs
   };
   const auto most = static_cast<std::size_t>(std::max(ask.limit, 1));
   std::deque<Json> events;
@@ -58,7 +58,7 @@ Answer history_for(const Caller& caller, const History& ask, std::optional<JobId
   bool more = false;
   Result<std::optional<RowNumber>> read = std::optional<RowNumber>();
   if (ask.after) {
-    // The lines of a row stay together, so that who goes on after it misses none.
+    // The lines of a row stay together, so that the next page misses none.
     read =
         each_line(state, journal, most_rows, RowNumber(*ask.after), [&](const HistoryLine& line) {
           if (!visible(line)) return true;
@@ -68,12 +68,12 @@ Answer history_for(const Caller& caller, const History& ask, std::optional<JobId
           events.push_back(show_line(line));
           return true;
         });
-    if (read && *read) {  // whoever goes on does so where it was left
+    if (read && *read) {  // the next page begins where this one stopped
       more = true;
       last = **read;
     }
   } else {
-    // Few rows are lines that somebody is shown; so it looks further and further back.
+    // Few rows have lines that this caller sees, so it reads further and further back.
     const std::uint64_t newest = journal.last().value();
     for (std::uint64_t back = 16 * most; read; back *= 8) {
       back = std::min(back, most_rows);

@@ -10,7 +10,7 @@
 
 namespace rubato::daemon {
 
-// What `caller` may see; of one job if there is an `only`. Reads at most `most_rows` rows.
+// The lines that `caller` may see; with `only`, those of one job. Reads at most `most_rows` rows.
 [[nodiscard]] Answer history_for(const Caller& caller, const History& ask,
                                  std::optional<JobId> only, const DaemonState& state,
                                  const Journal& journal, std::uint64_t most_rows);

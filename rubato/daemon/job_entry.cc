@@ -38,7 +38,7 @@ std::optional<JobEnding> refuse_at_once(const JobRecord& job, const DaemonState&
 bool must_be_measured(const JobRecord& job, const DaemonState& state) {
   if (!job.deadline || !state.policy().admits()) return false;
   const JobView* view = state.view(job.id);
-  if (view != nullptr && view->has_run()) return false;  // it shows its speed itself
+  if (view != nullptr && view->has_run()) return false;  // it reports its speed itself
   return !speed_known(job, limits_now(job, state));
 }
 
@@ -90,7 +90,7 @@ void set_aside(Transaction& tx, JobId id, const CoreOptions& options) {
 void measure_if_unknown(Transaction& tx, JobId id, const CoreOptions& options) {
   const JobRecord* job = tx.state().job(id);
   if (job == nullptr || job->gone() || job->leaves_as || job->measured_by) return;
-  // A job on hold is looked at when it is released; a program that tells nothing cannot be
+  // A job on hold is measured when it is released. A program that reports nothing cannot be
   // measured.
   if (tx.state().view(id)->on_hold || !job->file.elastic) return;
   if (must_be_measured(*job, tx.state())) set_aside(tx, id, options);

@@ -21,9 +21,9 @@ namespace {
 
 // Curves end there (model/curve.h).
 constexpr int kMostOnACurve = 4096;
-// Goodputs that differ by so much are worth a word.
+// The policy is told if the goodput differs by this share.
 constexpr double kMaterialGoodput = 0.05;
-// What the training library allows where nobody says more (train/options.h).
+// The default of the training library (train/options.h).
 constexpr std::int64_t kLargestOverInitial = 16;
 
 std::vector<int> worth_trying(const GpuLimits& limits, const std::map<int, WorkRate>& rates) {
@@ -45,7 +45,7 @@ std::vector<int> worth_trying(const GpuLimits& limits, const std::map<int, WorkR
   return usable;
 }
 
-// What its program says counts; before it has said anything, its file.
+// The limits that the program reports; before its first report, those of the file.
 std::optional<BatchLimits> batch_limits(const JobRecord& job) {
   BatchLimits limits;
   if (const auto& tuning = job.rates.tuning) {
@@ -122,12 +122,9 @@ std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& 
   spec->model = job.file.profile.empty() ? job.name : job.file.profile;
   spec->limits = limits_on(state.now().cluster, job.file.gpus);
   spec->requested = spec->limits.smallest();
-  spec->weight = job.file.weight;
-  spec->batch = job.file.batch.min;
-  spec->adaptive_batch = job.file.batch.mode == BatchMode::adaptive;
+  tell_scheduler(job.file, *spec);
   if (job.deadline) spec->deadline = state.loop_time(*job.deadline);
   spec->restart_cost = job.rates.pause > 0 ? from_seconds(job.rates.pause) : restart_cost;
-  spec->cooldown = job.file.cooldown;
   spec->goes_first = job.measures_for.has_value();
   return spec;
 }

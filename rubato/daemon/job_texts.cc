@@ -20,7 +20,7 @@ Error cannot(const char* what, const std::string& path) {
   return Error{fmt::format("cannot {} {}: {}", what, path, std::strerror(errno))};
 }
 
-// As much of a text in UTF-8 as fits into so many bytes, in whole characters.
+// Cuts a text in UTF-8 at a whole character, so that it has at most this many bytes.
 std::string_view beginning(std::string_view text, std::size_t most) {
   std::size_t end = 0;
   while (end < text.size()) {
@@ -94,7 +94,7 @@ std::string JobTexts::path_of(const Digest& digest) const { return directory_ + 
 
 Result<void> JobTexts::keep(const Digest& digest, std::string_view text) {
   const std::string path = path_of(digest);
-  // Its name says that it is whole: it got that after its content was durable.
+  // A file gets this name only after its content is durable, so it is complete.
   if (::access(path.c_str(), F_OK) == 0) return {};
   if (::mkdir(directory_.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     return cannot("make", directory_);

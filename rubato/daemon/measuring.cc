@@ -10,19 +10,19 @@
 namespace rubato::daemon {
 namespace {
 
-// A policy is told a new speed if it differs by so much from the last, and new progress if it
-// differs by so much of the whole.
+// A policy is told a new speed if it differs by this share from the last one, and new progress if
+// it differs by this share of the whole work.
 constexpr double kMaterialRate = 0.05;
 constexpr double kMaterialProgress = 0.02;
-// The share of a new measurement in what is known: programs do not run evenly.
+// The weight of a new measurement in the moving average, because the speed of programs varies.
 constexpr double kNewShare = 0.5;
 
-// Whether a machine can have this speed. Programs report anything, and numbers that are computed
-// from nonsense soon are no numbers any more.
+// Whether a machine can have this speed. Programs may report any number, and computing with
+// impossible ones soon gives infinities.
 bool plausible(double rate) { return rate >= 1e-12 && rate <= 1e15; }
 
-// What a program told of its batch, as it is stored: its limits and noise always, its step only
-// where it is known on which GPUs that was.
+// What a program reported about its batch, as it is stored: limits and noise always, the step time
+// only if the GPUs on which it was measured are known.
 std::optional<Tuning> tuning_in(const JobProgress& progress, const Allocation& gpus, bool steady) {
   if (!progress.tuning) return std::nullopt;
   const JobTuning& told = *progress.tuning;
@@ -38,10 +38,10 @@ std::optional<Tuning> tuning_in(const JobProgress& progress, const Allocation& g
 
 void tell_estimate(Transaction& tx, JobId id, std::shared_ptr<const SpeedModel> speed) {
   const Event told = Estimated{id, std::move(speed)};
-  if (encode(told)) tx.post(told);  // else it was fitted to nonsense
+  if (encode(told)) tx.post(told);  // else the fit is not finite
 }
 
-// Tells a new fit only where it differs from the last one.
+// Tells a new fit only if it differs from the last one.
 void tell_goodput(Transaction& tx, JobId id) {
   const DaemonState& state = tx.state();
   const JobView* view = state.view(id);
@@ -50,7 +50,7 @@ void tell_goodput(Transaction& tx, JobId id) {
   if (tells_more(*view->speed, *now, view->spec->limits)) tell_estimate(tx, id, now);
 }
 
-// Tells only what matters: whatever is told makes the policy decide again.
+// Tells only what matters, because each report makes the policy decide again.
 void tell_speed(Transaction& tx, const Reports& reports, JobId id, int gpus, WorkRate rate) {
   const DaemonState& state = tx.state();
   const JobView* view = state.view(id);
@@ -87,12 +87,12 @@ Progress progress_of(const Transaction& tx, const Reports& reports, JobId id, Wo
   const double done = done_by(*job, progress);
   const bool known = done > 0 && std::isfinite(done);
   const Work left = known ? job->work - done : view->progress.left(tx.now());
-  // It is done when it says so: until then there is always a little left.
+  // A job is done when its program ends. Until then, some work is always left.
   const Work least = std::max(rate, (job->file.work ? 1e-6 : 0.1) * job->work);
   return {std::max(left, least), tx.now(), rate};
 }
 
-// (What an agent says for a master that it has not heard yet is neither silent nor running.)
+// (An agent's status for a master that has not reported yet is neither silent nor running.)
 void look_if_plain(Transaction& tx, const JobStatus& status) {
   const DaemonState& state = tx.state();
   const JobRecord* job = state.job(status.job);
@@ -131,13 +131,13 @@ void measure(Transaction& tx, Reports& reports, const JobStatus& status,
     return;
   }
   JobProgress progress = status.progress;
-  progress.tuning.reset();  // it is in the rates, if it counts
+  progress.tuning.reset();  // it is stored with the rates
   Json body = {{"job", status.job.value()}, {"progress", to_json(progress)}};
   const int gpus = view->held.gpus();
   const bool steady = status.running && status.generation == view->generation &&
                       view->phase == Phase::running && status.progress.workers == gpus &&
                       tx.now() - job->running_since >= options.settle;
-  JobRecord scaled = *job;  // a guess of the work takes its scale from the first measurement
+  JobRecord scaled = *job;  // the first measurement gives guessed work its scale
   if (steady && scaled.scale == 0) {
     scaled.scale = 1;
     const double raw = rate_by(scaled, status.progress);

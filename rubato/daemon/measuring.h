@@ -1,4 +1,4 @@
-// From what programs say of their speed to what policies are told of it.
+// Turns the speeds that programs report into what policies are told.
 #pragma once
 
 #include "rubato/core/job.h"
@@ -8,19 +8,19 @@
 
 namespace rubato::daemon {
 
-// Stores what the status says of the job's progress and speed, at most once in
-// CoreOptions::measure_every, and tells the policy what makes a difference.
+// Stores the job's progress and speed from the status, at most once in CoreOptions::measure_every.
+// Tells the policy if the difference matters.
 void measure(Transaction& tx, Reports& reports, const JobStatus& status,
              const CoreOptions& options);
 
-// A program that does not speak to its launcher has one process: the job keeps the GPU of that
-// process alone. If the program speaks after all, the job may have again what it had before.
+// A program that does not say hello to its launcher has one process. The job then keeps only the
+// GPU of that process. After a late hello, the job may have as many GPUs as before.
 void look_if_plain(Transaction& tx, const JobStatus& status);
 
 // Tells the policy the speed of the job as it is known now.
 void estimate(Transaction& tx, JobId id);
 
-// How far the job has come by what its program says, and that it goes on at this rate.
+// The job's progress as its program reports it, with the present rate.
 [[nodiscard]] Progress progress_of(const Transaction& tx, const Reports& reports, JobId id,
                                    WorkRate rate);
 

@@ -11,12 +11,12 @@
 namespace rubato::daemon {
 namespace {
 
-// What operator new calls has no argument.
+// Global, because operator new calls a function without arguments.
 std::atomic<void*> g_reserve = nullptr;
 std::size_t g_bytes = 0;
 std::new_handler g_before = nullptr;
 
-// Not by operator new: that is what has failed.
+// Does not use operator new, which has just failed.
 void* take_address_space() {
   void* space = ::mmap(nullptr, g_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return space == MAP_FAILED ? nullptr : space;
@@ -29,7 +29,7 @@ bool give_back() {
   return true;
 }
 
-// Returning means: try again.
+// If it returns, operator new tries again.
 void when_memory_is_out() {
   if (give_back()) return;
   constexpr std::string_view kSentence =

@@ -1,6 +1,5 @@
 #include "rubato/daemon/policy_switch.h"
 
-#include <fmt/format.h>
 #include <vector>
 
 #include "rubato/daemon/job_entry.h"
@@ -13,18 +12,15 @@ Result<PolicyInForce> choose_policy(const std::string& text, const CoreOptions& 
   if (!parsed) return parsed.error();
   if (parsed->size() != 1) return Error{"name one policy"};
   const ChosenPolicy& one = parsed->front();
-  if (one.entry->one_type && options.cluster.types() > 1) {
-    return Error{fmt::format("{} is defined on a cluster of one GPU type only, and this one has {}",
-                             one.entry->name, options.cluster.types())};
-  }
+  if (auto fits = one.check(options.cluster); !fits) return fits.error();
   if (auto made = one.make(options.state.inputs); !made) return made.error();
-  PolicyInForce policy{one.canonical, one.entry, Duration(0)};
-  // A plan that is promised must not be left for trying out counts.
+  PolicyInForce policy{one.canonical, one.entry, one.admits(), Duration(0)};
+  // A job with a promise must keep to its plan, so it is not tried on other counts.
   if (one.entry->elastic && !policy.admits()) policy.measuring = options.measuring;
   return policy;
 }
 
-// Nothing stops: the jobs go on until the new policy's first decision, which comes at once.
+// Stops nothing: jobs continue until the first decision of the new policy, which comes at once.
 void switch_policy(Transaction& tx, const PolicyInForce& policy, const CoreOptions& options) {
   tx.put_policy(policy);
   std::vector<JobId> jobs;

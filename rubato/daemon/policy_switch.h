@@ -1,4 +1,4 @@
-// The policy in force, chosen by its text and exchanged while jobs run.
+// Chooses the policy by its text, and switches it while jobs run.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace rubato::daemon {
 [[nodiscard]] Result<PolicyInForce> choose_policy(const std::string& text,
                                                   const CoreOptions& options);
 
-// Nothing stops: the jobs go on until the new policy's first decision, which comes at once.
+// Stops nothing: jobs continue until the first decision of the new policy, which comes at once.
 void switch_policy(Transaction& tx, const PolicyInForce& policy, const CoreOptions& options);
 
 }  // namespace rubato::daemon

@@ -14,7 +14,7 @@ namespace {
 // The number of GPU counts at which a job is measured before it is promised anything.
 constexpr std::size_t kCountsMeasured = 4;
 
-// `run` was to measure the job.
+// Takes over what `run` has measured for the job.
 std::string why_unmeasured(const JobRecord* run) {
   const std::optional<JobEnding> ending = run == nullptr ? std::nullopt
                                           : run->ending  ? run->ending
@@ -40,7 +40,7 @@ std::optional<int> next_count(const JobRecord& run, const DaemonState& state) {
   return next;
 }
 
-// The run may have been so short that it was over before anything could be measured.
+// The run may have been too short to measure anything.
 void learn_from_end(Transaction& tx, const JobRecord& job) {
   const DaemonState& state = tx.state();
   const JobRecord* run = state.job(*job.measured_by);
@@ -68,7 +68,7 @@ void give_verdict(Transaction& tx, const JobRecord& job, std::optional<JobId> ru
   if (run)
     tx.end_job(*run, {Ending::cancelled, "has measured what it was to measure", std::nullopt,
                       std::nullopt});
-  // A job that an earlier policy has taken in without a promise stays, and is judged by a guess.
+  // A job that an earlier policy has admitted stays, and the policy sees an assumed speed.
   if (!measured && state.policy().admits() && !state.view(id)->accepted()) {
     return tx.end_job(id,
                       {Ending::refused,

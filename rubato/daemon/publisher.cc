@@ -16,7 +16,7 @@ void Publisher::publish(Core& core, const std::set<JobId>& changed) {
 void Publisher::publish_jobs(Core& core, const std::set<JobId>& changed) {
   for (const JobId id : changed) {
     const JobRecord* job = core.state().job(id);
-    // Runs that only measure are in no list.
+    // Measuring runs are not listed.
     if (job == nullptr || job->measures_for) continue;
     feed_.publish({job->user, "job", id.value(), core.show(id)});
   }

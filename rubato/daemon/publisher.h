@@ -1,8 +1,8 @@
-// Publishes changes of jobs, nodes and the policy to those who watch (change_feed.h), as the lists
-// of the API show them (docs/openapi.yaml).
+// Publishes changes of jobs, nodes and the policy to event streams (change_feed.h). An event has
+// the same form as in the lists of the API (docs/openapi.yaml).
 //
-// Everybody sees the events of nodes, so they name no jobs; one comes when the state of a node has
-// changed. What a job holds is in the job's own events.
+// A node has an event when its state has changed. All users see events of nodes, so they name no
+// jobs. The GPUs of a job are in the events of that job.
 //
 // Belongs to the loop's thread.
 #pragma once

@@ -40,7 +40,7 @@ std::vector<const JobRecord*> Reader::find_all(const std::vector<JobRef>& refs) 
     if (newest.empty()) break;
     if (record.measures_for || !sees(record)) continue;
     const auto wanted = newest.find(record.name);
-    // One's own before anyone else's.
+    // The caller's own jobs come first.
     if (wanted != newest.end() && (own(&record) || !own(wanted->second))) wanted->second = &record;
   }
   std::vector<const JobRecord*> found;
@@ -79,7 +79,7 @@ Reply Reader::operator()(const ShowJob& ask) const {
     const JobRecord* found = state().job(id);
     if (found == nullptr) return no_such_job(id);
     Json body = show_job(core_.view(), *found);
-    // Here alone a long command is shown whole, as long as the job has not ended.
+    // Only this request shows a long command completely, until the job has ended.
     if (found->text_bytes && !found->gone()) {
       if (const auto file = core_.whole_file(*found)) {
         body["command"] = file->command;

@@ -1,8 +1,8 @@
-// Answers requests that change nothing, for one caller. One user can neither see nor touch
-// another's job: it is answered like one that is not there.
+// Answers requests that change nothing, for one caller. A user can neither see nor change the jobs
+// of other users: they are answered like jobs that do not exist.
 //
-// A request is checked at once; its answer is made when the turn is over, so that it shows what the
-// turn has changed. Some answers take longer.
+// A request is checked at once. Its answer is made when the turn is over, so it shows what the turn
+// has changed. Some answers take longer.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@
 
 namespace rubato::daemon {
 
-// Called when the turn is over, before it is stored, and if there is no answer yet, again at each
-// later turn.
+// Makes the answer. It is called at the end of the turn, before the turn is stored. If there is no
+// answer yet, it is called again in each later turn.
 using Reply = std::function<std::optional<Answer>()>;
 
 [[nodiscard]] Reply say(int status, std::string sentence);
@@ -42,14 +42,14 @@ class Reader {
   [[nodiscard]] const DaemonState& state() const { return *core_.state; }
   [[nodiscard]] const Caller& caller() const { return caller_; }
   [[nodiscard]] bool sees(const JobRecord& job) const;
-  // The job that the caller means, or null. By name, it is the newest of their own, else the newest
-  // of those they see.
+  // The job that the caller means, or null. A name means the newest of the caller's own jobs, else
+  // the newest of all jobs that the caller sees.
   [[nodiscard]] const JobRecord* find(const JobRef& ref) const;
-  // The same for each of them, in one look at all jobs.
+  // The same for each of them, in one pass over all jobs.
   [[nodiscard]] std::vector<const JobRecord*> find_all(const std::vector<JobRef>& refs) const;
-  // The job, if it is there for this caller and not gone; else null and the reply that says so.
+  // The job, if the caller sees it and it has not ended; else null, and the reply that says so.
   [[nodiscard]] const JobRecord* find_alive(const JobRef& ref, Reply& refusal) const;
-  // What the job looks like when the turn is over.
+  // Shows the job as it is when the turn is over.
   [[nodiscard]] Reply job_reply(JobId id, int status) const;
 
  private:

@@ -22,8 +22,8 @@ constexpr std::array<NameOf<Ending>, 4> kEndings = {{
     {Ending::refused, "refused"},
 }};
 
-// Each record once for both directions, with a binding of all its members: one that is forgotten
-// does not compile.
+// One description of each record for reading and writing. It binds all members by position, so it
+// does not compile if one is forgotten.
 void describe(auto& f, Is<JobEnding> auto& value) {
   auto& [how, why, code, earliest] = value;
   f("code", code);

@@ -15,7 +15,7 @@
 namespace rubato::daemon {
 namespace {
 
-// More than a journal can have lost at its end while anybody still ran what it said.
+// More than a journal can have lost at its end while its jobs still ran.
 constexpr int kJobsSkipped = 1'000;
 constexpr std::int64_t kMostJobsSkipped = 100'000'000;
 constexpr int kGenerationsSkipped = 100'000;
@@ -32,8 +32,8 @@ bool same_machines(const Cluster& a, const Cluster& b) {
                     });
 }
 
-// How many job numbers are left out because rows that may have used them are lost; usually 0. A
-// directory of a job that no row names shows such a loss, too.
+// How many job numbers to skip, because lost rows may have used them; usually 0. A job's directory
+// that no row names is also a sign of lost rows.
 Result<std::int64_t> jobs_to_skip(const DaemonState& state, const CoreOptions& options,
                                   bool repaired, std::string& made_up_for) {
   const JobId next = state.next_job();
@@ -54,7 +54,7 @@ Result<std::int64_t> jobs_to_skip(const DaemonState& state, const CoreOptions& o
   return skipped;
 }
 
-// Masters obey nothing that is older than what they have heard, and that may be lost to us.
+// Masters obey only newer generations than the last one they got, and that row may be lost.
 void skip(Transaction& tx, std::int64_t jobs) {
   for (int generations = kGenerationsSkipped; jobs > 0; generations = 0) {
     const int some = static_cast<int>(std::min<std::int64_t>(jobs, kMostSkipped));
@@ -63,8 +63,8 @@ void skip(Transaction& tx, std::int64_t jobs) {
   }
 }
 
-// A repair of the journal may have dropped the last rows of a turn: what must follow from the rows
-// that are there is made up for. Elsewhere this finds nothing to do.
+// A repair of the journal may have dropped the last rows of a turn. This adds what must follow from
+// the remaining rows. After any other start there is nothing to add.
 void finish_torn_turn(Transaction& tx, std::int64_t skipped, const CoreOptions& options) {
   const DaemonState& state = tx.state();
   std::vector<JobId> lost;
@@ -105,10 +105,10 @@ Result<std::string> begin_or_continue(Transaction& tx, CoreOptions& options, Wal
                          {"lateness", options.lateness.count()},
                          {"placement", placement}};
   if (!state.begun()) {
-    const auto cluster = encode(options.cluster);
+    auto cluster = encode_json(options.cluster);
     if (!cluster) return cluster.error();
     Json began = settings;
-    began["cluster"] = parse_json(cluster->body, "the cluster").value();
+    began["cluster"] = std::move(cluster->body);
     began["version"] = cluster->version;
     tx.put("began", began);
   } else if (!options.cluster_of_journal && !same_machines(state.now().cluster, options.cluster)) {
@@ -121,7 +121,7 @@ Result<std::string> begin_or_continue(Transaction& tx, CoreOptions& options, Wal
     tx.put("settings", settings);
   }
   options.cluster = state.now().cluster;
-  if (!state.clock_set()) set_clock(tx, wall, true);  // an old one is set by turns
+  if (!state.clock_set()) set_clock(tx, wall, true);  // if it was set, turns adjust it
   if (options.switch_policy || state.policy().entry == nullptr) {
     const auto chosen = choose_policy(options.policy, options);
     if (!chosen) return chosen.error();

@@ -102,7 +102,7 @@ class Replay {
       static_cast<void>(differ(number, row.type, row.body, computed.body));
   }
 
-  // What follows would be about another past: ends the reading.
+  // The rest would follow from other results, so replay ends here.
   Result<void> differ(RowNumber number, std::string type, std::string stored,
                       std::string computed) {
     if (!result.difference)
@@ -112,10 +112,10 @@ class Replay {
 
   DaemonState state_;
   std::optional<Question> question_;  // with its answer, which comes by a later row
-  // The decision before answers a question from before the snapshot that replay began with: it is
-  // believed, with the policy's state after it.
+  // The last decision answers a question from before the snapshot at which replay began. It cannot
+  // be repeated, so it is taken as it is, with the policy's state after it.
   bool unasked_ = false;
-  std::deque<JournalRow> expected_;  // that should follow
+  std::deque<JournalRow> expected_;  // the rows that should come next
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Takes a journal's inputs through a fresh loop and policy and compares what comes out with what
-// was stored: every decision with what became of it, every state of the policy, every command, byte
-// for byte. The one place where the past is decided again.
+// Feeds the inputs of a journal to a new loop and policy, and compares the results with the stored
+// ones byte for byte: every decision with its effects, every state of the policy, every command.
+// Only replay takes past decisions again.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Replayed {
 };
 
 // An error if the journal cannot be read or folded. If its first rows are no longer kept, it begins
-// with the oldest snapshot. `progress` is told the row it is at, of how many.
+// with the oldest snapshot. `progress` gets the present row and the number of rows.
 [[nodiscard]] Result<Replayed> replay(
     const std::filesystem::path& directory, const DaemonStateOptions& options,
     const std::function<void(RowNumber at, RowNumber last)>& progress = nullptr);

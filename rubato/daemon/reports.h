@@ -1,5 +1,5 @@
-// The newest status of each job that is not gone, as its master told it, and which of them nobody
-// has measured by yet.
+// The newest status of each job that has not ended, as its master reported it, and which of them
+// are not yet evaluated.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ class Reports {
     newest_[job] = std::move(status);
     unread_.insert(job);
   }
-  // nullptr if the job has told nothing.
+  // nullptr if the job has reported nothing.
   [[nodiscard]] const JobStatus* of(JobId job) const {
     const auto found = newest_.find(job);
     return found == newest_.end() ? nullptr : &found->second;
@@ -30,7 +30,7 @@ class Reports {
 
   [[nodiscard]] const std::set<JobId>& unread() const { return unread_; }
   void set_unread(std::set<JobId> jobs) { unread_ = std::move(jobs); }
-  // To be looked at in a later turn.
+  // Marks a status for a later turn.
   void postpone(JobId job) { unread_.insert(job); }
 
  private:

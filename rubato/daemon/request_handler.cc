@@ -26,22 +26,10 @@ bool changes_something(const Ask& ask) {
       ask);
 }
 
-Reply RequestHandler::take(const Ask& ask) {
-  if (needs_admin(ask) && !reader_.caller().admin) return say(403, "that is for admins only");
-  return std::visit(
-      [this](const auto& one) -> Reply {
-        if constexpr (std::is_invocable_v<const Reader&, decltype(one)>) {
-          return reader_(one);
-        } else {
-          return (*this)(one);
-        }
-      },
-      ask);
-}
-
 // --- jobs ---
 
-Reply RequestHandler::operator()(const CancelJob& ask) {
+template <>
+Reply RequestHandler::handle(const CancelJob& ask) {
   Reply refusal;
   const JobRecord* job = reader_.find_alive(ask.job, refusal);
   if (job == nullptr) return refusal;
@@ -59,7 +47,6 @@ bool RequestHandler::chosen(const CancelJobs& ask, const JobRecord& job) const {
                                          state_of(state(), job)) != ask.states.end();
 }
 
-// Those that wait before those that hold GPUs. How many were not leaving already.
 std::size_t RequestHandler::cancel_all(std::vector<JobId> jobs) {
   std::stable_partition(jobs.begin(), jobs.end(), [this](JobId id) {
     const JobView* view = state().view(id);
@@ -67,7 +54,7 @@ std::size_t RequestHandler::cancel_all(std::vector<JobId> jobs) {
   });
   std::size_t cancelled = 0;
   for (const JobId id : jobs) {
-    const JobRecord* job = state().job(id);  // one may have ended another, which measured for it
+    const JobRecord* job = state().job(id);  // it may have ended with the job that it measured
     if (job == nullptr || job->gone() || job->leaves_as) continue;
     tx_.end_job(id, {Ending::cancelled, fmt::format("cancelled by {}", reader_.caller().user),
                      std::nullopt, std::nullopt});
@@ -76,11 +63,12 @@ std::size_t RequestHandler::cancel_all(std::vector<JobId> jobs) {
   return cancelled;
 }
 
-Reply RequestHandler::operator()(const CancelJobs& ask) {
+template <>
+Reply RequestHandler::handle(const CancelJobs& ask) {
   if (ask.user && *ask.user != reader_.caller().user && !reader_.caller().admin)
     return say(403, fmt::format("only an admin may cancel jobs of {}", base::quoted(*ask.user)));
-  // One entry for each job that was named, or that is cancelled. Names are taken now: of many jobs
-  // that end at once some are forgotten at once.
+  // One entry for each job that was named, or that is cancelled. Names are copied now, because some
+  // of many jobs that end at once may be forgotten at once.
   Json entries = Json::array();
   std::vector<JobId> alive;
   std::size_t over = 0;
@@ -129,7 +117,8 @@ Reply RequestHandler::operator()(const CancelJobs& ask) {
       };
 }
 
-Reply RequestHandler::operator()(const HoldJob& ask) {
+template <>
+Reply RequestHandler::handle(const HoldJob& ask) {
   Reply refusal;
   const JobRecord* job = reader_.find_alive(ask.job, refusal);
   if (job == nullptr) return refusal;
@@ -140,7 +129,8 @@ Reply RequestHandler::operator()(const HoldJob& ask) {
                                 id.value()));
   }
   if (job->leaves_as) return say(409, fmt::format("job {} is leaving", id.value()));
-  // One that is paused after a failure becomes its owner's to release, or starts again at once.
+  // A job in its backoff after a failure: a hold keeps it until its owner releases it, and a
+  // release starts it at once.
   if (job->paused_until()) {
     tx_.post(Held{id, ask.on});
     return reader_.job_reply(id, 200);
@@ -154,7 +144,8 @@ Reply RequestHandler::operator()(const HoldJob& ask) {
   return reader_.job_reply(id, 200);
 }
 
-Reply RequestHandler::operator()(const ResizeJob& ask) {
+template <>
+Reply RequestHandler::handle(const ResizeJob& ask) {
   Reply refusal;
   const JobRecord* job = reader_.find_alive(ask.job, refusal);
   if (job == nullptr) return refusal;
@@ -180,7 +171,8 @@ Reply RequestHandler::operator()(const ResizeJob& ask) {
 
 // --- submissions ---
 
-Reply RequestHandler::operator()(const SubmitJob& ask) {
+template <>
+Reply RequestHandler::handle(const SubmitJob& ask) {
   const auto text = text_of(ask.file);
   if (!text) return say(400, text.error().message);
   const Digest digest = digest_of_text(*text);
@@ -229,7 +221,6 @@ Reply RequestHandler::operator()(const SubmitJob& ask) {
   return after_decision(submit_answer(id, 201));
 }
 
-// Nobody but an admin may have all that the daemon takes. Why not, if the caller has enough.
 std::optional<std::string> RequestHandler::beyond_share(std::size_t bytes) const {
   if (reader_.caller().admin) return std::nullopt;
   const auto [jobs, held] = state().held_by(reader_.caller().user);
@@ -257,7 +248,7 @@ Result<JobRecord> RequestHandler::record_of(const SubmitJob& ask) const {
   const auto user = state().users().find(reader_.caller().user);
   const bool recorded = user != state().users().end();
   const double most = recorded ? user->second.most_weight : options().most_weight;
-  // There is no limit for an admin without a record, who is one by the socket alone.
+  // An admin without a record is one because of the socket. For such an admin there is no limit.
   if (job.file.weight > most && (recorded || !reader_.caller().admin)) {
     return Error{fmt::format("a weight of {} is more than the {} that {} may give a job",
                              shortest(job.file.weight), shortest(most), reader_.caller().user)};
@@ -269,7 +260,9 @@ Result<JobRecord> RequestHandler::record_of(const SubmitJob& ask) const {
   job.work = work_of(job.file);
   job.scale = job.file.work ? 1 : 0;
   if (const Rates* known = state().profile(job.profile())) job.rates = *known;
-  if (auto& tuning = job.rates.tuning) {  // of its like; its own limits are its file's
+  if (auto& tuning =
+          job.rates
+              .tuning) {  // measured on jobs of its profile; the limits are those of its own file
     if (job.file.batch.min > 0) tuning->initial = job.file.batch.min;
     if (job.file.batch.max > 0) tuning->largest = job.file.batch.max;
     tuning->largest = std::max(tuning->largest, tuning->initial);
@@ -298,7 +291,6 @@ std::function<Answer()> RequestHandler::submit_answer(JobId id, int status) cons
   };
 }
 
-// What would happen, on copies of everything that would change.
 Reply RequestHandler::try_out(JobRecord job) const {
   return
       [trial = std::make_shared<Trial>(reader_.core(), std::move(job))] { return trial->answer(); };
@@ -306,7 +298,8 @@ Reply RequestHandler::try_out(JobRecord job) const {
 
 // --- the cluster ---
 
-Reply RequestHandler::operator()(const SetNode& ask) {
+template <>
+Reply RequestHandler::handle(const SetNode& ask) {
   if (ask.node.index() >= state().now().cluster.nodes().size())
     return say(404, fmt::format("there is no node {}", ask.node.value()));
   if (ask.state == NodeState::unknown) return say(400, "a node can be wanted up, draining or down");
@@ -315,7 +308,7 @@ Reply RequestHandler::operator()(const SetNode& ask) {
     tx_.put("node", {{"node", ask.node.value()}, {"wish", std::string(to_text(ask.state))}});
     set_node(tx_, ask.node);
   }
-  // Also when it is said again: the engine may not have heard it the first time.
+  // Also if nothing changes: the engine may not have got it the first time.
   tx_.mark({ask.node, ask.state == NodeState::down});
   return [reader = reader_, node = ask.node]() -> Answer {
     const Json nodes = show_nodes(reader.state(), [](JobId) { return true; });
@@ -323,7 +316,8 @@ Reply RequestHandler::operator()(const SetNode& ask) {
   };
 }
 
-Reply RequestHandler::operator()(const SwitchPolicy& ask) {
+template <>
+Reply RequestHandler::handle(const SwitchPolicy& ask) {
   const auto chosen = choose_policy(ask.policy, options());
   if (!chosen) return say(400, chosen.error().message);
   std::vector<JobId> promised_before;
@@ -349,7 +343,8 @@ Reply RequestHandler::operator()(const SwitchPolicy& ask) {
 
 // --- users ---
 
-Reply RequestHandler::operator()(const AddUser& ask) {
+template <>
+Reply RequestHandler::handle(const AddUser& ask) {
   if (state().users().contains(ask.name))
     return say(409, fmt::format("there is a user {} already", base::quoted(ask.name)));
   if (!(ask.most_weight > 0)) return say(400, "the largest weight of a job must be above 0");
@@ -363,14 +358,16 @@ Reply RequestHandler::operator()(const AddUser& ask) {
   return [answer = Answer{201, std::move(body)}] { return answer; };
 }
 
-Reply RequestHandler::operator()(const RemoveUser& ask) {
+template <>
+Reply RequestHandler::handle(const RemoveUser& ask) {
   if (!state().users().contains(ask.name))
     return say(404, fmt::format("there is no user {}", base::quoted(ask.name)));
   tx_.remove_user(ask.name);
   return [answer = Answer{200, {{"removed", ask.name}}}] { return answer; };
 }
 
-Reply RequestHandler::operator()(const AddToken& ask) {
+template <>
+Reply RequestHandler::handle(const AddToken& ask) {
   const auto found = state().users().find(ask.user);
   if (found == state().users().end())
     return say(404, fmt::format("there is no user {}", base::quoted(ask.user)));
@@ -380,7 +377,8 @@ Reply RequestHandler::operator()(const AddToken& ask) {
   return [answer = Answer{201, show_user(user)}] { return answer; };
 }
 
-Reply RequestHandler::operator()(const RemoveToken& ask) {
+template <>
+Reply RequestHandler::handle(const RemoveToken& ask) {
   const auto found = state().users().find(ask.user);
   if (found == state().users().end())
     return say(404, fmt::format("there is no user {}", base::quoted(ask.user)));
@@ -391,6 +389,21 @@ Reply RequestHandler::operator()(const RemoveToken& ask) {
   if (removed == 0) return say(404, fmt::format("{} has no such token", ask.user));
   tx_.put_user(user);
   return [answer = Answer{200, show_user(user)}] { return answer; };
+}
+
+// --- all of them ---
+
+Reply RequestHandler::take(const Ask& ask) {
+  if (needs_admin(ask) && !reader_.caller().admin) return say(403, "that is for admins only");
+  return std::visit(
+      [this](const auto& one) -> Reply {
+        if constexpr (std::is_invocable_v<const Reader&, decltype(one)>) {
+          return reader_(one);
+        } else {
+          return handle(one);
+        }
+      },
+      ask);
 }
 
 }  // namespace rubato::daemon

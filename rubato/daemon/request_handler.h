@@ -1,5 +1,5 @@
-// Takes requests: each is checked, changes what it changes by rows of the turn, and leaves a reply
-// that makes the answer when the turn is over. Requests that only look are the Reader's.
+// Handles requests. A request is checked, adds its rows to the transaction, and returns a Reply,
+// which makes the answer when the turn is over. The Reader answers requests that change nothing.
 #pragma once
 
 #include <functional>
@@ -24,31 +24,24 @@ class RequestHandler {
   [[nodiscard]] Reply take(const Ask& ask);
 
  private:
-  Reply operator()(const SubmitJob& ask);
-  Reply operator()(const CancelJob& ask);
-  Reply operator()(const CancelJobs& ask);
-  Reply operator()(const HoldJob& ask);
-  Reply operator()(const ResizeJob& ask);
-  Reply operator()(const SetNode& ask);
-  Reply operator()(const SwitchPolicy& ask);
-  Reply operator()(const AddUser& ask);
-  Reply operator()(const RemoveUser& ask);
-  Reply operator()(const AddToken& ask);
-  Reply operator()(const RemoveToken& ask);
+  // Handles a request that changes something. Each type of request has its specialization in the
+  // .cc file; without one, the program does not link.
+  template <class T>
+  Reply handle(const T& ask);
 
   [[nodiscard]] const DaemonState& state() const { return tx_.state(); }
   [[nodiscard]] const CoreOptions& options() const { return reader_.core().options; }
   [[nodiscard]] bool chosen(const CancelJobs& ask, const JobRecord& job) const;
-  // Those that wait before those that hold GPUs. How many were not leaving already.
+  // Cancels waiting jobs before those that hold GPUs. Returns how many were not leaving already.
   [[nodiscard]] std::size_t cancel_all(std::vector<JobId> jobs);
 
   [[nodiscard]] Result<JobRecord> record_of(const SubmitJob& ask) const;
-  // Nobody but an admin may have all that the daemon takes. Why not, if the caller has enough.
+  // Why the caller may not submit more: only an admin may use all that the daemon can take.
   [[nodiscard]] std::optional<std::string> beyond_share(std::size_t bytes) const;
-  // Once a decision has seen the rows of this request, or none is under way.
+  // Answers when a decision has seen the rows of this request, or when none is under way.
   [[nodiscard]] Reply after_decision(std::function<Answer()> answer) const;
   [[nodiscard]] std::function<Answer()> submit_answer(JobId id, int status) const;
-  // What would happen, on copies of everything that would change.
+  // Says what would happen, on copies of everything that would change.
   [[nodiscard]] Reply try_out(JobRecord job) const;
 
   Transaction& tx_;

@@ -45,7 +45,7 @@ void StateStore::snapshot_if_due(const DaemonState& state, Time now, bool quiet)
   if (!rows_due && !time_due) return;
   if (!quiet && rows_since_snapshot_ < 2 * options_.snapshot_rows) return;
   snapshot_at_ = now;
-  static_cast<void>(save(state, now));  // a failure costs time at the next start and nothing else
+  static_cast<void>(save(state, now));  // if it fails, the next start only takes longer
 }
 
 Result<void> StateStore::save(const DaemonState& state, Time now) {
@@ -61,7 +61,7 @@ Result<void> StateStore::save(const DaemonState& state, Time now) {
   return {};
 }
 
-// What cannot be removed now is removed the next time.
+// If something cannot be removed now, the next call tries again.
 void StateStore::prune(const DaemonState& state, Time now) {
   if (options_.keep_journal == Duration(0)) return;
   const WallTime oldest = state.wall(now) - options_.keep_journal;

@@ -1,4 +1,4 @@
-// The state on disk: the journal, its snapshots, and the way back from them to a DaemonState.
+// The state on disk: the journal with its snapshots, and how a DaemonState is read back from them.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ class StateStore {
  public:
   StateStore(Journal journal, std::optional<JournalSnapshot> newest, StateStoreOptions options);
 
-  // What the journal says: its newest snapshot and the rows since.
+  // Reads the newest snapshot and the rows after it.
   [[nodiscard]] Result<std::unique_ptr<DaemonState>> load();
 
-  // All rows in one transaction, durable when it returns; or none, and why.
+  // Stores all rows in one transaction, durable when it returns. On an error, stores none.
   [[nodiscard]] Result<void> append(const std::vector<JournalRow>& rows);
 
-  // Writes a snapshot if one is due. That takes a while; so it waits for a turn in which nobody
-  // waits for an answer (`quiet`), unless it has waited for long.
+  // Writes a snapshot if one is due. This takes a while, so it is done in a turn in which no
+  // request waits for its answer (`quiet`), unless it was put off for long.
   void snapshot_if_due(const DaemonState& state, Time now, bool quiet);
-  // Writes a snapshot unless the newest one says it all. `state` is what the journal says now.
+  // Writes a snapshot unless the newest one is up to date. `state` is the state after all rows.
   [[nodiscard]] Result<void> save(const DaemonState& state, Time now);
 
-  // Whether the journal's files are still where they were, or what is wrong (journal.h).
+  // An error if the journal's files are no longer where they were (journal.h).
   [[nodiscard]] Result<void> check_place() { return journal_.check_place(); }
   [[nodiscard]] const Journal& journal() const { return journal_; }
   [[nodiscard]] RowNumber last() const { return journal_.last(); }

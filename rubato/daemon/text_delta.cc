@@ -9,7 +9,7 @@ namespace rubato::daemon {
 namespace {
 
 constexpr int kDeepest = 2;  // of the elements that are pieces
-// Pieces that are looked for one by one; for more an index of all pieces is worth its while.
+// Up to this many pieces are searched one by one; for more, an index of all pieces is built.
 constexpr int kLookedFor = 8;
 
 std::size_t shared_front(std::string_view a, std::string_view b) {

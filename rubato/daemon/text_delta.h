@@ -1,9 +1,9 @@
-// A JSON text that changes little from one time to the next, and what is new in it: a policy's
-// state after a decision, of which thousands of waiting jobs are the same as after the last.
+// The difference between two versions of a JSON text that changes little. An example is a policy's
+// state after a decision, in which the entries of thousands of waiting jobs stay the same.
 //
-// Texts are cut into pieces, one for each element down to the second level; a new text is a list of
-// runs of old pieces and of literal text. Exact: apply() gives the very bytes. Only the part that
-// changed is cut anew, so that a change costs little more than comparing the two texts.
+// A text is cut into pieces, one for each element down to the second level. The difference is a
+// list of runs of old pieces and of new text. apply() gives exactly the same bytes. Only the
+// changed part is cut again, so a change costs little more than comparing the two texts.
 //
 // Pure.
 #pragma once

@@ -5,7 +5,7 @@
 namespace rubato::daemon {
 namespace {
 
-// The value, or the end of the transaction.
+// Returns the value, or throws CannotFold.
 template <class T>
 T must(Result<T> result) {
   if (!result) throw CannotFold(result.error().message);
@@ -42,7 +42,7 @@ void Transaction::post(const Event& event) {
   put(std::move(coded.type), coded.version, std::move(coded.body));
 }
 
-// The row has only what is not as in every new job.
+// The row has only values that differ from those of a new job.
 void Transaction::put_job(const JobRecord& job) {
   static const Json plain = write_record(JobRecord()).value();
   const Json whole = must(write_record(job));

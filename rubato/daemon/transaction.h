@@ -1,14 +1,14 @@
-// The changes of one turn, which happen all together or not at all.
+// The changes of one turn. Either all of them happen or none.
 //
-// Each row is folded into the state at once, so that what follows sees it, and is kept for the
-// journal. Whoever owns the state then stores the rows in one transaction of the journal. If that
-// is not possible, or if a row cannot be folded, the state is dropped with the transaction and read
-// back from the journal (state_store.h).
+// Each row is folded into the state at once, so the next steps see it, and is kept for the journal.
+// The owner of the state then stores all rows in one transaction of the journal. If that fails, or
+// if a row cannot be folded, the state is dropped with the transaction and read back from the
+// journal (state_store.h).
 //
-// A row that cannot be made or folded is our own mistake, or nonsense from outside. It is thrown as
-// CannotFold and caught in one place (core.cc, recovery.cc); nothing between has to look at it.
+// If a row cannot be made or folded, there is a bug in the daemon or an impossible input.
+// CannotFold is thrown, and the owner of the transaction catches it (core.cc, recovery.cc).
 //
-// Of one thread.
+// Belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct CannotFold : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-struct NodeMark {  // what the operator says of a node, which the engine must hear
+struct NodeMark {  // the operator's setting for a node, for the engine
   NodeId node;
   bool down = false;
 };
@@ -51,22 +51,22 @@ class Transaction {
   void put_user(const UserRecord& user);
   void remove_user(const std::string& name);
   void put_policy(const PolicyInForce& policy);
-  // The job leaves as soon as it holds no GPU, and so does the run that measures it.
+  // The job ends as soon as it holds no GPU. The run that measures it ends, too.
   void end_job(JobId id, const JobEnding& ending);
-  // Asks the policy (DaemonState::ask). Its answer may come in this transaction, or in a later one
-  // if this one says so (decide_later).
+  // Asks the policy (DaemonState::ask). The answer comes in this transaction, or in a later one
+  // after decide_later().
   [[nodiscard]] Question ask();
   void decide_later();
-  // Carries out what the policy has said.
+  // Carries out the policy's decision.
   void answer(Question question);
-  // The answer will never come.
+  // Closes a question whose answer will never come.
   void drop_question();
-  // All commands that follow from the rows so far.
+  // Adds the row with all commands that follow from the rows so far.
   void put_commands();
 
   // --- what else comes out of the turn ---
 
-  // The job looks different now.
+  // Marks a job as changed, for event streams.
   void touch(JobId id) { touched_.insert(id); }
   void mark(NodeMark mark) { marks_.push_back(mark); }
   // The policy is asked in this turn, whatever the interval between decisions.
@@ -80,7 +80,7 @@ class Transaction {
   [[nodiscard]] bool must_decide() const { return decide_now_; }
   // The newest row so far.
   [[nodiscard]] RowNumber last_row() const { return RowNumber(last_.value() + rows_.size()); }
-  // For metrics: jobs that came, and jobs that were told to move to other GPUs.
+  // For metrics: submitted jobs, and jobs that were sent to other GPUs.
   [[nodiscard]] std::uint64_t submitted() const { return submitted_; }
   [[nodiscard]] std::uint64_t resizes() const { return resizes_; }
 

@@ -14,11 +14,11 @@ class Trial {
  public:
   Trial(const CoreParts& core, JobRecord job) : core_(core), job_(std::move(job)) {}
 
-  // Nothing while the policy is still deciding; the first call asks it.
+  // nullopt while the policy is still deciding. The first call asks it.
   [[nodiscard]] std::optional<Answer> answer();
 
  private:
-  // What the policy is asked, apart from all that others change.
+  // The question to the policy, on copies that nobody else changes.
   struct Copies {
     Scheduler loop;
     std::unique_ptr<Policy> policy;
@@ -26,11 +26,11 @@ class Trial {
   };
 
   [[nodiscard]] const DaemonState& state() const { return *core_.state; }
-  // The verdict if no policy need be asked; else asks one.
+  // The verdict if the policy need not be asked; else asks it.
   [[nodiscard]] std::optional<Verdict> begin();
-  // Once the policy has decided.
+  // The verdict after the policy has decided.
   [[nodiscard]] Verdict verdict();
-  // When the job would start, once the decision on it was carried out.
+  // When the job would start if the decision were carried out.
   void foresee(const Snapshot& snapshot, Verdict& verdict) const;
 
   const CoreParts& core_;

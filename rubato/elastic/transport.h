@@ -34,8 +34,7 @@ struct Header {
   Kind kind = Kind::partial;
   std::uint8_t finite = 1;   // for a result: no value is infinite or not a number
   std::uint16_t part = 0;    // for a partial: which subtree of the sender's range
-  std::uint32_t bucket = 0;  // for a chunk: its index
-  std::uint32_t head = 0;    // for a chunk: how many bytes of the payload are its head
+  std::uint64_t bucket = 0;  // for a partial, a result or a chunk: its index
   std::int64_t step = 0;
   std::uint64_t bytes = 0;  // size of the payload
   double sqr_norm = 0;      // for a result

@@ -4,7 +4,9 @@
 #include <rapidcheck.h>
 #include <string>
 
+#include "rubato/base/json_reader.h"
 #include "rubato/base/random.h"
+#include "rubato/jobfile/job_fields.h"
 
 namespace rubato::jobfile {
 namespace {
@@ -103,11 +105,11 @@ TEST(JobFile, TheCommandIsAnArgvListAndNoLineForAShell) {
 }
 
 TEST(JobFile, UnknownFieldsAreNamedWithWhatIsAllowed) {
+  std::vector<std::string_view> names;
+  for (const JobField& field : job_fields()) names.push_back(field.name);
   EXPECT_EQ(
       problem_with("gpu: 4"),
-      "job: a job has no field \"gpu\" (did you mean gpus?); it can have command, name, "
-      "profile, directory, goal, work, gpus, elastic, batch, learning_rate, env, secrets, weight, "
-      "max_failures, notice, cooldown or stop_after");
+      "job: a job has no field \"gpu\" (did you mean gpus?); it can have " + alternatives(names));
   EXPECT_EQ(problem_with("gpus: {mx: 4}"),
             "job: gpus has no field \"mx\" (did you mean max?); it can have min, max or allowed");
   EXPECT_EQ(problem_with("goal: {by: 4}"), "job: goal has no field \"by\"; it can have deadline");

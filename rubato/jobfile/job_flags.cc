@@ -4,52 +4,28 @@
 #include <fmt/format.h>
 
 #include "rubato/base/text.h"
+#include "rubato/jobfile/job_fields.h"
 
 namespace rubato::jobfile {
 namespace {
 
-Result<void> add_variables(Json& job, const char* field, const char* flag,
-                           const std::vector<std::string>& given) {
-  for (const std::string& text : given) {
-    const auto equals = text.find('=');
-    // Not repeated: a secret may stand there by mistake.
-    if (equals == std::string::npos || equals == 0) {
-      return Error{fmt::format("{} needs NAME=VALUE", flag)};
-    }
-    Json& variables = job[field];
-    if (!variables.is_object() && !variables.is_null()) return {};  // read_job() says so
-    variables[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return {};
-}
-
-Result<void> add_work(Json& job, const std::string& text) {
-  if (text.empty()) return {};
-  const auto equals = text.find('=');
-  if (equals == std::string::npos) {
-    return Error{
-        fmt::format("--work is {}; write epochs=3, steps=1000 or samples=1e6", base::quoted(text))};
-  }
-  job["work"] = {{text.substr(0, equals), text.substr(equals + 1)}};
-  return {};
-}
-
-Result<void> add_batch(Json& job, const std::string& text) {
-  if (text.empty()) return {};
-  const auto parts = split(text, ':');
-  if (parts.size() > 3) {
-    return Error{fmt::format("--batch is {}; write fixed, adaptive or adaptive:MIN:MAX",
-                             base::quoted(text))};
-  }
-  job["batch"] = {{"mode", std::string(parts[0])}};
-  if (parts.size() > 1) job["batch"]["min"] = std::string(parts[1]);
-  if (parts.size() > 2) job["batch"]["max"] = std::string(parts[2]);
-  return {};
-}
-
 Error bad_gpus(std::string_view text) {
   return {fmt::format("{} is no number of GPUs; write 4, 1:8 (from, to) or 1,2,4,8 (one of them)",
                       base::quoted(text))};
+}
+
+Result<void> put(Json& job, const JobField& field, const std::string& value) {
+  using Kind = JobFlag::Kind;
+  if (field.flag.kind == Kind::off) {
+    job[std::string(field.name)] = false;
+  } else if (value.empty() && field.flag.kind == Kind::one) {
+    return {};  // as if it were not there
+  } else if (field.flag.put != nullptr) {
+    return field.flag.put(job, value);
+  } else {
+    job[std::string(field.name)] = value;
+  }
+  return {};
 }
 
 }  // namespace
@@ -84,35 +60,12 @@ Result<Json> with_flags(Json file, const JobFlags& flags) {
   Json job = file.is_null() ? Json::object() : std::move(file);
   if (!job.is_object()) return job;  // read_job() says what is wrong with it
   if (!flags.command.empty()) job["command"] = flags.command;
-  const std::pair<const char*, const std::string*> texts[] = {
-      {"name", &flags.name},
-      {"profile", &flags.profile},
-      {"directory", &flags.directory},
-      {"learning_rate", &flags.learning_rate},
-      {"weight", &flags.weight},
-      {"max_failures", &flags.max_failures},
-      {"notice", &flags.notice},
-      {"cooldown", &flags.cooldown},
-      {"stop_after", &flags.stop_after}};
-  for (const auto& [field, text] : texts) {
-    if (!text->empty()) job[field] = *text;
-  }
-  if (flags.deadline == "none") {
-    job["goal"] = "asap";
-  } else if (!flags.deadline.empty()) {
-    job["goal"] = {{"deadline", flags.deadline}};
-  }
-  if (!flags.gpus.empty()) {
-    auto gpus = parse_gpus(flags.gpus);
-    if (!gpus) return gpus.error();
-    job["gpus"] = std::move(*gpus);
-  }
-  if (flags.no_elastic) job["elastic"] = false;
-  if (auto done = add_work(job, flags.work); !done) return done.error();
-  if (auto done = add_batch(job, flags.batch); !done) return done.error();
-  if (auto done = add_variables(job, "env", "--env", flags.env); !done) return done.error();
-  if (auto done = add_variables(job, "secrets", "--secret", flags.secrets); !done) {
-    return done.error();
+  for (const JobField& field : job_fields()) {
+    const auto given = flags.given.find(field.flag.name);
+    if (given == flags.given.end()) continue;
+    for (const std::string& value : given->second) {
+      if (auto done = put(job, field, value); !done) return done.error();
+    }
   }
   return job;
 }

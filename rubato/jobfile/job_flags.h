@@ -1,9 +1,10 @@
-// A job said on a command line instead of in a file. Flags stand in the place of the file's fields,
-// or beside them (env, secrets); the whole is then read as any file is, so there is one set of
-// rules and one set of sentences.
+// A job that is described on a command line. Flags replace fields of a job file, or add to them
+// (env, secrets). The result is then read like any job file, so the same rules and error sentences
+// apply.
 #pragma once
 
-#include <optional>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,29 +16,16 @@ namespace rubato::jobfile {
 
 struct JobFlags {
   std::vector<std::string> command;
-  std::string name;
-  std::string profile;
-  std::string directory;
-  std::string deadline;     // as in the file; "none" takes the file's away
-  std::string work;         // "epochs=3"
-  std::string gpus;         // see parse_gpus()
-  bool no_elastic = false;  // elastic: false
-  std::string batch;        // "adaptive", "adaptive:64", "adaptive:64:4096"
-  std::string learning_rate;
-  std::vector<std::string> env;      // "NAME=value"
-  std::vector<std::string> secrets;  // "NAME=/path"
-  std::string weight;
-  std::string max_failures;
-  std::string notice;
-  std::string cooldown;
-  std::string stop_after;
+  // The values of each flag in job_fields.h: "--env" -> {"A=1", "B=2"}. A flag without a value has
+  // one empty text.
+  std::map<std::string, std::vector<std::string>, std::less<>> given;
 };
 
-// `file` is null where there is none.
+// `file` is null if there is none.
 [[nodiscard]] Result<Json> with_flags(Json file, const JobFlags& flags);
 
-// "4": these, no more and no fewer; "1:8": from, to; "2:": at least; "1,2,4,8": one of them. As the
-// field gpus of a job file.
+// Reads "4" (exactly), "1:8" (from, to), "2:" (at least) or "1,2,4,8" (one of these). The result is
+// the field gpus of a job file.
 [[nodiscard]] Result<Json> parse_gpus(std::string_view text);
 
 }  // namespace rubato::jobfile

@@ -28,16 +28,16 @@ TEST(JobFlags, CountsOfGpus) {
 TEST(JobFlags, AreAWholeJobByThemselves) {
   JobFlags flags;
   flags.command = {"python", "train.py"};
-  flags.name = "x";
-  flags.deadline = "+2h";
-  flags.work = "epochs=3";
-  flags.gpus = "1:8";
-  flags.no_elastic = true;
-  flags.batch = "adaptive:64:4096";
-  flags.env = {"A=b=c", "E="};
-  flags.secrets = {"K=/k"};
-  flags.weight = "2";
-  flags.notice = "30s";
+  flags.given["--name"] = {"x"};
+  flags.given["--deadline"] = {"+2h"};
+  flags.given["--work"] = {"epochs=3"};
+  flags.given["--gpus"] = {"1:8"};
+  flags.given["--no-elastic"] = {""};
+  flags.given["--batch"] = {"adaptive:64:4096"};
+  flags.given["--env"] = {"A=b=c", "E="};
+  flags.given["--secret"] = {"K=/k"};
+  flags.given["--weight"] = {"2"};
+  flags.given["--notice"] = {"30s"};
   const auto json = with_flags({}, flags);
   ASSERT_TRUE(json.ok());
   const auto job = read_job(*json, "flags");
@@ -55,9 +55,9 @@ TEST(JobFlags, CountMoreThanTheFile) {
       "command: [a]\nname: old\ngoal: {deadline: +1h}\nenv: {A: 1, B: 2}\ngpus: 4\n", "file");
   ASSERT_TRUE(file.ok());
   JobFlags flags;
-  flags.name = "new";
-  flags.deadline = "none";
-  flags.env = {"A=9"};
+  flags.given["--name"] = {"new"};
+  flags.given["--deadline"] = {"none"};
+  flags.given["--env"] = {"A=9"};
   const auto job = read_job(*with_flags(*file, flags), "file");
   ASSERT_TRUE(job.ok()) << job.error().message;
   EXPECT_EQ(job->command, std::vector<std::string>{"a"});
@@ -77,22 +77,23 @@ TEST(JobFlags, WhatIsWrongIsSaidOnce) {
     const auto job = read_job(*json, "the job");
     return job ? std::string("accepted") : job.error().message;
   };
-  EXPECT_EQ(problem([](JobFlags& f) { f.work = "3"; }),
+  EXPECT_EQ(problem([](JobFlags& f) { f.given["--work"] = {"3"}; }),
             "--work is \"3\"; write epochs=3, steps=1000 or samples=1e6");
-  EXPECT_EQ(problem([](JobFlags& f) { f.work = "weeks=3"; }),
+  EXPECT_EQ(problem([](JobFlags& f) { f.given["--work"] = {"weeks=3"}; }),
             "the job: work has no field \"weeks\"; it can have steps, epochs or samples");
-  EXPECT_EQ(problem([](JobFlags& f) { f.batch = "a:1:2:3"; }),
+  EXPECT_EQ(problem([](JobFlags& f) { f.given["--batch"] = {"a:1:2:3"}; }),
             "--batch is \"a:1:2:3\"; write fixed, adaptive or adaptive:MIN:MAX");
-  EXPECT_EQ(problem([](JobFlags& f) { f.secrets = {"hunter2"}; }), "--secret needs NAME=VALUE");
-  EXPECT_EQ(problem([](JobFlags& f) { f.env = {"=x"}; }), "--env needs NAME=VALUE");
-  EXPECT_EQ(problem([](JobFlags& f) { f.secrets = {"K=hunter2"}; }),
+  EXPECT_EQ(problem([](JobFlags& f) { f.given["--secret"] = {"hunter2"}; }),
+            "--secret needs NAME=VALUE");
+  EXPECT_EQ(problem([](JobFlags& f) { f.given["--env"] = {"=x"}; }), "--env needs NAME=VALUE");
+  EXPECT_EQ(problem([](JobFlags& f) { f.given["--secret"] = {"K=hunter2"}; }),
             "the job: secrets.K must be the absolute path of the file with the secret, never the "
             "secret itself");
 }
 
 TEST(JobFlags, AFileThatIsNoJobIsLeftForItsReader) {
   JobFlags flags;
-  flags.env = {"A=1"};
+  flags.given["--env"] = {"A=1"};
   EXPECT_FALSE(read_job(*with_flags(Json("text"), flags), "file").ok());
 }
 

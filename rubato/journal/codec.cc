@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
 #include "rubato/core/node_states.h"
+#include "rubato/journal/rebuild_state.h"
 #include "rubato/model/curve.h"
 #include "rubato/model/goodput_estimate.h"
 #include "rubato/model/measured_speed.h"
@@ -1011,76 +1011,6 @@ Json Writer::write_state(const State& state) {
   return json;
 }
 
-// Checks the jobs of a state against each other and rebuilds from them what is not stored. The
-// first contradiction is the answer; empty if there is none.
-class Rebuilding {
- public:
-  explicit Rebuilding(State& state)
-      : state_(state),
-        targeted_(state.waiting_on.size()),
-        used_(state.waiting_on.size()),
-        shared_(state.waiting_on.size()) {}
-
-  std::string run() {
-    for (const JobView& job : state_.snapshot.jobs) {
-      const char* wrong = check(job);
-      if (wrong != nullptr) return fmt::format("job {} {}", job.id.value(), wrong);
-    }
-    return "";
-  }
-
- private:
-  const char* check(const JobView& job) {
-    if (!exists(job.target) || !exists(job.held)) return "has GPUs that the cluster has not";
-    const JobView* partner = nullptr;
-    if (job.shares_with) {
-      partner = std::as_const(state_.snapshot.jobs).find(*job.shares_with);
-      if (partner == nullptr || partner == &job || partner->shares_with != job.id)
-        return "shares GPUs with a job that does not share them";
-    }
-    if (!take_target(job, partner)) return "is to have GPUs that another is to have";
-    if (!take_held(job)) return "has GPUs that two others have";
-    if (job.stays_away() && !job.target.empty()) return "is to have GPUs, but its owner wants none";
-    if (job.leaving && job.held.empty()) return "is leaving, and nothing keeps it";
-    state_.snapshot.away += job.stays_away() ? 1 : 0;
-    return nullptr;
-  }
-
-  [[nodiscard]] bool exists(const Allocation& gpus) const {
-    const auto& nodes = state_.snapshot.cluster.nodes();
-    return std::all_of(gpus.slices().begin(), gpus.slices().end(), [&](const Slice& slice) {
-      if (slice.node.index() >= nodes.size()) return false;
-      const Node& node = nodes[slice.node.index()];
-      return node.type == gpus.type() && static_cast<int>(std::bit_width(slice.mask)) <= node.gpus;
-    });
-  }
-
-  // GPUs that a pair shares leave the free ones when the first of the two is looked at.
-  bool take_target(const JobView& job, const JobView* partner) {
-    const bool second = partner != nullptr && partner->id < job.id;
-    const Allocation own = second ? minus(job.target, partner->target) : job.target;
-    for (const auto& slice : own.slices()) {
-      if ((targeted_[slice.node.index()] & slice.mask) != 0) return false;
-      targeted_[slice.node.index()] |= slice.mask;
-      state_.free.take(slice);
-    }
-    return true;
-  }
-
-  bool take_held(const JobView& job) {
-    for (const auto& slice : job.held.slices()) {
-      if ((shared_[slice.node.index()] & slice.mask) != 0) return false;
-      shared_[slice.node.index()] |= used_[slice.node.index()] & slice.mask;
-      used_[slice.node.index()] |= slice.mask;
-    }
-    state_.busy.take(job.held);
-    return true;
-  }
-
-  State& state_;
-  std::vector<std::uint64_t> targeted_, used_, shared_;  // by node
-};
-
 std::optional<State> Decoder::get_state(const JsonValue& json) {
   FieldsIn fields(json, *this);
   Cluster cluster;
@@ -1130,7 +1060,7 @@ std::optional<State> Decoder::get_state(const JsonValue& json) {
                "a state that has told of no more jobs than have changed");
   if (!json.ok()) return std::nullopt;
   snapshot.jobs.use_up_to(next);
-  if (const std::string wrong = Rebuilding(state).run(); !wrong.empty()) json.refuse(wrong);
+  if (const std::string wrong = rebuild_state(state); !wrong.empty()) json.refuse(wrong);
   if (!json.ok()) return std::nullopt;
   return state;
 }

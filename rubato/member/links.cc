@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
 
 namespace rubato::member {
@@ -169,11 +170,11 @@ void Links::hear(Uid uid) {
   Peer& peer = peers_.at(uid);
   const int fd = peer.control.fd();
   for (const Json& message : peer.control.receive()) {
-    const std::string type = message.value("type", "");
+    const std::string type = look_for_text(message, "type");
     if (type == "peer") {
       met(uid, message);
     } else if (type == "refused") {
-      hooks_.refused(message.value("text", ""));
+      hooks_.refused(look_for_text(message, "text"));
     } else if (type == "state") {
       peer.holds_state = true;
     } else {
@@ -232,17 +233,13 @@ void Links::hear_stranger(int fd) {
 }
 
 void Links::introduced(wire::Fd fd, const Json& hello) {
-  Uid uid = 0;
-  std::string channel;
-  std::int64_t recovery = 0;
-  try {
-    uid = hello.at("uid").get<Uid>();
-    hello.at("channel").get_to(channel);
-    hello.at("recovery").get_to(recovery);
-    if (hello.at("token").get<std::string>() != place_.token) return;
-  } catch (const Json::exception&) {
-    return;  // not one of us
-  }
+  JsonTrouble trouble;
+  JsonFields fields(JsonValue(hello, trouble), JsonFields::Unknown::ignored);
+  const Uid uid = fields["uid"].whole<Uid>();
+  const std::string channel = fields["channel"].text();
+  const auto recovery = fields["recovery"].whole<std::int64_t>();
+  const std::string token = fields["token"].text();
+  if (!trouble.ok() || token != place_.token) return;  // not a worker of this job
   if (channel == "data") {
     if (peers_.contains(uid)) hooks_.data(uid, recovery, std::move(fd));
     return;
@@ -257,17 +254,15 @@ void Links::met(Uid uid, const Json& hello) {
   Peer& peer = peers_.at(uid);
   if (peer.answered) return;
   Identity theirs;
-  long long start = 0;
-  try {
-    hello.at("pid").get_to(peer.pid);
-    hello.at("start").get_to(start);
-    hello.at("address").get_to(peer.address);
-    hello.at("build").get_to(theirs.build);
-    theirs.schema = hello.at("schema");
-    hello.at("state").get_to(peer.holds_state);
-  } catch (const Json::exception&) {
-    return ended(uid);
-  }
+  JsonTrouble trouble;
+  JsonFields fields(JsonValue(hello, trouble), JsonFields::Unknown::ignored);
+  peer.pid = fields["pid"].whole<pid_t>();
+  const auto start = fields["start"].whole<long long>();
+  peer.address = fields["address"].text();
+  theirs.build = fields["build"].text();
+  theirs.schema = fields["schema"].json();
+  peer.holds_state = fields["state"].boolean();
+  if (!trouble.ok()) return ended(uid);
   // The one who came later does not fit; it hears why from whoever was there before.
   if (!peer.dialled) {
     const std::string difference = hooks_.difference(theirs);
