@@ -34,6 +34,7 @@
 #include "rubato/engine/live_engine.h"
 #include "rubato/engine/testing_master.h"
 #include "rubato/node/node_jobs.h"
+#include "rubato/node/recorded_end.h"
 
 namespace rubato::engine {
 
@@ -307,7 +308,7 @@ class TestWorld {
     Node& home = at(job.launch->home);
     const JobLaunch* launch = home.agent ? home.agent->launch_of(id) : nullptr;
     if (launch == nullptr) return;
-    const auto exit = exit_that_counts(*launch);
+    const auto exit = exit_that_counts(recorded_end(job), *launch);
     if (came_up || exit) {
       home.agent->master_gone(id, exit);
     } else {
@@ -319,28 +320,24 @@ class TestWorld {
   void come_up(JobId id, Job& job) {
     const Generation start = job.launch->generation;
     const NodeId home = job.launch->home;
-    if (too_late(job, start) || sick.contains(home)) return end_process(id, job);
+    if (must_not_begin(recorded_end(job), start) || sick.contains(home))
+      return end_process(id, job);
     job.coming = false;
     job.master.emplace(clock_, start, allocation_of(job.launch->slots, cluster_).value(), job.truth,
                        pace, Random(random_.next()));
     settle_master(id, job);
     connect(id);
   }
-  [[nodiscard]] static bool too_late(const Job& job, Generation start) {
-    return job.fence >= start || (job.exit && job.exit->generation >= start);
-  }
   static JobEnd not_its_fault(std::string why) {
     return {JobEnd::How::failed, 1, std::move(why), true, std::nullopt};
   }
-  // As the agent reads it from the job's directory.
-  [[nodiscard]] std::optional<JobExit> exit_that_counts(const JobLaunch& launch) const {
-    const Job& job = jobs_.at(launch.job);
-    const bool finished = job.exit && job.exit->end.how == JobEnd::How::finished;
-    if (job.exit && job.exit->generation >= launch.generation) return job.exit;
-    if (finished && job.launch && job.launch->token == launch.token) return job.exit;
-    if (job.fence < launch.generation) return std::nullopt;
-    return JobExit{
-        launch.generation, {JobEnd::How::failed, 1, "its node is dead or was lost"}, {}, 0, 0};
+  [[nodiscard]] static RecordedEnd recorded_end(const Job& job) {
+    RecordedEnd recorded{Generation(0), "", job.exit, job.fence};
+    if (job.launch) {
+      recorded.start = job.launch->generation;
+      recorded.token = job.launch->token;
+    }
+    return recorded;
   }
   void hear(JobId id, Job& job, const ToMaster& message) {
     ToyMaster& master = *job.master;
@@ -379,7 +376,7 @@ class TestWorld {
   }
   void adopt(NodeJobs& agent, Job& job) const {
     NodeJobs::Found found{*job.launch, job.master.has_value(), slots_of(used_by(job)),
-                          exit_that_counts(*job.launch)};
+                          exit_that_counts(recorded_end(job), *job.launch)};
     if (!found.master_lives && !found.exit) {
       job.exit =
           JobExit{job.launch->generation, {JobEnd::How::failed, 1, "its launcher died"}, {}, 0, 0};
@@ -416,11 +413,14 @@ class TestWorld {
     const JobId id = order.launch.job;
     Job& job = jobs_[id];
     NodeJobs& agent = *at(node).agent;
-    if (const auto exit = exit_that_counts(order.launch)) return agent.master_gone(id, exit);
+    const RecordedEnd recorded = recorded_end(job);
+    if (const auto exit = exit_that_counts(recorded, order.launch)) {
+      return agent.master_gone(id, exit);
+    }
     if (job.finishes > 0) violate(id, "is started although it has finished");
     if (sick.contains(node)) return agent.could_not_start(id, not_its_fault("its disk is full"));
     // A master that comes too late starts nothing: it is not in the way.
-    const bool there = job.master || (job.coming && !too_late(job, job.launch->generation));
+    const bool there = job.master || (job.coming && !must_not_begin(recorded, recorded.start));
     if (there || !job.orphans.empty()) violate(id, "is started twice at a time");
     ++starts;
     job.launch = order.launch;
@@ -456,7 +456,8 @@ class TestWorld {
   }
   void carry_out(NodeId node, const NodeJobs::RecordExit& order) {
     if (sick.contains(node)) return;
-    jobs_[order.job].exit = order.exit;
+    Job& job = jobs_[order.job];
+    if (may_record(recorded_end(job), order.exit)) job.exit = order.exit;
     at(node).agent->recorded(order.job);
   }
   void carry_out(NodeId /*node*/, const NodeJobs::RecordForgotten& order) {
@@ -717,9 +718,8 @@ class TestEngine final : public LiveEngine {
     });
   }
   void swept(JobId id) {
-    const auto& exit = world_.jobs_[id].exit;
-    const bool finished = exit && exit->end.how == JobEnd::How::finished;
-    table_.swept(id, finished ? std::optional(exit->end) : std::nullopt);
+    const TestWorld::Job& job = world_.jobs_.at(id);
+    table_.swept(id, had_finished(TestWorld::recorded_end(job), launch_of_(id).token));
     carry_out_orders();
   }
 
