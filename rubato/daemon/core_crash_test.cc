@@ -42,7 +42,8 @@ class Story {
     daemon_.options.verdict_within = from_seconds(30);
     daemon_.options.snapshot_rows = 25;
     daemon_.options.restart_cost = from_seconds(2);
-    daemon_.machines.most_grace = from_seconds(1.2);
+    daemon_.world.pace.grace = from_seconds(1.2);
+    daemon_.world.pace.step = from_seconds(0.2);
     daemon_.crashes["d"] = 1;
     daemon_.judge = [this](std::string_view) {
       if (dead_) return SQLITE_IOERR_WRITE;
@@ -167,6 +168,7 @@ class Story {
       return restart();
     }
     for (auto& [i, answer] : turn.answers) hear(clients_[i], answer);
+    daemon_.expect_no_strays();
   }
 
   void hear(Client& client, const Answer& answer) {
@@ -196,12 +198,12 @@ class Story {
       ASSERT_NE(job, nullptr) << name;
       EXPECT_EQ(job->name, name);
       const bool completed = job->ending->how == Ending::completed;
-      EXPECT_EQ(daemon_.machines.finishes(id), completed ? 1 : 0) << name;
+      EXPECT_EQ(daemon_.world.finishes(id), completed ? 1 : 0) << name;
       if (completed) {
-        EXPECT_EQ(daemon_.machines.done(id), job->work) << name;
+        EXPECT_EQ(daemon_.world.done(id), job->work) << name;
       }
     }
-    EXPECT_TRUE(daemon_.machines.violations.empty()) << daemon_.machines.violations.front();
+    EXPECT_TRUE(daemon_.world.violations.empty()) << daemon_.world.violations.front();
     daemon_.judge = nullptr;  // the story is over: nobody dies any more
     daemon_.before_command = nullptr;
     daemon_.before_told = nullptr;

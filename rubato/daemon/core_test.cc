@@ -54,8 +54,8 @@ TEST(Core, AJobIsTakenInRunsAndEnds) {
   EXPECT_EQ(ended["gpus"], 0);
   EXPECT_GT(ended["gpu_seconds"].get<double>(), 20);
   EXPECT_FALSE(ended["ended"].is_null());
-  EXPECT_EQ(daemon.machines.finishes(id), 1);
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_EQ(daemon.world.finishes(id), 1);
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 
@@ -183,7 +183,7 @@ TEST(Core, CancelledJobsLetGoAndLeave) {
   daemon.pass(3);
   EXPECT_EQ(daemon.state(running), "CANCELLED");
   EXPECT_EQ(daemon.show(running)["reason"], "cancelled by ada");
-  EXPECT_FALSE(daemon.machines.finished(running));
+  EXPECT_FALSE(daemon.world.finished(running));
   daemon.expect_replay();
 }
 
@@ -213,7 +213,7 @@ TEST(Core, OfJobsThatAreCancelledAtOnceNoneStarts) {
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 120));
   EXPECT_EQ(starts, 3) << "two of hers before, and his";
   EXPECT_EQ(daemon.state(his), "COMPLETED");
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 
@@ -266,9 +266,9 @@ TEST(Core, HeldJobsWaitAndGoOn) {
   EXPECT_EQ(daemon.ask(kAda, HoldJob{id, true}).body["state"], "STOPPING");
   daemon.pass(3);
   EXPECT_EQ(daemon.state(id), "HELD");
-  const Work done = daemon.machines.done(id);
+  const Work done = daemon.world.done(id);
   daemon.pass(10);
-  EXPECT_EQ(daemon.machines.done(id), done);
+  EXPECT_EQ(daemon.world.done(id), done);
   EXPECT_EQ(daemon.ask(kAda, ExplainJob{id}).body["sentences"][0],
             "It is on hold: the policy does not see it.");
   daemon.ask(kAda, HoldJob{id, false});
@@ -397,7 +397,7 @@ TEST(Core, FailuresOfWorkersAreCountedAndKept) {
 TEST(Core, FaultsOfTheMachinesAreNotTheJobsFailures) {
   TestDaemon daemon("1x2");
   daemon.options.policy = "fifo";
-  daemon.machines.sick.insert(node_id(0));
+  daemon.world.sick.insert(node_id(0));
   daemon.start();
   std::vector<JobId> jobs;
   for (int i = 0; i < 12; ++i) jobs.push_back(id_of(daemon.submit(kAda, job_file("q", 10, 1, 1))));
@@ -414,20 +414,20 @@ TEST(Core, FaultsOfTheMachinesAreNotTheJobsFailures) {
   daemon.kill();
   daemon.start();
   EXPECT_EQ(daemon.ask(kAda, ShowNodes{}).body["nodes"][0]["reason"], "its disk is full");
-  daemon.machines.sick.clear();
+  daemon.world.sick.clear();
   ASSERT_TRUE(daemon.pass_until([&] {
     return std::all_of(jobs.begin(), jobs.end(),
                        [&](JobId id) { return daemon.state(id) == "COMPLETED"; });
   }));
   EXPECT_EQ(daemon.ask(kAda, ShowNodes{}).body["nodes"][0]["reason"], "");
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 
 TEST(Core, AJobThatFailsAgainAndAgainStartsAfterLongerAndLongerPauses) {
   TestDaemon daemon("1x4");
   daemon.options.policy = "fifo";
-  daemon.machines.restart = Duration(0);
+  daemon.world.pace.loading = Duration(0);
   daemon.start();
   std::vector<JobId> jobs;
   for (int i = 0; i < 3; ++i) {
@@ -468,7 +468,7 @@ TEST(Core, AJobThatFailsAgainAndAgainStartsAfterLongerAndLongerPauses) {
 
 TEST(Core, OwnersHoldAndReleaseAJobThatIsPausedAfterFailures) {
   TestDaemon daemon("1x1");
-  daemon.machines.restart = Duration(0);
+  daemon.world.pace.loading = Duration(0);
   JobFile file = job_file("frail", 100, 1, 1);
   file.max_failures = 100;
   daemon.crashes["frail"] = 7;
@@ -486,7 +486,7 @@ TEST(Core, OwnersHoldAndReleaseAJobThatIsPausedAfterFailures) {
 
 TEST(Core, AJobThatIsReleasedDuringItsPauseStartsAtOnce) {
   TestDaemon daemon("1x1");
-  daemon.machines.restart = Duration(0);
+  daemon.world.pace.loading = Duration(0);
   JobFile file = job_file("frail", 100, 1, 1);
   file.max_failures = 100;
   daemon.crashes["frail"] = 8;
@@ -506,7 +506,7 @@ TEST(Core, AJobEndedWhenItsMachineSaysSo) {
   for (const bool told : {true, false}) {
     TestDaemon daemon("1x4");
     daemon.options.policy = "edf";
-    if (told) daemon.machines.wall = [&](Time) { return daemon.wall(); };
+    if (told) daemon.world.wall = [&](Time) { return daemon.wall(); };
     daemon.start();
     JobFile file = job_file("due", 400);
     file.deadline = daemon.wall() + from_seconds(60);
@@ -515,7 +515,7 @@ TEST(Core, AJobEndedWhenItsMachineSaysSo) {
     daemon.kill();
     for (int i = 0; i < 40; ++i) {  // it trains for ten seconds
       daemon.now += from_seconds(1);
-      daemon.machines.advance(daemon.now);
+      daemon.world.advance(daemon.now);
     }
     daemon.now += from_seconds(600);
     daemon.start();
@@ -535,7 +535,7 @@ TEST(Core, AnEndThatCannotBeIsNotBelieved) {
   for (const double off : {-100.0, 3600.0}) {
     TestDaemon daemon("1x4");
     daemon.now += from_seconds(1000);
-    daemon.machines.wall = [&](Time) { return daemon.wall() + from_seconds(off); };
+    daemon.world.wall = [&](Time) { return daemon.wall() + from_seconds(off); };
     daemon.start();
     const JobId id = id_of(daemon.submit(kAda, job_file("off", 400)));
     ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }));
@@ -735,7 +735,7 @@ TEST(Core, ElasticflowPromisesAndRefusesAtOnce) {
   const JobId promised = id_of(admitted);
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(promised) == "COMPLETED"; }, 600));
   EXPECT_GE(daemon.show(promised)["slack_seconds"].get<double>(), 0);
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 
@@ -1100,10 +1100,10 @@ TEST(Core, NodesAreDrainedAndComeBack) {
   daemon.pass(2);
   EXPECT_EQ(daemon.state(waits), "PENDING");
   // Its agent cannot be reached for a while: it is still to be drained afterwards.
-  daemon.link->cut.insert(node_id(0));
+  daemon.world.silence(node_id(0));
   daemon.pass(10);
   EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["state"], "unknown");
-  daemon.link->cut.clear();
+  daemon.world.end_silence(node_id(0));
   daemon.pass(2);
   EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["state"], "draining");
   daemon.ask(kRoot, SetNode{node_id(0), NodeState::up});
@@ -1144,7 +1144,7 @@ TEST(Core, TheOperatorsWordOutlivesTheDaemon) {
   std::vector<Input> again;
   again.emplace_back(Asked{2, {kRoot, SetNode{node_id(0), NodeState::down}}});
   EXPECT_EQ(daemon.turn(std::move(again)).marks.size(), 1U);
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 
@@ -1154,14 +1154,14 @@ TEST(Core, SilenceFreesNoGpu) {
   daemon.start();
   const JobId id = id_of(daemon.submit(kAda, job_file("away", 1e4, 4, 4)));
   daemon.pass(3);
-  daemon.link->cut.insert(node_id(0));
+  daemon.world.silence(node_id(0));
   const JobId other = id_of(daemon.submit(kAda, job_file("other", 200, 8, 8)));
   daemon.pass(30);
   EXPECT_EQ(daemon.show(id)["gpus"], 4);
-  EXPECT_EQ(daemon.show(id)["reason"], "node 0 is unknown");
-  EXPECT_EQ(
-      daemon.ask(kAda, ExplainJob{id}).body["sentences"][0],
-      "Node 0 is unknown. The job keeps its GPUs there, and nothing else is started on them.");
+  EXPECT_EQ(daemon.show(id)["reason"], "node 0 is unknown: its agent is not connected");
+  EXPECT_EQ(daemon.ask(kAda, ExplainJob{id}).body["sentences"][0],
+            "Node 0 is unknown: its agent is not connected. The job keeps its GPUs there, and "
+            "nothing else is started on them.");
   const Json health = daemon.ask(kAda, ShowHealth{}).body;
   EXPECT_EQ(health["status"], "problems");
   ASSERT_EQ(health["problems"].size(), 1U) << health.dump();
@@ -1170,13 +1170,13 @@ TEST(Core, SilenceFreesNoGpu) {
   EXPECT_NE(health["problems"][0]["remedy"].get<std::string>().find("rubato drain --down 0"),
             std::string::npos);
   EXPECT_EQ(daemon.state(other), "PENDING");
-  const Work before = daemon.machines.done(id);
+  const Work before = daemon.world.done(id);
   daemon.pass(10);
-  EXPECT_GT(daemon.machines.done(id), before) << "training goes on";
-  daemon.link->cut.clear();
+  EXPECT_GT(daemon.world.done(id), before) << "training goes on";
+  daemon.world.end_silence(node_id(0));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(other) == "COMPLETED"; }, 900));
-  EXPECT_EQ(daemon.machines.finishes(id), 1);
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_EQ(daemon.world.finishes(id), 1);
+  EXPECT_TRUE(daemon.world.violations.empty());
 }
 
 TEST(Core, ThePolicyIsSwitchedWhileJobsRun) {
@@ -2005,7 +2005,7 @@ TEST(Core, AJumpOfTheWallClockLosesNoLeaseAndNoPromise) {
     EXPECT_EQ(job->ending->how, Ending::completed);
     EXPECT_LE(*job->ended, *job->deadline);
   }
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 
@@ -2039,7 +2039,7 @@ TEST_P(CoreOnABadDisk, NewWorkIsRefusedAndNothingStops) {
   EXPECT_EQ(daemon.ask(kAda, ShowHealth{}).status, 503);
   EXPECT_EQ(daemon.ask(kAda, ListJobs{}).body["jobs"].size(), 1U);
   daemon.pass(30);
-  EXPECT_TRUE(daemon.machines.finished(runs)) << "it went on and came to its end";
+  EXPECT_TRUE(daemon.world.finished(runs)) << "it went on and came to its end";
   EXPECT_EQ(daemon.state(runs), "RUNNING") << "which could not be stored";
   daemon.judge = nullptr;
   daemon.pass(2);
@@ -2258,8 +2258,8 @@ TEST(Core, RecoveryFollowsWhatWasToldAndOnlyReplayCompares) {
     ASSERT_TRUE(replayed->difference);
     EXPECT_EQ(replayed->difference->type, "commands");
     ASSERT_TRUE(now.pass_until([&] { return now.state(id) == "COMPLETED"; }, 100));
-    EXPECT_EQ(now.machines.finishes(id), 1);
-    EXPECT_TRUE(now.machines.violations.empty());
+    EXPECT_EQ(now.world.finishes(id), 1);
+    EXPECT_TRUE(now.world.violations.empty());
   }
 }
 
@@ -2343,7 +2343,7 @@ TEST(Core, AJournalThatWasCutAnywhereStartsAndGoesOn) {
     ASSERT_EQ(daemon.up(), "");
     ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 900));
     EXPECT_EQ(daemon.submit(kAda, job_file("more", 50)).status, 201);
-    EXPECT_TRUE(daemon.machines.violations.empty());
+    EXPECT_TRUE(daemon.world.violations.empty());
   }
 }
 

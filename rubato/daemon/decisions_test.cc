@@ -122,7 +122,7 @@ TEST_F(Decisions, WhatNoLongerFitsIsDecidedAgain) {
   EXPECT_EQ(daemon.state(JobId(2)), "RUNNING");
   EXPECT_EQ(state().view(JobId(2))->held.gpus(), 2);
   EXPECT_EQ(state().view(JobId(2))->held.slices().front().node, node_id(1));
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 
@@ -333,7 +333,7 @@ TEST(BackgroundThreads, ACoreWithThreadsReplays) {
   }
   EXPECT_TRUE(over());
   EXPECT_EQ(daemon.answers.size(), 12U);
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
   daemon.expect_replay();
 }
 

@@ -94,7 +94,7 @@ TEST(Submission, ADirectoryOfAJobThatNoRowNamesShowsThatRowsAreLost) {
   EXPECT_NE(daemon.core->made_up_for(), "");
   EXPECT_GT(submit_with_nonce(daemon, job_file("two", 200, 1, 1)), JobId(one.value() + 2));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(one) == "COMPLETED"; }, 200));
-  EXPECT_TRUE(daemon.machines.violations.empty());
+  EXPECT_TRUE(daemon.world.violations.empty());
 }
 
 TEST(Submission, ManyNumbersAreSkippedInSeveralRows) {

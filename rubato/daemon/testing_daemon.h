@@ -1,5 +1,6 @@
-// A core with its journal and machines, for tests: it can be killed and started again, its disk may
-// be full, and time passes only when the test says so.
+// A daemon for tests: the real core with its journal, on the world of engine/testing_world.h. It
+// can be killed and started again, its disk may be full, and time passes only when the test says
+// so.
 #pragma once
 
 #include <cstdlib>
@@ -17,7 +18,7 @@
 #include "rubato/core/testing.h"
 #include "rubato/daemon/core.h"
 #include "rubato/daemon/replay.h"
-#include "rubato/daemon/testing_machines.h"
+#include "rubato/engine/testing_world.h"
 #include "rubato/journal/testing_vfs.h"
 
 namespace rubato::daemon {
@@ -59,7 +60,7 @@ inline JobFile job_file(std::string name, double samples, int min = 1, int max =
 class TestDaemon {
  public:
   explicit TestDaemon(std::string_view cluster = "2x4", std::uint64_t seed = 1)
-      : machines(cluster_of(cluster), seed),
+      : world(cluster_of(cluster), seed),
         seed_(seed),
         vfs_("rubato-test-" + std::to_string(seed) + "-" +
                  std::to_string(reinterpret_cast<std::uintptr_t>(this)),  // NOLINT
@@ -69,7 +70,6 @@ class TestDaemon {
     options.state.inputs.numbers = [](const std::string&) -> Result<std::vector<double>> {
       return Error{"there are no files here"};
     };
-    machines.truth = [this](JobId id) { return truth_of(id); };
   }
 
   ~TestDaemon() { kill(); }
@@ -77,8 +77,7 @@ class TestDaemon {
   TestDaemon& operator=(const TestDaemon&) = delete;
 
   CoreOptions options;
-  Machines machines;
-  LinkFaults faults;
+  TestWorld world;
   std::function<int(std::string_view)> judge;  // of every change of a file
   std::function<void(const Command&)> before_command;
   // Once a turn is stored and jobs were told what to do, before anybody else is told anything.
@@ -91,12 +90,13 @@ class TestDaemon {
   std::map<std::string, Goodput> goodputs;
   Duration clock_jump{};  // of the wall clock
 
-  std::unique_ptr<MachineLink> link;
+  std::unique_ptr<TestEngine> engine;
   std::unique_ptr<Core> core;
   std::string dropped;
 
   // Starts it, or says why it could not be.
   std::string up() {
+    world.advance(now);
     JournalOptions journal;
     journal.directory = directory.path();
     journal.types = DaemonState::row_types();
@@ -109,23 +109,23 @@ class TestDaemon {
     auto recovered = Core::recover(std::move(*opened), options, *seam, wall());
     if (!recovered) return recovered.error().message;
     core = std::move(*recovered);
-    link = std::make_unique<MachineLink>(machines, now, seed_ + ++starts_, core->told(),
-                                         core->state());
-    link->faults = faults;
-    link->before_command = [this](const Command& command) {
+    engine = std::make_unique<TestEngine>(world, believed_cluster(),
+                                          [this](JobId id) { return launch_of(id); });
+    seam->engine = engine.get();
+    seam->before_command = [this](const Command& command) {
       if (before_command) before_command(command);
     };
-    seam->engine = link.get();
     seam_ = std::move(seam);
     loop_start_ = core->time();
     up_at_ = now;
-    for (const NodeMark& mark : core->operators_words()) link->mark(mark);
+    EXPECT_TRUE(engine->open(core->told()));
+    mark(core->operators_words());
     return "";
   }
   void start() { ASSERT_EQ(up(), ""); }
   void kill() {
     core.reset();
-    link.reset();
+    engine.reset();
     seam_.reset();
   }
   [[nodiscard]] bool is_up() const { return core != nullptr; }
@@ -135,12 +135,12 @@ class TestDaemon {
 
   // One turn with what the machines say and these.
   Turn turn(std::vector<Input> inputs = {}) {
-    link->pass();
-    for (Input& report : link->take_reports()) inputs.push_back(std::move(report));
+    world.advance(now);
+    for (JobStatus& report : engine->take_reports()) inputs.emplace_back(std::move(report));
     Turn turn = core->turn(loop_now(), wall(), std::move(inputs));
     if (before_told) before_told(turn);
-    for (const NodeMark& mark : turn.marks) link->mark(mark);
-    for (const JobId id : turn.gone) link->forget(id);
+    mark(turn.marks);
+    for (const JobId id : turn.gone) engine->forget(id);
     for (auto& [id, answer] : turn.answers) answers[id] = answer;
     return turn;
   }
@@ -170,6 +170,15 @@ class TestDaemon {
   Json show(JobId id) { return ask(kRoot, ShowJob{id}).body; }
   std::string state(JobId id) { return show(id)["state"].get<std::string>(); }
 
+  // Every process is on a GPU that the core counts as its job's.
+  void expect_no_strays() {
+    for (const auto& [id, gpus] : world.processes()) {
+      const JobView* job = core->state().view(id);
+      EXPECT_TRUE(job != nullptr && minus(gpus, job->held).empty())
+          << "job " << id.value() << " is on GPUs that are not its own";
+    }
+  }
+
   // Everything that was decided comes out again.
   void expect_replay() {
     const auto replayed = replay(directory.path(), options.state);
@@ -185,24 +194,47 @@ class TestDaemon {
   std::map<std::uint64_t, Answer> answers;
 
  private:
-  // Between the core, which needs an engine to be made, and the link, which needs what it was told.
+  // Between the core, which is made first, and the engine, which must know what the core believes.
   struct Seam final : Engine {
     void carry_out(Time at, std::span<const Command> commands) override {
-      engine->carry_out(at, commands);
+      for (const Command& command : commands) {
+        before_command(command);
+        engine->carry_out(at, {&command, 1});
+      }
     }
     void collect(Time at, std::vector<Event>& facts) override {
       if (engine != nullptr) engine->collect(at, facts);
     }
     Engine* engine = nullptr;
+    std::function<void(const Command&)> before_command;
   };
 
   [[nodiscard]] std::string vfs_name() const {
     return "rubato-test-" + std::to_string(seed_) + "-" +
            std::to_string(reinterpret_cast<std::uintptr_t>(this));  // NOLINT
   }
-  TrueJob truth_of(JobId id) {
+  [[nodiscard]] Cluster believed_cluster() const {
+    Cluster cluster = core->state().now().cluster;
+    for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
+      cluster.set_state(node_id(i), core->state().reported(node_id(i)));
+    }
+    return cluster;
+  }
+  void mark(const std::vector<NodeMark>& marks) {
+    for (const NodeMark& mark : marks) {
+      mark.down ? engine->mark_down(mark.node) : engine->mark_up(mark.node);
+    }
+  }
+  // When a job is first launched, the world learns how it really is.
+  JobLaunch launch_of(JobId id) {
+    world.set_truth(id, truth_of(id));
+    JobLaunch launch = core->launch_of(id);
+    launch.token = "token of job " + std::to_string(id.value());
+    return launch;
+  }
+  ToyJob truth_of(JobId id) {
     const JobRecord* job = core->state().job(id);
-    TrueJob truth;
+    ToyJob truth;
     truth.work = job->file.work ? job->file.work->amount : 1000;
     const auto speed = speeds.find(job->name);
     truth.speed = speed != speeds.end() ? speed->second : [](int gpus) { return 10.0 * gpus; };

@@ -12,6 +12,7 @@
 #include "rubato/launch/process.h"
 #include "rubato/launch/processes.h"
 #include "rubato/node/job_files.h"
+#include "rubato/node/recorded_end.h"
 #include "rubato/node/state_directory.h"
 #include "rubato/wire/random_hex.h"
 
@@ -206,7 +207,7 @@ void LocalEngine::pass() {
       unlink(cgroup_file(options_.state_directory, *home, job).c_str());
     }
     remove_secrets_of(options_.state_directory, job);
-    table_.swept(job, had_finished(job));
+    table_.swept(job, end_of_finished(job));
   }
   table_.pass(now());
   carry_out_orders();
@@ -372,13 +373,13 @@ void LocalEngine::carry_out(const EngineTable::Sweep& order) {
                  home ? cgroup_of_job(state, *home, order.job) : "");
 }
 
-std::optional<JobEnd> LocalEngine::had_finished(JobId job) const {
+std::optional<JobEnd> LocalEngine::end_of_finished(JobId job) const {
   const JobFiles files{job_directory(options_.state_directory, job)};
   const auto exit = read_exit(files);
-  if (!exit || !*exit || (*exit)->end.how != JobEnd::How::finished) return std::nullopt;
   const auto launch = read_launch(files);
-  const bool its_own = launch && *launch && (*launch)->token == options_.launch_of(job).token;
-  return its_own ? std::optional((*exit)->end) : std::nullopt;
+  if (!exit || !launch || !*launch) return std::nullopt;
+  return had_finished({(*launch)->generation, (*launch)->token, *exit, Generation(0)},
+                      options_.launch_of(job).token);
 }
 
 }  // namespace rubato::engine

@@ -98,7 +98,7 @@ class LocalEngine final : public LiveEngine {
   void carry_out(const EngineTable::Sweep& order);
   void carry_out(const EngineTable::Disconnect& order);
   void limit_silence(JobId job);
-  [[nodiscard]] std::optional<JobEnd> had_finished(JobId job) const;
+  [[nodiscard]] std::optional<JobEnd> end_of_finished(JobId job) const;
   [[nodiscard]] bool is_of_another(const JobStatus& status) const;
 
   wire::Poller& poller_;

@@ -10,6 +10,7 @@
 
 #include "rubato/base/text.h"
 #include "rubato/launch/processes.h"
+#include "rubato/node/recorded_end.h"
 #include "rubato/node/secrets.h"
 
 namespace rubato::node {
@@ -62,9 +63,11 @@ JobEnd end_of(const Outcome& outcome) {
 }
 
 bool has_ended(const JobFiles& files, const JobLaunch& launch) {
-  const auto exit = read_exit(files);
-  return (exit && *exit && (*exit)->generation >= launch.generation) ||
-         read_generation(files.fence()) >= launch.generation;
+  auto exit = read_exit(files);
+  const Generation fence = read_generation(files.fence());
+  return must_not_begin(
+      {launch.generation, launch.token, exit ? std::move(*exit) : std::nullopt, fence},
+      launch.generation);
 }
 
 Result<void> check_directory(const std::string& directory) {

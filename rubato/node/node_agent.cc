@@ -194,7 +194,7 @@ void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
   const JobFiles files = files_of(id);
   NodeJobs::Found found;
   found.launch = launch;
-  found.exit = exit_that_counts(launch);
+  found.exit = exit_that_counts(recorded_end(id), launch);
   const auto living_master = [&]() -> std::optional<ProcessName> {
     const auto master = read_master(files);
     return master && *master && lives(**master) ? *master : std::nullopt;
@@ -222,23 +222,20 @@ void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
   if (master) watch(id, *master);
 }
 
-// One that names this start or a newer one; or the end of a job that had finished, which this one
-// is if it has its token; or the daemon's word that it is too late for this start.
-std::optional<JobExit> NodeAgent::exit_that_counts(const JobLaunch& launch) const {
-  const JobFiles files = files_of(launch.job);
-  const auto exit = read_exit(files);
-  if (!exit) say(exit.error().message);
-  if (exit && *exit) {
-    if ((*exit)->generation >= launch.generation) return *exit;
-    const auto before = read_launch(files);
-    if ((*exit)->end.how == JobEnd::How::finished && before && *before &&
-        (*before)->token == launch.token) {
-      return *exit;
-    }
+RecordedEnd NodeAgent::recorded_end(JobId job) const {
+  const JobFiles files = files_of(job);
+  RecordedEnd recorded;
+  recorded.fence = read_generation(files.fence());
+  if (const auto launch = read_launch(files); launch && *launch) {
+    recorded.start = (*launch)->generation;
+    recorded.token = (*launch)->token;
   }
-  if (read_generation(files.fence()) < launch.generation) return std::nullopt;
-  return JobExit{
-      launch.generation, {JobEnd::How::failed, 1, "its node is dead or was lost"}, {}, 0, 0};
+  if (auto exit = read_exit(files)) {
+    recorded.exit = std::move(*exit);
+  } else {
+    say(exit.error().message);
+  }
+  return recorded;
 }
 
 void NodeAgent::watch(JobId job, const ProcessName& process) {
@@ -265,7 +262,7 @@ void NodeAgent::master_ended(JobId job) {
   collect_child(process.pid);
   masters_.erase(found);
   const JobLaunch* launch = jobs_.launch_of(job);
-  const auto exit = launch == nullptr ? std::nullopt : exit_that_counts(*launch);
+  const auto exit = launch == nullptr ? std::nullopt : exit_that_counts(recorded_end(job), *launch);
   // It names itself before it starts anything of the job.
   const auto named = read_master(files_of(job));
   const bool came_up = exit || (named && *named && **named == process);
@@ -393,7 +390,8 @@ void NodeAgent::carry_out(const NodeJobs::StartMaster& order) {
   // Without a launch nobody knows of which job an end is that lies there.
   const JobFiles files = files_of(id);
   if (access(files.launch().c_str(), F_OK) != 0) unlink(files.exit().c_str());
-  if (const auto exit = exit_that_counts(order.launch)) return jobs_.master_gone(id, exit);
+  if (const auto exit = exit_that_counts(recorded_end(id), order.launch))
+    return jobs_.master_gone(id, exit);
   const auto process = start_master(order.launch);
   if (!process) {
     say(process.error().message);
@@ -500,7 +498,10 @@ void NodeAgent::carry_out(const NodeJobs::Sweep& order) {
 }
 
 void NodeAgent::carry_out(const NodeJobs::RecordExit& order) {
-  if (write(order.job, "exit.json", to_json(order.exit))) jobs_.recorded(order.job);
+  if (!may_record(recorded_end(order.job), order.exit) ||
+      write(order.job, "exit.json", to_json(order.exit))) {
+    jobs_.recorded(order.job);
+  }
 }
 
 void NodeAgent::carry_out(const NodeJobs::RecordForgotten& order) {

@@ -23,6 +23,7 @@
 #include "rubato/node/job_files.h"
 #include "rubato/node/leftovers.h"
 #include "rubato/node/node_jobs.h"
+#include "rubato/node/recorded_end.h"
 #include "rubato/wire/frames.h"
 #include "rubato/wire/inode.h"
 #include "rubato/wire/poller.h"
@@ -92,7 +93,7 @@ class NodeAgent {
   void carry_out(const NodeJobs::Probe& order);
   // Whether it could be written.
   bool write(JobId job, const std::string& name, const Json& content) const;
-  [[nodiscard]] std::optional<JobExit> exit_that_counts(const JobLaunch& launch) const;
+  [[nodiscard]] RecordedEnd recorded_end(JobId job) const;
   [[nodiscard]] std::optional<JobEnd> why_refused(const JobLaunch& launch) const;
   [[nodiscard]] Result<ProcessName> start_master(const JobLaunch& launch);
   // Does what a start needs, without a job.
