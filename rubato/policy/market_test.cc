@@ -128,7 +128,7 @@ TEST(Market, SharesAreThoseOfHesrptInTheLimit) {
     const std::size_t n = 40;
     for (std::size_t i = 0; i < n; ++i)
       stall.add(cluster, std::make_shared<PowerSpeed>(q, 20000), 20000, 1000.0 * (n - i));
-    Market market({20000}, {20000}, 0);
+    Market market({20000}, {20000}, 0, false);
     std::vector<double> prices;
     for (int i = 0; i < 30; ++i) market.divide(stall.traders, prices);
     // All work together is worth the jobs that are there, and a GPU q n / K.
@@ -164,7 +164,7 @@ TEST(Market, WhoRunsIsNotMovedForLessThanItsRestart) {
   stall.traders[0].now = {GpuType(), 1, 1};
   stall.traders[1].now = {GpuType(), 3, std::sqrt(3.0)};
   std::vector<double> prices;
-  Market market({4}, {4}, 0);
+  Market market({4}, {4}, 0, false);
   market.divide(stall.traders, prices);
   EXPECT_EQ(stall.traders[0].won.gpus, 3);  // the shorter one, where changes cost nothing
   for (Trader& trader : stall.traders) trader.restart_s = 400;
@@ -181,7 +181,7 @@ TEST(Market, AFloorIsKeptAndNotSoldTwice) {
   tied.tied = true;
   tied.floor = {GpuType(1), 2, std::pow(2, 0.9)};
   std::vector<double> prices;
-  Market market({4, 4}, {4, 2}, 0);
+  Market market({4, 4}, {4, 2}, 0, false);
   market.divide(stall.traders, prices);
   EXPECT_EQ(tied.won.type, GpuType(1));
   EXPECT_GE(tied.won.gpus, 2);
@@ -198,10 +198,10 @@ TEST(Market, KnowsThatGpusChangeHandsOnlySoOften) {
   stall.add(cluster, std::make_shared<PowerSpeed>(1, 8), 8, 10);
   stall.add(cluster, std::make_shared<PowerSpeed>(0.7, 8), 8, 1e5);
   std::vector<double> prices;
-  Market(std::vector<int>{8}, {8}, 0).divide(stall.traders, prices);
+  Market(std::vector<int>{8}, {8}, 0, false).divide(stall.traders, prices);
   EXPECT_GE(stall.traders[0].won.gpus, 4);
   prices.clear();
-  Market(std::vector<int>{8}, {8}, 7200).divide(stall.traders, prices);
+  Market(std::vector<int>{8}, {8}, 7200, false).divide(stall.traders, prices);
   EXPECT_EQ(stall.traders[0].won.gpus, 1);
 }
 

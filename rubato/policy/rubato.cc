@@ -315,7 +315,7 @@ class Round {
     trader.weight = job.spec->weight;
     trader.restart_s = seconds(job.spec->restart_cost);
     // Of a length that is only expected, nobody can say whether it is behind.
-    if (trader.certain) trader.urgency = urgency(job, record, trader.left);
+    if (trader.certain) trader.weight *= urgency(job, record, trader.left);
     return trader;
   }
 
@@ -357,8 +357,14 @@ class Round {
     return sum;
   }
 
+  // Of what is free now.
+  [[nodiscard]] Market the_market() const {
+    const bool newcomers = !state_.records.empty() && state_.records.back().crowd_before > 0;
+    return {gpus_, free_, seconds(snapshot_.interval), newcomers};
+  }
+
   void trade() {
-    Market market(gpus_, free_, seconds(snapshot_.interval));
+    Market market = the_market();
     market.divide(traders_, state_.prices);
     remember_quotes(market);
     if (books_) trade_beside_plans();
@@ -376,7 +382,7 @@ class Round {
     }
     grow_promised(more);
     std::vector<double> prices = state_.prices;
-    Market(gpus_, free_, seconds(snapshot_.interval)).divide(traders_, prices);
+    the_market().divide(traders_, prices);
     grow_promised(idle());  // what nobody in the market wants
   }
 
