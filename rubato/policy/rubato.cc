@@ -20,7 +20,7 @@ constexpr double kPromisedWeight = 0.1;
 constexpr int kTurns = 1440;
 constexpr int kRestarts = 10;
 // Turns take this part of all GPU-time at most.
-constexpr double kTurnShare = 0.02;
+constexpr double kTurnShare = 0.005;
 
 GpuType type_at(std::size_t index) { return GpuType(static_cast<GpuType::rep>(index)); }
 
