@@ -46,13 +46,14 @@ class Auction {
     int to = 0;
   };
 
-  void sort();
+  const Step& step(std::size_t at);
   void give(std::size_t at, int to, int& gpus, std::vector<int>& won);
   void take_back(std::size_t kept, int& gpus, std::vector<int>& won);
   double give_what_fits(std::size_t from, std::size_t to, int& gpus, std::vector<int>& won);
   bool make_room(std::size_t at, int& gpus, std::vector<int>& won);
 
-  std::vector<Step> steps_;
+  std::vector<Step> steps_;  // the first so many by slope
+  std::size_t sorted_ = 0;
   std::vector<Given> given_;
   std::vector<Point> curve_;
 };
