@@ -2,8 +2,9 @@
 //
 // Each bidder has a concave curve: what so many GPUs are worth to it. The GPUs go out in steps of
 // these curves, the steepest first; the first step that no longer fits is the price of a GPU. With
-// concave curves that is the best division, but for the last step. What is left then goes to
-// whoever can use a smaller step, in the same order.
+// concave curves that is the best division, but for the last step. It may still get its GPUs: from
+// the last ones before it, if all is worth more then. What is left goes to whoever can use a
+// smaller step, in the same order.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +38,23 @@ class Auction {
     double slope = 0;
     std::uint32_t bidder = 0;
     int from = 0, to = 0;
+    [[nodiscard]] int gpus() const { return to - from; }
+  };
+  // A step that was given, or a part of it.
+  struct Given {
+    std::size_t step = 0;
+    int to = 0;
   };
 
-  std::vector<Step> steps_;
+  const Step& step(std::size_t at);
+  void give(std::size_t at, int to, int& gpus, std::vector<int>& won);
+  void take_back(std::size_t kept, int& gpus, std::vector<int>& won);
+  double give_what_fits(std::size_t from, std::size_t to, int& gpus, std::vector<int>& won);
+  bool make_room(std::size_t at, int& gpus, std::vector<int>& won);
+
+  std::vector<Step> steps_;  // the first so many by slope
+  std::size_t sorted_ = 0;
+  std::vector<Given> given_;
   std::vector<Point> curve_;
 };
 

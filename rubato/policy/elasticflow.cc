@@ -165,12 +165,10 @@ class ElasticFlowRound {
       }
       return offer;
     }
-    offer.plan = book_.begun_with(m, *next);
-    if (!offer.plan) return std::nullopt;
-    // What the plan needs less once the added GPUs are gone, for each GPU-second they are added.
-    const Time until = std::min(offer.plan->next_change(now_), offer.plan->finish);
-    offer.saved = (m.plan.gpu_seconds(until) - offer.plan->gpu_seconds(until)) /
-                  (added * seconds(until - now_));
+    auto growth = book_.growth(m, idle);
+    if (!growth) return std::nullopt;
+    offer.plan = std::move(growth->plan);
+    offer.saved = growth->saved;
     return offer;
   }
 

@@ -17,6 +17,10 @@ constexpr double kInfinitePrice = std::numeric_limits<double>::infinity();
 // come and gone and the GPUs are divided anew.
 constexpr double kHorizonSeconds = 600;
 constexpr double kMostLost = 0.9;
+// Where jobs keep coming, more weight is there when a job ends than the jobs of now say, and what
+// is there costs more, because those who will come wait behind it.
+constexpr double kLater = 0.5;      // f becomes f to this power
+constexpr double kNewcomers = 1.5;  // the sum of all m p is so many times the weight of those here
 // Before there is a market, a price as of jobs whose speed is the root of their GPUs.
 constexpr double kFirstPrice = 0.5;
 
@@ -47,13 +51,14 @@ void Market::set_costs(std::vector<Trader>& traders, std::span<const double> pri
 
 void Market::set_worths(std::vector<Trader>& traders, std::span<const double> prices) const {
   for (Trader& trader : traders) {
+    const double later = newcomers_ ? std::pow(trader.later, kLater) : trader.later;
     double best = kInfinitePrice;
     for (const Choice& choice : trader.menu->corners()) {
       if (choice.gpus > gpus_[choice.type.index()]) continue;
-      const double price = trader.later * prices[choice.type.index()];
+      const double price = later * prices[choice.type.index()];
       best = std::min(best, (trader.weight + price * choice.gpus) / choice.rate);
     }
-    trader.worth = best < kInfinitePrice ? best * trader.urgency : 0;
+    trader.worth = best < kInfinitePrice ? best : 0;
   }
 }
 
@@ -225,9 +230,9 @@ void Market::divide_one_type(std::vector<Trader>& traders, std::vector<double>& 
   }
 }
 
-// The sum of all m p is the weight of all: else all worths, and with them the prices, were off by a
-// common factor.
-void Market::balance(std::span<const Trader> traders, std::vector<double>& prices) {
+// The sum of all m p follows from the weight of all: else all worths, and with them the prices,
+// were off by a common factor.
+void Market::balance(std::span<const Trader> traders, std::vector<double>& prices) const {
   double weight = 0;
   double sum = 0;
   for (const Trader& trader : traders) {
@@ -235,7 +240,8 @@ void Market::balance(std::span<const Trader> traders, std::vector<double>& price
     sum += trader.worth * trader.won.rate;
   }
   if (!(sum > 0)) return;
-  for (double& price : prices) price *= weight / sum;
+  const double all = newcomers_ ? kNewcomers * weight : weight;
+  for (double& price : prices) price *= all / sum;
 }
 
 void Market::divide(std::vector<Trader>& traders, std::vector<double>& prices) {

@@ -12,6 +12,9 @@
 //
 // For speeds k^q and known lengths these are heSRPT's shares in the limit of many jobs.
 //
+// Where jobs keep coming, newcomers will be there too: then f is replaced by its root, and the sum
+// of m p is 1.5 W.
+//
 // Pure: prices go in, and prices come out.
 #pragma once
 
@@ -33,7 +36,6 @@ struct Trader {
   Work left = 0;         // or what is expected
   bool certain = true;   // `left` is known, not expected
   double weight = 1;     // what a second of its time costs
-  double urgency = 1;    // times what its work is worth: fairness
   double restart_s = 0;  // lost when its GPUs change
   // Somebody else has decided that it gets these at least, on this type; 0 GPUs if it gets none.
   bool tied = false;
@@ -51,9 +53,12 @@ struct Trader {
 class Market {
  public:
   // By type: all GPUs, and those that nobody is tied to. `interval_s`: GPUs change hands only so
-  // often; 0 = at any time.
-  Market(std::vector<int> gpus, std::vector<int> free, double interval_s)
-      : gpus_(std::move(gpus)), free_(std::move(free)), interval_s_(interval_s) {}
+  // often; 0 = at any time. `newcomers`: jobs keep coming.
+  Market(std::vector<int> gpus, std::vector<int> free, double interval_s, bool newcomers)
+      : gpus_(std::move(gpus)),
+        free_(std::move(free)),
+        interval_s_(interval_s),
+        newcomers_(newcomers) {}
 
   // Divides the GPUs; `prices` by type are those of the last time, or empty, and the new ones.
   void divide(std::vector<Trader>& traders, std::vector<double>& prices);
@@ -81,10 +86,11 @@ class Market {
   void round(std::vector<Trader>& traders, std::span<const double> prices,
              std::vector<int>& room) const;
   void fill(std::vector<Trader>& traders, std::vector<int>& room);
-  static void balance(std::span<const Trader> traders, std::vector<double>& prices);
+  void balance(std::span<const Trader> traders, std::vector<double>& prices) const;
 
   std::vector<int> gpus_, free_;  // by type
   double interval_s_;
+  bool newcomers_;
   Auction auction_;
   std::vector<Auction::Point> points_;
   std::vector<int> won_;

@@ -72,6 +72,59 @@ TEST(Auction, PassesOverWhatIsBelowTheConcaveCurveAndFillsTheRest) {
   EXPECT_EQ(won, (std::vector<int>{4, 1}));
 }
 
+TEST(Auction, TheLastMakeRoomForWhoDoesNotFit) {
+  Auction auction;
+  auction.bid(0, {{0, 0}, {4, 40}});
+  auction.bid(1, {{0, 0}, {6, 54}});
+  auction.bid(2, {{0, 0}, {2, 4}});
+  std::vector<int> won(3, 0);
+  const auto whole = [](std::uint32_t, int has, int, int) { return has; };
+  EXPECT_DOUBLE_EQ(auction.give_out(8, won, whole), 9);
+  EXPECT_EQ(won, (std::vector<int>{0, 6, 2}));
+}
+
+// Steps by slope, each of which is given if it fits.
+double greedy_worth(std::vector<Auction::Point> bids, int gpus) {
+  std::stable_sort(bids.begin(), bids.end(), [](const auto& a, const auto& b) {
+    return a.worth / a.gpus > b.worth / b.gpus;
+  });
+  double worth = 0;
+  for (const auto& bid : bids) {
+    if (bid.gpus > gpus) continue;
+    gpus -= bid.gpus;
+    worth += bid.worth;
+  }
+  return worth;
+}
+
+TEST(Auction, OfRigidBidsIsNoWorseThanTheSteepestThatFit) {
+  Random random(2);
+  double all = 0, greedy = 0, best = 0;
+  const auto whole = [](std::uint32_t, int has, int, int) { return has; };
+  for (int trial = 0; trial < 500; ++trial) {
+    std::vector<std::vector<Auction::Point>> bids;
+    std::vector<Auction::Point> points;
+    Auction auction;
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const int gpus = 1 << random.below(4);
+      points.push_back({gpus, gpus * random.uniform(1, 2)});
+      bids.push_back({{0, 0}, points.back()});
+      auction.bid(i, bids.back());
+    }
+    const int gpus = 1 + static_cast<int>(random.below(24));
+    std::vector<int> won(8, 0);
+    auction.give_out(gpus, won, whole);
+    EXPECT_LE(std::accumulate(won.begin(), won.end(), 0), gpus);
+    double worth = 0;
+    for (std::size_t i = 0; i < 8; ++i) worth += won[i] > 0 ? points[i].worth : 0;
+    EXPECT_GE(worth, greedy_worth(points, gpus) - 1e-9);
+    all += worth;
+    greedy += greedy_worth(points, gpus);
+    best += best_worth(bids, 0, gpus);
+  }
+  EXPECT_LT(best - all, 0.5 * (best - greedy));
+}
+
 // ---- the menu ----
 
 TEST(Menu, HasTheCornersOfTheConcaveCurve) {
@@ -128,7 +181,7 @@ TEST(Market, SharesAreThoseOfHesrptInTheLimit) {
     const std::size_t n = 40;
     for (std::size_t i = 0; i < n; ++i)
       stall.add(cluster, std::make_shared<PowerSpeed>(q, 20000), 20000, 1000.0 * (n - i));
-    Market market({20000}, {20000}, 0);
+    Market market({20000}, {20000}, 0, false);
     std::vector<double> prices;
     for (int i = 0; i < 30; ++i) market.divide(stall.traders, prices);
     // All work together is worth the jobs that are there, and a GPU q n / K.
@@ -138,6 +191,22 @@ TEST(Market, SharesAreThoseOfHesrptInTheLimit) {
       EXPECT_NEAR(stall.traders[i].won.gpus, share, 0.06 * share + 60) << q << " job " << i;
     }
   }
+}
+
+// Newcomers will be there when the long job ends, so that its work is worth more beside a short
+// one.
+TEST(Market, WhereJobsKeepComingTheLongHaveMore) {
+  const Cluster cluster = cluster_of("100x10");
+  const auto share_of_the_long = [&](bool newcomers) {
+    Stall stall;
+    for (int i = 0; i < 10; ++i)
+      stall.add(cluster, std::make_shared<PowerSpeed>(0.5, 1000), 1000, 100.0 * (i + 1));
+    Market market({1000}, {1000}, 0, newcomers);
+    std::vector<double> prices;
+    for (int i = 0; i < 20; ++i) market.divide(stall.traders, prices);
+    return stall.traders.back().won.gpus;
+  };
+  EXPECT_GT(share_of_the_long(true), 2 * share_of_the_long(false));
 }
 
 TEST(Market, UnknownLengthsAreComparedByChance) {
@@ -164,7 +233,7 @@ TEST(Market, WhoRunsIsNotMovedForLessThanItsRestart) {
   stall.traders[0].now = {GpuType(), 1, 1};
   stall.traders[1].now = {GpuType(), 3, std::sqrt(3.0)};
   std::vector<double> prices;
-  Market market({4}, {4}, 0);
+  Market market({4}, {4}, 0, false);
   market.divide(stall.traders, prices);
   EXPECT_EQ(stall.traders[0].won.gpus, 3);  // the shorter one, where changes cost nothing
   for (Trader& trader : stall.traders) trader.restart_s = 400;
@@ -181,7 +250,7 @@ TEST(Market, AFloorIsKeptAndNotSoldTwice) {
   tied.tied = true;
   tied.floor = {GpuType(1), 2, std::pow(2, 0.9)};
   std::vector<double> prices;
-  Market market({4, 4}, {4, 2}, 0);
+  Market market({4, 4}, {4, 2}, 0, false);
   market.divide(stall.traders, prices);
   EXPECT_EQ(tied.won.type, GpuType(1));
   EXPECT_GE(tied.won.gpus, 2);
@@ -198,10 +267,10 @@ TEST(Market, KnowsThatGpusChangeHandsOnlySoOften) {
   stall.add(cluster, std::make_shared<PowerSpeed>(1, 8), 8, 10);
   stall.add(cluster, std::make_shared<PowerSpeed>(0.7, 8), 8, 1e5);
   std::vector<double> prices;
-  Market(std::vector<int>{8}, {8}, 0).divide(stall.traders, prices);
+  Market(std::vector<int>{8}, {8}, 0, false).divide(stall.traders, prices);
   EXPECT_GE(stall.traders[0].won.gpus, 4);
   prices.clear();
-  Market(std::vector<int>{8}, {8}, 7200).divide(stall.traders, prices);
+  Market(std::vector<int>{8}, {8}, 7200, false).divide(stall.traders, prices);
   EXPECT_EQ(stall.traders[0].won.gpus, 1);
 }
 

@@ -1,6 +1,7 @@
 #include "rubato/policy/promise_book.h"
 
 #include <algorithm>
+#include <queue>
 #include <utility>
 
 namespace rubato::policy {
@@ -334,6 +335,7 @@ void PromiseBook::plan_all() {
   }
 }
 
+// A plan that begins with this level now and ends sooner.
 std::optional<Plan> PromiseBook::begun_with(Party& party, const Level& level) {
   party.plan.give_back(free_);
   auto plan = planner_.begun_with(party.traveller, level, now_);
@@ -342,10 +344,68 @@ std::optional<Plan> PromiseBook::begun_with(Party& party, const Level& level) {
   return plan;
 }
 
+std::optional<PromiseBook::Growth> PromiseBook::growth(Party& party, int gpus) {
+  const auto& levels = party.traveller.levels;
+  const auto next = std::find_if(levels.begin(), levels.end(),
+                                 [&](const Level& level) { return level.gpus > party.gpus; });
+  if (next == levels.end() || next->gpus - party.gpus > gpus) return std::nullopt;
+  auto plan = begun_with(party, *next);
+  if (!plan) return std::nullopt;
+  const Time until = std::min(plan->next_change(now_), plan->finish);
+  const double added = (next->gpus - party.gpus) * seconds(until - now_);
+  const double saved = (party.plan.gpu_seconds(until) - plan->gpu_seconds(until)) / added;
+  return Growth{&*next, std::move(*plan), saved};
+}
+
 void PromiseBook::replace(Party& party, Plan plan) {
   party.plan.give_back(free_);
   party.plan = std::move(plan);
   party.plan.reserve(free_);
+}
+
+namespace {
+
+// A promised job's growth, among those of others.
+struct Offer {
+  Party* party = nullptr;
+  PromiseBook::Growth growth;
+
+  friend bool operator<(const Offer& a, const Offer& b) {  // a is worse
+    const bool idle = a.party->gpus == 0;
+    if (idle != (b.party->gpus == 0)) return !idle;
+    if (!idle && a.growth.saved != b.growth.saved) return a.growth.saved < b.growth.saved;
+    return due_before(*b.party, *a.party);
+  }
+};
+
+}  // namespace
+
+void PromiseBook::grow(int gpus) {
+  std::priority_queue<Offer> offers;
+  const auto put = [&](Party& party) {
+    if (gpus == 0) return;
+    if (auto made = growth(party, gpus)) offers.push({&party, std::move(*made)});
+  };
+  for (Party& party : promised_) {
+    party.gpus = party.plan.gpus_at(now_);
+    put(party);
+  }
+  while (gpus > 0 && !offers.empty()) {
+    Party& party = *offers.top().party;
+    const double hoped = offers.top().growth.saved;
+    offers.pop();
+    auto made = growth(party, gpus);  // others have taken GPUs meanwhile
+    if (!made) continue;
+    Offer offer{&party, std::move(*made)};
+    if (offer.growth.saved < hoped && !offers.empty() && offer < offers.top()) {
+      offers.push(std::move(offer));
+      continue;
+    }
+    gpus -= offer.growth.level->gpus - party.gpus;
+    party.gpus = offer.growth.level->gpus;
+    replace(party, std::move(offer.growth.plan));
+    put(party);
+  }
 }
 
 bool PromiseBook::movable(const Party& party) { return party.plan.margin >= margin_needed(party); }

@@ -53,9 +53,18 @@ class PromiseBook {
   // Without promises: in order of deadlines each as well as can be.
   void plan_all();
 
-  // A plan that begins with more GPUs now and ends sooner; nullopt if there is none.
-  [[nodiscard]] std::optional<Plan> begun_with(Party& party, const Level& level);
+  // A promised job with its next level now, and a plan that ends sooner for it.
+  struct Growth {
+    const Level* level = nullptr;
+    Plan plan;
+    double saved = 0;  // GPU-seconds that the plan needs less later, for each one added now
+  };
+  // With so many GPUs more at most; nullopt if there is none.
+  [[nodiscard]] std::optional<Growth> growth(Party& party, int gpus);
   void replace(Party& party, Plan plan);
+  // Gives promised jobs so many GPUs more in all, if plans allow it: first to those who have none,
+  // then to who saves most.
+  void grow(int gpus);
 
   [[nodiscard]] std::vector<Party>& promised() { return promised_; }
   // GPUs that no plan uses now.
@@ -69,6 +78,7 @@ class PromiseBook {
  private:
   [[nodiscard]] bool check_courses();
   void reserve_all();
+  [[nodiscard]] std::optional<Plan> begun_with(Party& party, const Level& level);
   void hold_back_now(int sign);
   void mend(std::vector<Party>& lost);
   [[nodiscard]] std::vector<std::size_t> by_deadline() const;

@@ -99,20 +99,6 @@ void PromiseBooks::settle() {
 
 int PromiseBooks::planned(JobId job) const { return parties_.at(job)->plan.gpus_at(snapshot_.now); }
 
-int PromiseBooks::grow(const JobView& job, const Standing& standing, int gpus) {
-  Party* party = parties_.at(job.id);
-  const int has = party->plan.gpus_at(snapshot_.now);
-  const auto& levels = standing.levels[standing.type.index()];
-  for (auto level = levels.rbegin(); level != levels.rend() && level->gpus > has; ++level) {
-    if (level->gpus > gpus) continue;
-    auto plan = book(standing.type).begun_with(*party, *level);
-    if (!plan) continue;
-    book(standing.type).replace(*party, std::move(*plan));
-    return party->plan.gpus_at(snapshot_.now);
-  }
-  return has;
-}
-
 void PromiseBooks::conclude(Decision& decision) {
   Time again = kNever;
   for (auto& at : books_) {

@@ -57,9 +57,8 @@ class PromiseBooks {
   void settle();
   // How many GPUs the plan of a promised job has now.
   [[nodiscard]] int planned(JobId job) const;
-  // Grows a promised job to the largest level up to `gpus` that has a plan which ends sooner.
-  // Answers the GPUs it has then.
-  int grow(const JobView& job, const Standing& standing, int gpus);
+  // Lets promised jobs of a type grow by so many GPUs in all (PromiseBook::grow).
+  void grow(GpuType type, int gpus) { book(type).grow(gpus); }
 
   // Puts the plans back where they are remembered, and says them.
   void conclude(Decision& decision);

@@ -20,7 +20,7 @@ constexpr double kPromisedWeight = 0.1;
 constexpr int kTurns = 1440;
 constexpr int kRestarts = 10;
 // Turns take this part of all GPU-time at most.
-constexpr double kTurnShare = 0.02;
+constexpr double kTurnShare = 0.005;
 
 // One decision.
 class RubatoRound {
@@ -313,7 +313,7 @@ class RubatoRound {
     trader.weight = job.spec->weight;
     trader.restart_s = seconds(job.spec->restart_cost);
     // Of a length that is only expected, nobody can say whether it is behind.
-    if (trader.certain) trader.urgency = urgency(job, record, trader.left);
+    if (trader.certain) trader.weight *= urgency(job, record, trader.left);
     return trader;
   }
 
@@ -355,50 +355,57 @@ class RubatoRound {
     return sum;
   }
 
+  // Of what is free now.
+  [[nodiscard]] Market the_market() const {
+    const bool newcomers = !state_.records.empty() && state_.records.back().crowd_before > 0;
+    return {gpus_, free_, seconds(snapshot_.interval), newcomers};
+  }
+
   void trade() {
-    Market market(gpus_, free_, seconds(snapshot_.interval));
+    Market market = the_market();
     market.divide(traders_, state_.prices);
     remember_quotes(market);
     if (books_) trade_beside_plans();
   }
 
-  // The market has said how much more promised jobs should have than their plans. A plan that ends
-  // sooner must allow it; then they are out of the market, and the others trade what is left.
+  // The market has said how much more than their plans promised jobs should have together. Among
+  // them it goes as in elasticflow, because they are in time anyway: to plans that then need less.
+  // Then they are out of the market, and the others trade what is left.
   void trade_beside_plans() {
+    std::vector<int> more(gpus_.size(), 0);
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (!state_.records[i].standing.promised) continue;
-      grow(i, traders_[i].won.gpus);
       traders_[i].frozen = true;
+      more[traders_[i].floor.type.index()] += traders_[i].won.gpus - traders_[i].floor.gpus;
     }
+    grow_promised(more);
     std::vector<double> prices = state_.prices;
-    Market(gpus_, free_, seconds(snapshot_.interval)).divide(traders_, prices);
-    grow_on_the_rest();
+    the_market().divide(traders_, prices);
+    grow_promised(idle());  // what nobody in the market wants
   }
 
-  void grow(std::size_t i, int gpus) {
-    Trader& trader = traders_[i];
-    if (gpus <= trader.floor.gpus) return;
-    const GpuType type = trader.floor.type;
-    const int has = books_->grow(*jobs_[i], state_.records[i].standing, gpus);
-    free_[type.index()] -= has - trader.floor.gpus;
-    trader.floor = {type, has, has > 0 ? trader.menu->rate_at(type, has) : 0};
+  void grow_promised(const std::vector<int>& gpus) {
+    for (std::size_t t = 0; t < gpus.size(); ++t) {
+      if (gpus[t] > 0) books_->grow(type_at(t), gpus[t]);
+    }
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      if (!state_.records[i].standing.promised) continue;
+      Choice& floor = traders_[i].floor;
+      const int has = books_->planned(jobs_[i]->id);
+      free_[floor.type.index()] -= has - floor.gpus;
+      floor = {floor.type, has, has > 0 ? traders_[i].menu->rate_at(floor.type, has) : 0};
+      traders_[i].won = floor;
+    }
   }
 
-  // What nobody in the market wants shortens the plans of those who are promised.
-  void grow_on_the_rest() {
+  // GPUs by type that nobody has won.
+  [[nodiscard]] std::vector<int> idle() const {
     std::vector<int> idle = free_;
     for (const Trader& trader : traders_) {
       if (trader.won.gpus > 0 && !trader.frozen)
         idle[trader.won.type.index()] -= trader.won.gpus - (trader.tied ? trader.floor.gpus : 0);
     }
-    for (std::size_t i = 0; i < jobs_.size(); ++i) {
-      if (!state_.records[i].standing.promised) continue;
-      int& rest = idle[traders_[i].floor.type.index()];
-      const int before = traders_[i].floor.gpus;
-      if (rest > 0) grow(i, before + rest);
-      rest -= traders_[i].floor.gpus - before;
-      traders_[i].won = traders_[i].floor;
-    }
+    return idle;
   }
 
   void remember_quotes(const Market& market) {

@@ -4,15 +4,15 @@
 //   market      every job bids for GPUs what they save: its own waiting, and that of all who come
 //               after it (market.h). The price that balances the market is what one more GPU would
 //               be worth: so many job-seconds a second
-//   fairness    who is behind its fair share of the cluster, by the ratio rho, bids rho^fairness
+//   fairness    who is behind its fair share of the cluster, by the ratio rho, weighs rho^fairness
 //               times as much
 //   promises    a deadline is promised or refused as by elasticflow, with plans that stand
 //               (promise_books.h); the market trades what the plans leave
 //   turns       who has had no GPUs for `patience` gets a turn on its smallest count, in the order
 //               in which the waiting began. A turn lasts a 1440th of it, but ten restarts at
-//               least; turns have half of the GPUs at most, and 2% of all GPU-time. So nobody
+//               least; turns have half of the GPUs at most, and 0.5% of all GPU-time. So nobody
 //               waits longer than
-//                   patience + jobs x (turn x (1 + 50 k/K) + interval) + D
+//                   patience + jobs x (turn x (1 + 200 k/K) + interval) + D
 //               with k the largest of the jobs' smallest counts on K GPUs, and D the time until the
 //               last promise that stood at the end of its patience ends
 //   lengths     `told`: the work of a job is known. `unknown`: it is expected, from what is done

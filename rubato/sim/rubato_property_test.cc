@@ -96,7 +96,7 @@ void expect_nobody_starves(bool deadlines) {
     ASSERT_TRUE(result.ok()) << result.error().message;
     double promised_s = 0;  // the longest time that a promise can stand
     const double longest = longest_wait(scene, *result, promised_s);
-    const double share = 50.0 * 2 / scene.cluster.installed();  // no job needs more than 2 GPUs
+    const double share = 200.0 * 2 / scene.cluster.installed();  // no job needs more than 2 GPUs
     const double step = scene.turn_s * (1 + share) + seconds(scene.options.interval);
     const auto jobs = static_cast<double>(most_present(scene, *result));
     EXPECT_LE(longest, kPatience + jobs * step + promised_s + 1e-6);
