@@ -55,6 +55,10 @@ std::string quoted(std::string_view text, std::size_t most) {
   return out;
 }
 
+std::string plural(int number, std::string_view what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
 std::optional<std::string> closest(std::string_view word,
                                    const std::vector<std::string>& candidates) {
   std::optional<std::string> best;

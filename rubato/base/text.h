@@ -23,6 +23,9 @@ namespace rubato::base {
 // For error sentences: control characters made visible, cut at `most` bytes.
 [[nodiscard]] std::string quoted(std::string_view text, std::size_t most = 60);
 
+// "1 job", "2 jobs": the number and what it counts, with an s where there is not just one.
+[[nodiscard]] std::string plural(int number, std::string_view what);
+
 // The candidate closest to `word` by edit distance, if close enough to be what was meant.
 [[nodiscard]] std::optional<std::string> closest(std::string_view word,
                                                  const std::vector<std::string>& candidates);

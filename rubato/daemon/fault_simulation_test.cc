@@ -29,7 +29,7 @@
 namespace rubato::daemon {
 namespace {
 
-struct Death {};
+struct DaemonDeath {};
 
 constexpr std::size_t kNodes = 3;
 constexpr std::uint64_t kCancels = 1000;   // of requests: the numbers of cancellations begin here,
@@ -74,7 +74,7 @@ class Scenario {
                               random_.uniform(0, 0.3), from_seconds(random_.uniform(0, 2))};
       daemon_.judge = [this](std::string_view) { return judge(); };
       daemon_.before_command = [this](const Command&) {
-        if (troubled() && random_.below(60) == 0) throw Death();
+        if (troubled() && random_.below(60) == 0) throw DaemonDeath();
       };
     }
     if (late) {
@@ -266,7 +266,7 @@ class Scenario {
     bool alive = true;
     try {
       turn = daemon_.turn(std::move(inputs));
-    } catch (const Death&) {
+    } catch (const DaemonDeath&) {
       alive = false;
     }
     if (!alive || dead_) {

@@ -12,10 +12,6 @@
 namespace rubato::daemon {
 namespace {
 
-std::string plural(int n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
-
 std::string batch_text(const std::optional<Batch>& batch) {
   if (!batch) return "";
   return batch->accumulation == 0

@@ -16,8 +16,8 @@
 namespace rubato::daemon {
 namespace {
 
-Error cannot(const char* what, const std::string& path) {
-  return Error{fmt::format("cannot {} {}: {}", what, path, std::strerror(errno))};
+Error cannot_text(const char* what, const std::string& path) {
+  return Error{fmt::format("cannot_text {} {}: {}", what, path, std::strerror(errno))};
 }
 
 // Cuts a text in UTF-8 at a whole character, so that it has at most this many bytes.
@@ -35,26 +35,26 @@ std::string_view beginning(std::string_view text, std::size_t most) {
 Result<void> write_whole(const std::string& path, std::string_view text) {
   const wire::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                              S_IRUSR | S_IWUSR));
-  if (!file.valid()) return cannot("write", path);
+  if (!file.valid()) return cannot_text("write", path);
   while (!text.empty()) {
     const auto written = ::write(file.get(), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return cannot("write", path);
+    if (written <= 0) return cannot_text("write", path);
     text.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (::fsync(file.get()) != 0) return cannot("write", path);
+  if (::fsync(file.get()) != 0) return cannot_text("write", path);
   return {};
 }
 
 Result<void> sync_directory(const std::string& path) {
   const wire::Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid() || ::fsync(directory.get()) != 0) return cannot("write", path);
+  if (!directory.valid() || ::fsync(directory.get()) != 0) return cannot_text("write", path);
   return {};
 }
 
 Result<std::string> read_whole(const std::string& path) {
   const wire::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!file.valid()) return cannot("read", path);
+  if (!file.valid()) return cannot_text("read", path);
   // The canonical text is a little longer than what was sent, at most by escapes.
   constexpr std::size_t kMost = 8 * kLargestJobFile;
   std::string text;
@@ -62,7 +62,7 @@ Result<std::string> read_whole(const std::string& path) {
   for (;;) {
     const auto got = ::read(file.get(), piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return cannot("read", path);
+    if (got < 0) return cannot_text("read", path);
     if (got == 0) return text;
     text.append(piece.data(), static_cast<std::size_t>(got));
     if (text.size() > kMost) return Error{fmt::format("{} is too long for a job file", path)};
@@ -97,13 +97,13 @@ Result<void> JobTexts::keep(const Digest& digest, std::string_view text) {
   // A file gets this name only after its content is durable, so it is complete.
   if (::access(path.c_str(), F_OK) == 0) return {};
   if (::mkdir(directory_.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-    return cannot("make", directory_);
+    return cannot_text("make", directory_);
   const std::string fresh = path + ".new";
   if (auto written = write_whole(fresh, text); !written) {
     ::unlink(fresh.c_str());
     return written;
   }
-  if (::rename(fresh.c_str(), path.c_str()) != 0) return cannot("write", path);
+  if (::rename(fresh.c_str(), path.c_str()) != 0) return cannot_text("write", path);
   return sync_directory(directory_);
 }
 

@@ -11,7 +11,7 @@
 namespace rubato::daemon {
 namespace {
 
-JobFile large_file(const std::string& filling = "x") {
+JobFile file_of_size(const std::string& filling = "x") {
   JobFile file;
   file.command = {"/opt/train", "--list"};
   for (int i = 0; i < 5000; ++i) file.command.push_back(filling + std::to_string(i));
@@ -33,17 +33,17 @@ struct JobTextsTest : testing::Test {
 };
 
 TEST_F(JobTextsTest, WhatIsKeptIsLoadedWhole) {
-  const Digest digest = keep(large_file());
-  EXPECT_EQ(keep(large_file()), digest) << "the same again is the same file";
+  const Digest digest = keep(file_of_size());
+  EXPECT_EQ(keep(file_of_size()), digest) << "the same again is the same file";
   const auto loaded = texts.load(digest);
   ASSERT_TRUE(loaded) << loaded.error().message;
-  EXPECT_EQ(text_of(*loaded).value(), text_of(large_file()).value());
+  EXPECT_EQ(text_of(*loaded).value(), text_of(file_of_size()).value());
   const auto mode = std::filesystem::status(texts.path_of(digest)).permissions();
   EXPECT_EQ(static_cast<unsigned>(mode), 0600U);
 }
 
 TEST_F(JobTextsTest, WhatIsNotThereOrWasChangedIsSaid) {
-  const Digest digest = keep(large_file());
+  const Digest digest = keep(file_of_size());
   std::ofstream(texts.path_of(digest), std::ios::app) << " ";
   const auto changed = texts.load(digest);
   ASSERT_FALSE(changed);
@@ -57,8 +57,8 @@ TEST_F(JobTextsTest, WhatIsNotThereOrWasChangedIsSaid) {
 }
 
 TEST_F(JobTextsTest, AStartRemovesWhatNobodyNeeds) {
-  const Digest needed = keep(large_file("a"));
-  const Digest other = keep(large_file("b"));
+  const Digest needed = keep(file_of_size("a"));
+  const Digest other = keep(file_of_size("b"));
   std::ofstream(texts.path_of(other) + ".new") << "half";
   texts.remove_all_but({needed});
   EXPECT_TRUE(texts.load(needed));
@@ -68,7 +68,7 @@ TEST_F(JobTextsTest, AStartRemovesWhatNobodyNeeds) {
 }
 
 TEST_F(JobTextsTest, AShortenedFileIsAJobFile) {
-  const JobFile file = shortened(large_file());
+  const JobFile file = shortened(file_of_size());
   EXPECT_LT(text_of(file).value().size(), 2 * kShortCommand);
   EXPECT_EQ(file.command.front(), "/opt/train");
   EXPECT_TRUE(file.env.empty() && file.secrets.empty());

@@ -5,14 +5,12 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "rubato/base/text.h"
+#include "rubato/base/text.h"
 #include "rubato/daemon/job_model.h"
 
 namespace rubato::daemon {
 namespace {
-
-std::string plural(int n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
 
 std::optional<WallTime> wall(const DaemonState& state, const std::optional<Time>& time) {
   if (!time || *time == kNever) return std::nullopt;

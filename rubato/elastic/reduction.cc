@@ -12,12 +12,12 @@ namespace {
 
 // All operands of an addition then fit into the first-level cache.
 constexpr std::size_t kTile = 2048;
-constexpr std::size_t kAlignment = 16;  // floats of a cache line
+constexpr std::size_t kVectorAlignment = 16;  // floats of a cache line
 
 // The part of a bucket that owner i of n finishes.
 Piece shard(const Piece& bucket, std::size_t i, std::size_t n) {
   const auto cut = [&](std::size_t k) {
-    return k == n ? bucket.count : bucket.count * k / n / kAlignment * kAlignment;
+    return k == n ? bucket.count : bucket.count * k / n / kVectorAlignment * kVectorAlignment;
   };
   return {bucket.offset + cut(i), cut(i + 1) - cut(i)};
 }

@@ -23,7 +23,7 @@ using boost::system::error_code;
 // A server may send some interim answers before its answer, but not without end.
 constexpr int kMostInterim = 16;
 
-std::string lower(string_view text) {
+std::string in_lower_case(string_view text) {
   std::string result(text.data(), text.size());
   for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return result;
@@ -54,7 +54,8 @@ class AnswerReader::Parser final : public beast_http::basic_parser<false> {
   void on_field_impl(beast_http::field /*field*/, string_view name, string_view value,
                      error_code& /*error*/) override {
     // Fields that follow a chunked body (trailers) are ignored.
-    if (!is_header_done()) reply.headers[lower(name)] = std::string(value.data(), value.size());
+    if (!is_header_done())
+      reply.headers[in_lower_case(name)] = std::string(value.data(), value.size());
   }
   void on_header_impl(error_code& error) override {
     // Beast would read an encoding that it does not know as a body without a length.

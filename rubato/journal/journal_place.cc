@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t kOwnerOnly = 0600;
+constexpr mode_t kLockMode = 0600;
 
-Error failed(const fs::path& path, std::string_view what) {
+Error place_error(const fs::path& path, std::string_view what) {
   return Error{fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno))};
 }
 
@@ -33,9 +33,9 @@ std::string pid_in(const wire::Fd& lock) {
 
 Result<void> take(const wire::Fd& file, const fs::path& path, const fs::path& directory,
                   const wire::Fd& lock) {
-  if (!file.valid()) return failed(path, "cannot be opened");
+  if (!file.valid()) return place_error(path, "cannot be opened");
   if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return {};
-  if (errno != EWOULDBLOCK) return failed(path, "cannot be locked");
+  if (errno != EWOULDBLOCK) return place_error(path, "cannot be locked");
   return Error{fmt::format(
       "{} belongs to a daemon that is running ({}); stop it first, or use another directory",
       directory.string(), pid_in(lock))};
@@ -46,30 +46,30 @@ Result<void> take(const wire::Fd& file, const fs::path& path, const fs::path& di
 Result<JournalPlace> JournalPlace::claim(const fs::path& directory) {
   JournalPlace place;
   const fs::path lock = directory / "lock";
-  place.lock_ = wire::Fd(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerOnly));
+  place.lock_ = wire::Fd(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kLockMode));
   if (auto ok = take(place.lock_, lock, directory, place.lock_); !ok) return ok.error();
   place.directory_fd_ = wire::Fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (auto ok = take(place.directory_fd_, directory, directory, place.lock_); !ok)
     return ok.error();
   const auto inode = wire::inode_of(place.directory_fd_);
-  if (!inode) return failed(directory, "cannot be looked at");
+  if (!inode) return place_error(directory, "cannot be looked at");
   place.directory_ = {directory, *inode};
   const std::string pid = fmt::format("{}\n", getpid());
   if (ftruncate(place.lock_.get(), 0) != 0 ||
       pwrite(place.lock_.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return failed(lock, "cannot be written");
+    return place_error(lock, "cannot be written");
   }
   return place;
 }
 
 Result<void> JournalPlace::hold(const fs::path& live) {
   const auto there = wire::inode_at(live);
-  if (!there) return failed(live, "cannot be looked at");
+  if (!there) return place_error(live, "cannot be looked at");
   if (live_ && live_->inode == *there) return {};
   wire::Fd file(open(live.c_str(), O_RDWR | O_CLOEXEC));
   if (auto ok = take(file, live, directory_.path, lock_); !ok) return ok;
   const auto inode = wire::inode_of(file);
-  if (!inode) return failed(live, "cannot be looked at");
+  if (!inode) return place_error(live, "cannot be looked at");
   live_fd_ = std::move(file);
   live_ = {live, *inode};
   return {};

@@ -735,9 +735,9 @@ TEST(Journal, SurvivesGarbage) {
 
 // What a daemon does with its journal in a short life, with every change of a file numbered; at
 // one of them something happens. Reports each append() that succeeded.
-class Life {
+class JournalLife {
  public:
-  Life(const Directory& directory, std::function<int(std::size_t change, std::string_view what)> at)
+  JournalLife(const Directory& directory, std::function<int(std::size_t change, std::string_view what)> at)
       : options_(directory.options()),
         at_(std::move(at)),
         vfs_("watched", [this](std::string_view what) { return at_(changes_++, what); }) {
@@ -798,7 +798,7 @@ Ended live_and_die(const Directory& directory, std::size_t at, bool in_the_middl
   EXPECT_EQ(pipe(ends.data()), 0);
   const pid_t child = fork();
   if (child == 0) {
-    Life life(directory, [&](std::size_t change, std::string_view what) {
+    JournalLife life(directory, [&](std::size_t change, std::string_view what) {
       if (change != at) return SQLITE_OK;
       if (in_the_middle && what == "write") return WatchedVfs::kDieInTheMiddle;
       _exit(WatchedVfs::kDead);
@@ -908,7 +908,7 @@ TEST(Journal, AFailedChangeIsAnErrorAndNothingElseIsLost) {
       std::uint64_t stored = 0;
       bool failed = false;
       {
-        Life life(directory, [&](std::size_t change, std::string_view what) {
+        JournalLife life(directory, [&](std::size_t change, std::string_view what) {
           if (change != at || what == "step") return SQLITE_OK;
           failed = true;
           return code;

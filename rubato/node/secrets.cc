@@ -17,7 +17,7 @@ namespace rubato::node {
 namespace {
 
 constexpr std::size_t kLargestSecret = std::size_t{1} << 20U;
-constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
+constexpr mode_t kSecretMode = S_IRUSR | S_IWUSR;
 
 Error failed(const std::string& name, const char* what, const std::string& path) {
   return {fmt::format("the secret {}: cannot {} {}: {}", base::quoted(name), what, path,
@@ -61,7 +61,7 @@ Result<std::string> new_directory(const JobFiles& files, const std::string& memo
 Result<void> copy(const std::string& name, const std::string& from, const std::string& to) {
   const auto content = content_of(name, from);
   if (!content) return content.error();
-  const wire::Fd fd(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly));
+  const wire::Fd fd(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kSecretMode));
   if (!fd.valid()) return failed(name, "write", to);
   std::string_view rest = *content;
   while (!rest.empty()) {

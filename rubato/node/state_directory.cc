@@ -20,7 +20,7 @@
 namespace rubato::node {
 namespace {
 
-Error failed(const char* verb, const std::string& path) {
+Error cannot(const char* verb, const std::string& path) {
   return {fmt::format("cannot {} {}: {}", verb, path, std::strerror(errno))};
 }
 
@@ -29,7 +29,7 @@ constexpr mode_t kOthersTouch = S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
 
 // Others may go through, to what is theirs.
 Result<void> let_pass(const std::string& path) {
-  if (chmod(path.c_str(), S_IRWXU | kOthersPass) != 0) return failed("let users pass", path);
+  if (chmod(path.c_str(), S_IRWXU | kOthersPass) != 0) return cannot("let users pass", path);
   return {};
 }
 
@@ -86,10 +86,10 @@ Result<void> write_cgroup_of_job(const std::string& state_directory, NodeId home
 
 Result<void> make_own_directory(const std::string& path) {
   if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    return failed("make the directory", path);
+    return cannot("make the directory", path);
   }
   struct stat there {};
-  if (lstat(path.c_str(), &there) != 0) return failed("look at", path);
+  if (lstat(path.c_str(), &there) != 0) return cannot("look at", path);
   if (S_ISDIR(there.st_mode) && there.st_uid == geteuid() && (there.st_mode & kOthersTouch) == 0) {
     return {};
   }
@@ -111,10 +111,10 @@ Result<void> make_job_directory(const std::string& state_directory, JobId job,
                                 const std::optional<RunAs>& user) {
   const std::string path = job_directory(state_directory, job);
   if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    return failed("make the directory", path);
+    return cannot("make the directory", path);
   }
   if (user && lchown(path.c_str(), user->uid, user->gid) != 0) {
-    return failed("give to its user", path);
+    return cannot("give to its user", path);
   }
   return {};
 }
@@ -160,10 +160,10 @@ void remove_job_directory(const std::string& state_directory, JobId job) {
   const std::string path = job_directory(state_directory, job);
   struct stat there {};
   if (lstat(path.c_str(), &there) != 0) return;
-  std::error_code failed;
+  std::error_code cannot;
   {
     const FilesAs owner(there.st_uid, there.st_gid);
-    std::filesystem::remove_all(path, failed);  // but for itself, which stands in ours
+    std::filesystem::remove_all(path, cannot);  // but for itself, which stands in ours
   }
   rmdir(path.c_str());
 }
@@ -186,7 +186,7 @@ Result<void> write_job_file(const std::string& state_directory, JobId job, const
       (owner.st_uid == geteuid() || lchown(beside.c_str(), owner.st_uid, owner.st_gid) == 0) &&
       rename(beside.c_str(), path.c_str()) == 0;
   if (moved) return {};
-  Error error = failed("write", path);
+  Error error = cannot("write", path);
   unlink(beside.c_str());
   return error;
 }

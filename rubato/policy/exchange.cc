@@ -9,9 +9,9 @@ namespace rubato::policy {
 namespace {
 
 constexpr double kNoGain = -std::numeric_limits<double>::infinity();
-constexpr double kLeastGain = 1e-9;    // of the sum of the edges' sizes; less is rounding
-constexpr std::size_t kMostTypes = 6;  // beyond, cycles are too many to look at
-constexpr int kMostRounds = 200;       // for a count, so that a decision has an end
+constexpr double kLeastEdgeGain = 1e-9;  // of the sum of the edges' sizes; less is rounding
+constexpr std::size_t kMostTypes = 6;    // beyond, cycles are too many to look at
+constexpr int kMostRounds = 200;         // for a count, so that a decision has an end
 
 constexpr std::uint32_t kIdle = static_cast<std::uint32_t>(-1);
 
@@ -91,7 +91,7 @@ class Places {
       const double of = size + std::abs(edge.gain);
       path_.push_back({at, to, edge.trader});
       if (to == first) {
-        if (sum > best_gain_ && sum > kLeastGain * of) {
+        if (sum > best_gain_ && sum > kLeastEdgeGain * of) {
           best_gain_ = sum;
           best_ = path_;
         }
@@ -209,7 +209,7 @@ class Displacing {
         if (here >= choice.gpus) break;
       }
     }
-    if (here < choice.gpus || !(gain - loss > kLeastGain * (gain + loss))) return false;
+    if (here < choice.gpus || !(gain - loss > kLeastEdgeGain * (gain + loss))) return false;
     here -= choice.gpus;
     trader.won = choice;
     for (auto& [other, then] : moves) other->won = then;

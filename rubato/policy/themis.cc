@@ -9,7 +9,7 @@ namespace rubato::policy {
 namespace {
 
 using Bid = Themis::Bid;
-using Offer = Themis::Offer;
+using FreeByType = Themis::Offer;
 using Allotment = Themis::Allotment;
 
 // Keeps the bids of jobs that end at once finite.
@@ -21,7 +21,7 @@ double gain(const Bid& bid, const Themis::Option& option) {
 }
 
 // All ways to use up to the offered GPUs of each type, numbered in mixed radix.
-std::size_t subsets(const Offer& offer) {
+std::size_t subsets(const FreeByType& offer) {
   std::size_t product = 1;
   for (const int gpus : offer) {
     product *= static_cast<std::size_t>(gpus) + 1;
@@ -30,7 +30,7 @@ std::size_t subsets(const Offer& offer) {
   return product;
 }
 
-Allotment exact_auction(const std::vector<Bid>& bids, const Offer& offer) {
+Allotment exact_auction(const std::vector<Bid>& bids, const FreeByType& offer) {
   std::vector<std::size_t> weight;
   std::size_t states = 1;
   for (const int gpus : offer) {
@@ -75,7 +75,7 @@ Allotment exact_auction(const std::vector<Bid>& bids, const Offer& offer) {
 }
 
 // Greedy by gain per GPU; each app gets the best type that is left.
-Allotment greedy_auction(const std::vector<Bid>& bids, Offer offer) {
+Allotment greedy_auction(const std::vector<Bid>& bids, FreeByType offer) {
   struct Candidate {
     double density;
     std::size_t bid, option;
@@ -103,7 +103,7 @@ Allotment greedy_auction(const std::vector<Bid>& bids, Offer offer) {
 }
 
 // The best type with enough GPUs left, taken from the offer.
-std::optional<GpuType> take_leftover(const Bid& bid, Offer& offer) {
+std::optional<GpuType> take_leftover(const Bid& bid, FreeByType& offer) {
   for (const auto& option : bid.options) {
     if (offer[option.type.index()] < bid.gpus) continue;
     offer[option.type.index()] -= bid.gpus;
@@ -114,11 +114,11 @@ std::optional<GpuType> take_leftover(const Bid& bid, Offer& offer) {
 
 }  // namespace
 
-Allotment Themis::auction(const std::vector<Bid>& bids, const Offer& offer) {
+Allotment Themis::auction(const std::vector<Bid>& bids, const FreeByType& offer) {
   return subsets(offer) <= kExactOffers ? exact_auction(bids, offer) : greedy_auction(bids, offer);
 }
 
-double Themis::kept_fraction(const std::vector<Bid>& bids, const Offer& offer,
+double Themis::kept_fraction(const std::vector<Bid>& bids, const FreeByType& offer,
                              const Allotment& best, std::size_t i) {
   double others = best.log_product;
   const auto own = std::find_if(bids[i].options.begin(), bids[i].options.end(),
@@ -139,8 +139,8 @@ void Themis::count_apps(const Snapshot& snapshot, State& state) const {
   for (const JobView& app : snapshot.jobs) state.joined.emplace(app.id, state.app_seconds);
 }
 
-Offer Themis::keep_leases(const Snapshot& snapshot, State& state, Decision& decision) const {
-  Offer offer;
+FreeByType Themis::keep_leases(const Snapshot& snapshot, State& state, Decision& decision) const {
+  FreeByType offer;
   for (int t = 0; t < snapshot.cluster.types(); ++t)
     offer.push_back(snapshot.cluster.usable(GpuType(static_cast<GpuType::rep>(t))));
   const bool round_over = snapshot.now >= state.round_end;
@@ -207,7 +207,7 @@ Bid Themis::bid(const JobView& app, const Snapshot& snapshot, const State& state
 Decision Themis::decide(const Snapshot& snapshot, State& state) const {
   Decision decision;
   count_apps(snapshot, state);
-  Offer offer = keep_leases(snapshot, state, decision);
+  FreeByType offer = keep_leases(snapshot, state, decision);
   if (snapshot.now >= state.round_end) {
     Duration restart{};
     for (const JobView& app : snapshot.jobs) restart = std::max(restart, app.spec->restart_cost);
@@ -235,7 +235,7 @@ Decision Themis::decide(const Snapshot& snapshot, State& state) const {
         std::max(Duration(1), from_seconds(seconds(round - restart) * fraction));
   };
   const Allotment best = auction(worst, offer);
-  Offer left = offer;
+  FreeByType left = offer;
   for (std::size_t i = 0; i < worst.size(); ++i) {
     if (!best.won[i]) continue;
     left[best.won[i]->index()] -= worst[i].gpus;
