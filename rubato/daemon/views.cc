@@ -153,20 +153,6 @@ Json progress_json(const JobRecord& job, const JobView* view, const JobProgress&
 
 }  // namespace
 
-std::string_view to_text(NodeState state) {
-  switch (state) {
-    case NodeState::up:
-      return "up";
-    case NodeState::draining:
-      return "draining";
-    case NodeState::down:
-      return "down";
-    case NodeState::unknown:
-      return "unknown";
-  }
-  return "unknown";
-}
-
 Json iso(const std::optional<WallTime>& time) {
   return time ? Json(jobfile::to_text(*time)) : Json(nullptr);
 }

@@ -11,6 +11,7 @@
 
 #include "rubato/api/request.h"
 #include "rubato/base/json.h"
+#include "rubato/core/node_states.h"
 #include "rubato/daemon/daemon_state.h"
 #include "rubato/daemon/forecast.h"
 
@@ -54,7 +55,6 @@ struct Verdict {
 [[nodiscard]] Json show_line(const HistoryLine& line);
 [[nodiscard]] Json show_user(const UserRecord& user);
 
-[[nodiscard]] std::string_view to_text(NodeState state);
 // As rubato up --cluster takes it: "2x4", "1x8:v100,2x4:k80".
 [[nodiscard]] std::string machines_text(const Cluster& cluster);
 [[nodiscard]] Json iso(const std::optional<WallTime>& time);
