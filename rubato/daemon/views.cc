@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "rubato/base/text.h"
-#include "rubato/base/text.h"
 #include "rubato/daemon/job_model.h"
+#include "rubato/jobfile/job_fields.h"
 
 namespace rubato::daemon {
 namespace {
@@ -247,7 +247,9 @@ Json show_job(const ViewContext& context, const JobRecord& job) {
       (view != nullptr ? view->restarts : job.restarts) + (job.file.elastic ? 0 : job.resizes);
   json["last_pause_seconds"] = job.last_pause ? Json(*job.last_pause) : Json(nullptr);
   json["batch"] = progress.batch > 0 ? Json(progress.batch) : Json(nullptr);
-  json["profile"] = job.file.profile.empty() ? Json(nullptr) : Json(job.file.profile);
+  for (const auto& field : jobfile::job_fields()) {
+    if (field.shown) json[std::string(field.name)] = field.write(job.file);
+  }
   json["exit_code"] = job.ending && job.ending->code ? Json(*job.ending->code) : Json(nullptr);
   json["command"] = job.file.command;
   json["command_cut"] = job.text_bytes.has_value();

@@ -452,6 +452,7 @@ std::span<const JobField> job_fields() {
                    .help = "jobs with the same profile share measured speeds"},
           .read = read_name<&JobFile::profile>,
           .write = write_text<&JobFile::profile>,
+          .shown = true,
       },
       JobField{
           .name = "directory",

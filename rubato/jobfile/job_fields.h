@@ -3,10 +3,12 @@
 //   the reader and the writer of job files (job_file.h)
 //   the flags of `rubato submit` with their help (job_flags.h)
 //   what the scheduler is told about the job (tell_scheduler)
+//   the fields that answers about a job repeat (daemon/views.cc)
 //   the tables in docs/job-file.md and the schema in docs/openapi.yaml, which test_jobfile writes
 //
 // To add a field: a member of JobFile (job_file.h), a row in job_fields.cc, and the code that uses
-// it. Then write the two pages again: RUBATO_WRITE_DOCS=1 build/test_jobfile
+// it. Then write the pages again: RUBATO_WRITE_DOCS=1 build/test_jobfile, and
+// tools/check_reference build/rubato --write
 #pragma once
 
 #include <cstdint>
@@ -53,6 +55,9 @@ struct JobField {
   Json (*write)(const JobFile& job) = nullptr;
   // What a policy sees of it; nullptr: nothing.
   void (*tell)(const JobFile& job, JobSpec& spec) = nullptr;
+  // Whether answers about a job have the field, as the file has it (null: the file does not have
+  // it).
+  bool shown = false;
 };
 
 // In the order in which files are written and fields are documented.
