@@ -384,7 +384,7 @@ TEST(FaultSimulation, NothingIsLostNorDoneTwice) {
   const char* one = std::getenv("RUBATO_SEED");
   const char* many = std::getenv("RUBATO_SEEDS");
   const auto first = one != nullptr ? *parse_integer(one) : 1;
-  const auto last = one != nullptr ? first : many != nullptr ? *parse_integer(many) : 200;
+  const auto last = one != nullptr ? first : many != nullptr ? *parse_integer(many) : 140;
   int deaths = 0;
   int promised = 0;
   for (auto seed = first; seed <= last; ++seed) {
@@ -405,7 +405,7 @@ TEST(FaultSimulation, DecisionsMayTakeTheirTime) {
   const char* one = std::getenv("RUBATO_SEED");
   const char* many = std::getenv("RUBATO_SEEDS");
   const auto first = one != nullptr ? *parse_integer(one) : 1;
-  const auto last = one != nullptr ? first : many != nullptr ? *parse_integer(many) : 60;
+  const auto last = one != nullptr ? first : many != nullptr ? *parse_integer(many) : 40;
   for (auto seed = first; seed <= last; ++seed) {
     Scenario world(static_cast<std::uint64_t>(seed), true);
     ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;

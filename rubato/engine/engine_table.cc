@@ -11,7 +11,7 @@ std::pair<JobId, Generation> name_of(const Command& command) {
   return std::visit([](const auto& c) { return std::pair(c.job, c.generation); }, command);
 }
 
-// The GPUs it should have when it has obeyed.
+// The GPUs that the job should have when it has obeyed.
 Allocation target_of(const Command& command) {
   if (const auto* start = std::get_if<Start>(&command)) return start->gpus;
   if (const auto* resize = std::get_if<Resize>(&command)) return resize->gpus;
@@ -56,7 +56,7 @@ std::string EngineTable::obstacle(const Node& node) {
 void EngineTable::judge(NodeId id) {
   const Node& here = node(id);
   if (here.state == NodeState::down) return;
-  // Its agent has just come: the node stays what it is until that one has settled.
+  // A new agent has connected: the state of the node does not change until that agent has settled.
   if (here.connected && !here.settled && here.trouble.empty()) return;
   const std::string why = obstacle(here);
   set_state(id, why.empty() ? NodeState::up : NodeState::unknown, why);
@@ -64,20 +64,22 @@ void EngineTable::judge(NodeId id) {
 
 // --- what the daemon says ------------------------------------------------------------------------
 
-// Whether the last command was answered is not known; a second Running harms nobody.
+// Nobody knows whether the last command was answered. A second Running does no harm.
 void EngineTable::know(const KnownJob& known) {
   Job& job = jobs_[known.job];
   job.home = known.home;
   job.last = known.last;
   job.told = name_of(known.last).second;
-  // Before a Resize there was a Start, of a generation that nobody has kept: any status may be of
-  // this run. One of an earlier run can only say that the job has ended, and then it is not there.
+  // Before a Resize there was a Start, but its generation is not stored, so any status may be of
+  // this run. A status of an earlier run can only say that the job has ended, and then it is not
+  // there.
   job.start = std::holds_alternative<Start>(known.last) ? job.told : Generation(0);
   job.heard = !std::holds_alternative<Start>(known.last);
   job.held = known.held;
   job.held.add(minus(target_of(known.last), known.held));
   job.on_gpus = !job.held.empty();
-  // Whoever was told that a node is dead may have died before it was done with its jobs.
+  // The last engine may have died after it was told that a node is dead, before it had dealt with
+  // the jobs there.
   if (touches_dead(job)) doom(known.job, job);
 }
 
@@ -107,7 +109,8 @@ void EngineTable::told(JobId id, Job& job, const Start& start) {
   CHECK(!start.gpus.empty());
   const NodeId home = start.gpus.slices().front().node;
   CHECK(home.index() < nodes_.size());
-  // What it told of the earlier run has been used; it must not speak for this one.
+  // The reports of the old home about the earlier run have been used. They must not count for this
+  // run.
   const bool ran_before = job.start > Generation(0);
   if (ran_before && job.home != home && connected(job.home)) {
     orders_.emplace_back(Tell{job.home, ForgetJob{id}});
@@ -141,11 +144,11 @@ void EngineTable::place(JobId id, Job& job, const Allocation& gpus) {
   use(id, job);
 }
 
-// The operator's word on a node may have crossed with the command.
+// The operator may have declared a node dead while the command was on its way.
 void EngineTable::use(JobId id, Job& job) { touches_dead(job) ? doom(id, job) : send(id, job); }
 
-// The newest command, in the words that fit what the agent may know. It waits for a home that is
-// not there, and for what must not be on the GPUs to be gone from them.
+// Sends the newest command, as a message that fits what the agent may know. The command waits until
+// the agent of the home is there, and until no process that should not be there uses the GPUs.
 void EngineTable::send(JobId id, Job& job) {
   if (!node(job.home).settled || job.doomed) return;
   const Allocation target = target_of(job.last);
@@ -155,7 +158,7 @@ void EngineTable::send(JobId id, Job& job) {
   if (std::holds_alternative<Stop>(job.last)) {
     orders_.emplace_back(Tell{job.home, HaltJob{id, StopJob{job.told}}});
   } else if (!job.heard) {
-    // From now on an older status is of a run that this one replaces.
+    // From now on a status with an older generation is of a run that this one replaces.
     job.start = job.told;
     orders_.emplace_back(Launch{job.home, id, job.told, target_of(job.last), batch_of(job.last)});
   } else {
@@ -218,7 +221,7 @@ void EngineTable::settled(Time now, NodeId id) {
   node(id).settled = node(id).settled_once = true;
   judge(id);
   for (auto& [name, job] : jobs_) {
-    // A stop is obeyed when nothing is left; until then its agent, perhaps a new one, sees to it.
+    // A stop is obeyed when no process is left. Until then the agent, also a new one, is told.
     const bool obeys =
         job.shown && job.status.generation >= job.told && !std::holds_alternative<Stop>(job.last);
     const bool concerned = job.home == id || target_of(job.last).mask_on(id) != 0;
@@ -229,7 +232,8 @@ void EngineTable::settled(Time now, NodeId id) {
 void EngineTable::digest(NodeId from, const JobStatus& status, bool in_hello) {
   const auto found = jobs_.find(status.job);
   if (found == jobs_.end() || found->second.home != from) {
-    // Its end is stored, or it is of a journal that is no more; one that lives is not in the table.
+    // Its end is stored, or its journal was lost. A job that is alive is killed, because it is not
+    // in the table.
     if (status.ended) {
       orders_.emplace_back(Tell{from, ForgetJob{status.job}});
     } else if (!in_hello) {
@@ -249,7 +253,7 @@ void EngineTable::digest(NodeId from, const JobStatus& status, bool in_hello) {
   const JobProgress known = job.status.progress;
   job.status = status;
   job.status.job = id;
-  // An agent that has not heard the master yet knows of no progress.
+  // An agent that has not heard from the master yet knows no progress.
   if (says_nothing(status.progress)) job.status.progress = known;
   reported_.insert(id);
   if (finished) return finish(id, job);
@@ -262,7 +266,7 @@ void EngineTable::obey_status(JobId id, Job& job) {
   if (job.status.ended) return end(id, job);
   if (job.status.generation < job.told || std::holds_alternative<Stop>(job.last)) return;
   const auto in_use = allocation_of(job.status.in_use, cluster_);
-  if (!in_use) return;  // of another cluster: nothing of it can be believed to be free
+  if (!in_use) return;  // slots of another cluster: no GPU may count as free
   const Allocation gone = minus(minus(job.held, *in_use), target_of(job.last));
   if (!gone.empty()) {
     job.held.remove(gone);
@@ -282,16 +286,16 @@ void EngineTable::finish(JobId id, Job& job) {
       Finished{id, job.told, job.status.ended ? job.status.ended->at : std::nullopt});
 }
 
-// The answer to what it was told last.
+// The answer to the last command.
 Failed EngineTable::failed(JobId id, const Job& job) {
   return {id, job.told, {}, job.infrastructure, job.why};
 }
 
-// It has no process any more. What it was told last says what that means.
+// The job has no process any more. The last command says what that means.
 void EngineTable::end(JobId id, Job& job) {
   Allocation held = std::exchange(job.held, Allocation());
   job.on_gpus = false;
-  // What is swept was given up with its node.
+  // A job is swept because its node was given up.
   const bool swept = std::exchange(job.doomed, false);
   const auto& end = job.status.ended;
   job.infrastructure = swept || (end && end->infrastructure);

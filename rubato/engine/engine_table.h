@@ -37,7 +37,7 @@ namespace rubato::engine {
 
 class EngineTable {
  public:
-  // Tell this agent to launch the job with these GPUs as the first.
+  // Tell this agent to launch the job. `gpus`: where its first workers run.
   struct Launch {
     NodeId node;
     JobId job;
@@ -49,8 +49,8 @@ class EngineTable {
     NodeId node;
     ToAgent message;
   };
-  // Kill all that is left of the job on this machine, and nothing of a start newer than
-  // `generation`; then say swept().
+  // Kill everything that is left of the job on this machine, except starts newer than `generation`;
+  // then say swept().
   struct Sweep {
     JobId job;
     Generation generation;
@@ -65,10 +65,10 @@ class EngineTable {
   EngineTable(Cluster cluster, Duration lease, Time now);
 
   void know(const KnownJob& known);
-  // If its home is silent for so long, the job has certainly stopped by itself.
+  // If its home is silent for this long, the job has certainly stopped by itself.
   void ends_alone_after(JobId job, Duration silence);
   void told(const Command& command);
-  // Its end is stored.
+  // The job's end is stored.
   void forget(JobId id);
 
   void said_hello(Time now, NodeId id, const std::vector<JobStatus>& jobs);
@@ -77,12 +77,13 @@ class EngineTable {
   void heard_beat(Time now, NodeId id, const std::string& trouble);
   void settled(Time now, NodeId id);
   void lost(NodeId id);
-  // No agent can be started there.
+  // No agent can be started there; `why` is the reason.
   void has_no_agent(NodeId id, const std::string& why);
   // No process of the job is left. `finished`: how the job ended, if it had finished before that.
   void swept(JobId id, const std::optional<JobEnd>& finished);
 
-  // The operator says that the node is dead with all on it, or that it may be used again.
+  // The operator declares that the node is dead with everything on it, or that it may be used
+  // again.
   void mark_down(NodeId id);
   void mark_up(NodeId id);
 
@@ -100,7 +101,7 @@ class EngineTable {
   [[nodiscard]] bool connected(NodeId node) const { return nodes_[node.index()].connected; }
   // Some command has not been answered yet.
   [[nodiscard]] bool waits() const;
-  // GPUs that the facts have not let go.
+  // The GPUs that no fact has released.
   [[nodiscard]] Allocation held_by(JobId job) const;
 
  private:
@@ -108,26 +109,26 @@ class EngineTable {
     NodeState state = NodeState::up;
     bool connected = false;
     bool settled = false;
-    bool settled_once = false;  // nothing is there that we have not started or adopted
-    std::string trouble;        // its agent's word; without one, why there is none
-    std::string why;            // as told
+    bool settled_once = false;  // every job there was started or adopted by us
+    std::string trouble;        // as its agent reports; without an agent, why there is none
+    std::string why;            // as reported
     Time heard;
   };
   struct Job {
     NodeId home;
     Command last;
     Generation told;
-    Generation start;       // statuses of older ones are of an earlier run
+    Generation start;       // a status with an older generation is of an earlier run
     bool on_gpus = false;   // between its Start and its end
     Allocation held;        // empty unless on_gpus
-    bool heard = false;     // its home has shown this run
-    bool shown = false;     // also since it said Hello
-    bool answered = false;  // `last` has been
+    bool heard = false;     // its home has reported this run
+    bool shown = false;     // also since its last Hello
+    bool answered = false;  // `last` has been answered
     bool finished = false;
     bool doomed = false;  // being swept
     std::optional<Duration> ends_alone;
-    bool infrastructure = false;  // its last run ended by no fault of its own
-    std::string why;              // its last run ended
+    bool infrastructure = false;  // its last run did not end by the job's fault
+    std::string why;              // why its last run ended
     JobStatus status;
   };
 

@@ -1,15 +1,15 @@
-// The seam between the daemon and the machines of a live cluster. The daemon knows no other type of
-// the engine, so a Slurm or Kubernetes engine can stand here beside LocalEngine.
+// The interface between the daemon and the machines of a live cluster. The daemon knows no other
+// type of the engine, so an engine for Slurm or Kubernetes can be added beside LocalEngine.
 //
-// Beyond loop/engine.h, whose contract holds, a live engine outlives no daemon but its jobs do: it
-// is opened with what the journal says was told to the last one, and goes on from there. It reports
-// what programs say of their progress; the journal decides when a job may be forgotten.
+// The contract of loop/engine.h holds. In addition: an engine ends with its daemon, but its jobs
+// continue. So it is opened with the commands that the journal has stored for the last engine, and
+// continues from there. It reports the progress that programs report. The journal decides when a
+// job may be forgotten.
 //
-// The facts that collect() gives carry no progress: an engine does not know how much work a job has
-// left. Whoever posts a Running, Released or Failed to the loop counts that from the reports.
+// The facts of collect() carry no progress, because an engine does not know how much work a job has
+// left. The daemon computes that from the reports before it posts a fact to the loop.
 //
-// Belongs to one thread; nothing blocks. collect() is also where time passes: call it several times
-// a second.
+// Belongs to one thread; nothing blocks. Time passes in collect(): call it several times a second.
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@
 
 namespace rubato::engine {
 
-// What the journal knows an engine to have been told of a job that has, or may have, GPUs.
+// The last command to a job that has, or may have, GPUs, as the journal has it.
 struct KnownJob {
   JobId job;
   NodeId home;
@@ -33,24 +33,24 @@ struct KnownJob {
 
 class LiveEngine : public Engine {
  public:
-  // Once, before all else. An error if the machines cannot be reached at all.
+  // Call it once, before anything else. An error if the machines cannot be reached at all.
   [[nodiscard]] virtual Result<void> open(const std::vector<KnownJob>& jobs) = 0;
 
   // The newest status of each job that has said anything since the last call.
   [[nodiscard]] virtual std::vector<JobStatus> take_reports() = 0;
-  // The job's end is stored, and it has no GPUs: nothing of it need be remembered.
+  // The job's end is stored and it has no GPUs, so the engine may forget it.
   virtual void forget(JobId job) = 0;
 
-  // The operator's word that a node is dead with all on it. Every job with a part there fails, once
-  // nothing of it is left.
+  // The operator declares that a node is dead with everything on it. Every job with a GPU there
+  // fails as soon as no process of it is left.
   virtual void mark_down(NodeId node) = 0;
-  // The operator takes that word back.
+  // The operator takes that back.
   virtual void mark_up(NodeId node) = 0;
 
-  // About once a second, while the state directory is in its place: whatever others may have
-  // deleted, and machines need to reach the engine, is made again.
+  // Call it about once a second, while the state directory is in its place. It creates again what
+  // machines need to reach the engine, if somebody has deleted it.
   virtual void keep_reachable() = 0;
-  // The daemon ends and no job has GPUs: what the engine keeps running on the machines may end.
+  // The daemon exits and no job has GPUs, so the engine's processes on the machines may exit, too.
   virtual void retire() = 0;
 };
 

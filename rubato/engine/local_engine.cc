@@ -24,8 +24,8 @@ using namespace std::chrono_literals;
 constexpr Duration kBeatEvery = 1s;
 constexpr Duration kShortestPatience = 50ms;
 constexpr Duration kLongestPatience = 5s;
-// Beyond its own time: what its agent takes to hang up, or its master waits for a first manager,
-// and its workers take to write a checkpoint.
+// Added to stop_after: the time in which an agent hangs up or a master waits for its first manager,
+// and in which workers write a checkpoint.
 constexpr Duration kAloneMargin = 20s;
 constexpr std::string_view kUnix = "unix:";
 constexpr std::size_t kTokenBytes = 32;
@@ -49,12 +49,12 @@ Result<void> check_length(const std::string& state_directory) {
       state_directory, longest.size() - kMost)};
 }
 
-// Empty if it is none of a unix socket.
+// Empty if the address is not that of a unix socket.
 std::string socket_path(const std::string& address) {
   return address.starts_with(kUnix) ? address.substr(kUnix.size()) : "";
 }
 
-// Others may pass through the directory it is in.
+// Others can go through the directory that it is in.
 Result<void> keep_private(const std::string& path) {
   if (path.empty() || chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0) return {};
   return Error{fmt::format("cannot make {} private: {}", path, std::strerror(errno))};
@@ -112,7 +112,7 @@ Result<void> LocalEngine::prepare() {
   return listen();
 }
 
-// Whoever owns the state directory is the only one to listen there.
+// Only the daemon that holds the state directory listens there.
 Result<void> LocalEngine::listen() {
   const std::string path = socket_path(options_.address);
   if (!path.empty()) unlink(path.c_str());
@@ -155,7 +155,7 @@ void LocalEngine::carry_out(Time /*now*/, std::span<const Command> commands) {
 void LocalEngine::limit_silence(JobId job) {
   const JobLaunch launch = options_.launch_of(job);
   if (!launch.stop_after) return;
-  // An agent that is not heard may hear us, and manage the job, until its lease ends.
+  // An agent that we do not hear may still hear us, and manage the job, until its lease ends.
   table_.ends_alone_after(job,
                           options_.lease + *launch.stop_after + 2 * launch.grace + kAloneMargin);
 }
@@ -215,7 +215,7 @@ void LocalEngine::pass() {
 
 // --- agents --------------------------------------------------------------------------------------
 
-// One that lives is watched; where there is none, one is started.
+// Watches the agent that is alive, or starts one.
 void LocalEngine::see_to_agent(NodeId node) {
   AgentProcess& agent = agents_[node.index()];
   if (agent.process || retired_ || table_.state_of(node) == NodeState::down) return;
@@ -240,7 +240,7 @@ void LocalEngine::see_to_agent(NodeId node) {
   if (itself) process.image = kRunningProgram;
   process.environment = own_environment();
   process.output = directory + "/agent.log";
-  // It is our child, so the number is its own until we collect it.
+  // It is our child, so the pid is its own until we collect it.
   const auto pid = start_detached(process);
   if (!pid) return table_.has_no_agent(node, pid.error().message);
   watch_agent(node, {*pid, wire::start_time_of(*pid)});
@@ -271,7 +271,7 @@ void LocalEngine::dropped(int key) {
   table_.lost(node);
 }
 
-// A word that cannot be read is an agent of another version, or none at all.
+// A message that cannot be parsed comes from an agent of another version, or from no agent at all.
 void LocalEngine::handle(int key, const Json& json) {
   const auto message = parse_from_agent(json);
   const auto* hello = message ? std::get_if<AgentHello>(&*message) : nullptr;
@@ -295,7 +295,7 @@ void LocalEngine::greet(int key, const AgentHello& hello) {
     server_.send(key, to_json(ToAgent(DismissAgent{})));
     return server_.drop(key);
   }
-  // The newer one counts: the lock of the node lets one agent live at a time.
+  // The newer connection counts: the lock of the node allows one agent at a time.
   if (const auto older = link_of(hello.node)) server_.drop(*older);
   links_[key] = hello.node;
   agents_[hello.node.index()].patience = {};
@@ -304,8 +304,8 @@ void LocalEngine::greet(int key, const AgentHello& hello) {
   table_.said_hello(now(), hello.node, jobs);
 }
 
-// An agent tells what it finds in a job's directory, and that may be of another job, which had this
-// number before. To finish is final, so then it is looked at more closely.
+// An agent reports what it finds in a job's directory, which may belong to another job that had
+// this number before. Finished is final, so such a report is checked more closely.
 bool LocalEngine::is_of_another(const JobStatus& status) const {
   const bool finished = status.ended && status.ended->how == JobEnd::How::finished;
   if (!finished || !table_.home_of(status.job)) return false;
@@ -352,16 +352,17 @@ void LocalEngine::carry_out(const EngineTable::Disconnect& order) {
   if (const auto link = link_of(order.node)) server_.drop(*link);
 }
 
-// Whoever is about to start the job finds that it is too late. What a master says of its end stays:
-// it may have finished just now.
+// A master that is just starting finds that it is too late. An exit.json that a master has written
+// stays: the job may have finished just now.
 void LocalEngine::carry_out(const EngineTable::Sweep& order) {
   const JobLaunch launch = options_.launch_of(order.job);
   const std::string& state = options_.state_directory;
   if (!check_submission(state, order.job, launch.token)) {
     return leftovers_.add(order.job, owner_of_job(state, order.job), launch.token, {});
   }
-  // It may be on its way there for the first time, and its master must be able to read the file. On
-  // a full disk no master starts either, nor does one of a user who is not there any more.
+  // The job may be about to start for the first time, and its master must be able to read the file.
+  // If this fails because the disk is full or the user no longer exists, no master can start
+  // either.
   if (const auto user = run_as(launch.user)) {
     [[maybe_unused]] const auto made = make_job_directory(state, order.job, *user);
   }

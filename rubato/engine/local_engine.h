@@ -1,4 +1,4 @@
-// The live engine of a cluster on this machine: one agent a node, one master a job, workers in
+// The live engine of a cluster on this machine: one agent per node, one master per job, workers in
 // slots. A thin shell around EngineTable, which decides; this class owns agents, sockets and the
 // clock.
 //
@@ -61,7 +61,7 @@ class LocalEngine final : public LiveEngine {
   // Ends the agents that are connected. A later engine starts new ones.
   void retire() override;
 
-  // nullopt: it has no GPUs.
+  // nullopt if it has no GPUs.
   [[nodiscard]] std::optional<NodeId> home_of(JobId job) const { return table_.home_of(job); }
   [[nodiscard]] NodeState state_of(NodeId node) const { return table_.state_of(node); }
   [[nodiscard]] bool connected(NodeId node) const { return table_.connected(node); }

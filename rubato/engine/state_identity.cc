@@ -22,8 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kIdDigits = 32;
 constexpr std::size_t kLongestPath = 4096;
 
-// What a daemon, its agents and masters leave behind that names processes or lets others reach
-// them.
+// The files of a daemon, its agents and masters that name processes or lead to them.
 constexpr std::initializer_list<const char*> kOfTheDaemon = {"agent.token", "jobs.secret",
                                                              "agents.sock", "api.sock"};
 constexpr std::initializer_list<const char*> kOfANode = {"agent.json", "lock"};
@@ -163,7 +162,7 @@ Result<void> claim_identity(const std::string& directory, bool restored) {
   if (restored) {
     if (auto forgotten = forget_original(directory); !forgotten) return forgotten;
   }
-  // Last: whoever is stopped before it is told again that this is a copy.
+  // Written last: a daemon that is stopped before this is told again that it is a copy.
   now->id = *known && !restored ? (*known)->id : wire::random_hex(kIdDigits / 2);
   if (*known == *now) return {};
   return write_json_file(file_in(directory), to_json(*now));

@@ -32,9 +32,9 @@ struct StateIdentity {
 // restored from one, so it must not be the original. Changes nothing.
 [[nodiscard]] Result<void> check_identity(const std::string& directory, bool restored);
 
-// For the daemon that holds the directory's lock. Of a copy everything is removed by which
-// processes of the original could be found: the names of processes, sockets and tokens. Its jobs
-// are started again as if their nodes had been lost.
+// For the daemon that holds the directory's lock. In a copy it removes everything by which
+// processes of the original could be found: the names of processes, sockets and tokens. The jobs of
+// the copy start again as if their nodes had been lost.
 [[nodiscard]] Result<void> claim_identity(const std::string& directory, bool restored);
 
 }  // namespace rubato::engine

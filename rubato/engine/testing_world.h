@@ -8,9 +8,10 @@
 //   TestEngine   the daemon's end: a LiveEngine around an EngineTable. It dies with the daemon.
 //
 // A connection is a stream, as in the real cluster. Its messages may be late, but they arrive in
-// order, except that statuses may overtake each other (they are complete, so that must not matter).
-// A message may arrive twice. A lost message takes the connection and everything under way with it;
-// each end notices that later. A silent node hears nothing and is not heard; its jobs go on.
+// order. A lost message takes the connection and everything under way with it; each end notices
+// that later. The messages promise more than a stream needs: statuses are complete and commands
+// carry generations. So statuses may overtake each other, and a status, place or stop may arrive a
+// second time, after newer ones. A silent node hears nothing and is not heard; its jobs continue.
 //
 // Time passes in advance(). Whatever happens has its moment, so one seed is one life.
 #pragma once
@@ -40,7 +41,7 @@ namespace rubato::engine {
 
 struct WireFaults {
   double drop = 0;      // the part of the messages that get lost, each with its connection
-  double twice = 0;     // that arrive twice
+  double twice = 0;     // that arrive again, perhaps after newer ones
   double overtake = 0;  // of the statuses that overtake the one before
   Duration latest{};    // a message takes up to so long
 };
@@ -494,12 +495,21 @@ class TestWorld {
     const bool overtakes = chance(faults.overtake) && may_overtake(way, message);
     way.insert(overtakes ? std::prev(way.end()) : way.end(), {at, message});
     if (overtakes) std::swap(way.back().at, std::prev(way.end(), 2)->at);
-    if (!is_hello(message) && chance(faults.twice)) way.push_back({at, way.back().message});
     pump_later(wire, at);
+    if (!ages_well(message) || !chance(faults.twice)) return;
+    happens_at(at + up_to(random_, 2 * faults.latest), [this, wire, &way, message] {
+      if (wire->broken || (!way.empty() && !way.back().message)) return;
+      way.push_back({way.empty() ? clock_ : way.back().at, message});
+      pump_later(wire, way.back().at);
+    });
   }
-  static bool is_hello(const ToAgent& /*message*/) { return false; }
-  static bool is_hello(const FromAgent& message) {
-    return std::holds_alternative<AgentHello>(message);
+  // Whether the message is recognised as old if newer ones have come before it. A launch is not:
+  // the job may have moved to another node since, and only the order of the stream rules that out.
+  static bool ages_well(const ToAgent& message) {
+    return std::holds_alternative<PlaceJob>(message) || std::holds_alternative<HaltJob>(message);
+  }
+  static bool ages_well(const FromAgent& message) {
+    return std::holds_alternative<JobStatus>(message);
   }
   static bool may_overtake(const std::deque<Wire::Sent<ToAgent>>& /*way*/, const ToAgent&) {
     return false;

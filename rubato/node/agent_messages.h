@@ -1,11 +1,13 @@
-// The messages between the engine and the agents of its nodes (docs/live.md).
+// The messages between the engine and the agents of its nodes (docs/internals.md, "Messages between
+// engine and agent").
 //
-// State-based: an agent that connects says Hello with the whole status of every job whose home it
-// is, unless the engine has told it to forget the job. The engine answers with its table of the
-// jobs that should exist there. Nothing is acknowledged and nothing is numbered: commands carry
-// generations, statuses are whole, and after a new connection everything is said again.
+// The protocol is state-based. An agent that connects says Hello with the complete status of every
+// job of which its node is the home, except jobs that the engine told it to forget. The engine
+// answers with the table of the jobs that should exist there. There are no acknowledgements and no
+// sequence numbers: commands carry generations, statuses are complete, and after a reconnection
+// everything is sent again.
 //
-// Strict as master_messages.h. A message carries its fields flat, beside "type".
+// Parsing is as strict as in master_messages.h. A message has its fields beside "type".
 #pragma once
 
 #include <string>
@@ -18,9 +20,9 @@ namespace rubato::node {
 
 // --- agent to engine ---
 
-// Of what daemon and agents say to each other, and of the files that agents read. An agent outlives
-// its daemon, so a daemon of a newer version may find one of an older, which does not understand
-// the masters of its own version: it is sent away, and a new one adopts its jobs.
+// The version of these messages and of the files that agents read. An agent outlives its daemon, so
+// a new daemon may find an agent of an older version, which does not understand new masters. The
+// daemon dismisses that agent, and a new agent adopts its jobs.
 inline constexpr int kAgentProtocol = 2;
 
 struct AgentHello {
@@ -31,12 +33,12 @@ struct AgentHello {
   int protocol = kAgentProtocol;  // the first agents did not say it
   friend bool operator==(const AgentHello&, const AgentHello&) = default;
 };
-// "I am not stopped." Every second, and at once when its trouble is another.
+// Shows that the agent is alive. Sent every second, and at once when `trouble` changes.
 struct AgentBeat {
-  std::string trouble;  // why no job can be started on this node now; empty: it can
+  std::string trouble;  // why no job can be started on this node now; or empty
   friend bool operator==(const AgentBeat&, const AgentBeat&) = default;
 };
-// Nothing lives here that the last table does not have.
+// No job is alive here that the last table does not have.
 struct AgentSettled {
   friend bool operator==(const AgentSettled&, const AgentSettled&) = default;
 };
@@ -47,8 +49,8 @@ using FromAgent = std::variant<AgentHello, JobStatus, AgentBeat, AgentSettled>;
 struct AgentWelcome {
   friend bool operator==(const AgentWelcome&, const AgentWelcome&) = default;
 };
-// All jobs with this home that should exist. Whatever else lives there is killed, and so is a job
-// whose start is newer than its generation here.
+// All jobs with this home that should exist. The agent kills all other jobs there, and every job
+// whose start is newer than its generation in the table.
 struct NodeTable {
   struct Entry {
     JobId job;
@@ -73,7 +75,7 @@ struct HaltJob {
   StopJob stop;
   friend bool operator==(const HaltJob&, const HaltJob&) = default;
 };
-// Its end is stored: the agent need not remember it.
+// The job's end is stored, so the agent may forget the job.
 struct ForgetJob {
   JobId job;
   friend bool operator==(const ForgetJob&, const ForgetJob&) = default;
@@ -81,7 +83,7 @@ struct ForgetJob {
 struct EngineBeat {
   friend bool operator==(const EngineBeat&, const EngineBeat&) = default;
 };
-// The agent ends; its jobs go on.
+// The agent exits; its jobs continue.
 struct DismissAgent {
   friend bool operator==(const DismissAgent&, const DismissAgent&) = default;
 };

@@ -88,7 +88,7 @@ bool empty_cgroup(const std::string& cgroup) {
   return false;
 }
 
-// Empty ones that the job itself has made in it go first.
+// First the empty groups that the job itself has created in it.
 void remove_cgroup(const std::string& cgroup) {
   if (rmdir(cgroup.c_str()) == 0 || errno != EBUSY) return;
   std::error_code none;

@@ -1,8 +1,8 @@
-// A group of processes that are killed together whatever they do: a cgroup (version 2, Linux 5.14
-// or newer).
+// A cgroup: a group of processes that can be killed together, whatever they do. It needs version 2
+// and Linux 5.14 or newer.
 //
-// It is made below our own one, which root may do, or a user to whom that was delegated, as systemd
-// does for its services and sessions. Where it cannot be had there is none, and nothing is said.
+// It is created below our own cgroup. Root can do this, and so can a user to whom systemd has
+// delegated it. If no cgroup can be created, there is none, and this is not an error.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace rubato::node {
 
-// Its path; nullopt if there can be none.
+// Its path; nullopt if it cannot be created.
 [[nodiscard]] std::optional<std::string> make_cgroup(const std::string& name);
-// Whoever writes "0" there is in it from then on.
+// A process that writes "0" there joins the group.
 [[nodiscard]] wire::Fd entrance_of(const std::string& cgroup);
-// Kills all that is in it. Whether nothing is, or it does not exist.
+// Kills everything in it. True if nothing is left in it, or if it does not exist.
 [[nodiscard]] bool empty_cgroup(const std::string& cgroup);
 void remove_cgroup(const std::string& cgroup);
 

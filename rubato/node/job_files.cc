@@ -54,7 +54,7 @@ Result<HeldDirectory> HeldDirectory::open(const std::string& path) {
   return HeldDirectory(std::move(fd), path);
 }
 
-// A process whose program its user may execute but not read cannot look at itself there.
+// A process whose program its user may execute but not read cannot read its own /proc entry.
 std::string HeldDirectory::own_path() const {
   const std::string link = fmt::format("/proc/self/fd/{}", fd_.get());
   return access((link + "/.").c_str(), X_OK) == 0 ? link : path_;
@@ -76,7 +76,7 @@ Error HeldDirectory::shown(Error error) const {
 
 Result<void> write_json_file(const std::string& path, const Json& content, Durable durable) {
   const std::string beside = path + ".new";
-  unlink(beside.c_str());  // left by one that was killed
+  unlink(beside.c_str());  // left by a process that was killed
   wire::Fd fd(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                    S_IRUSR | S_IWUSR));
   if (!fd.valid()) return failed("write", beside);

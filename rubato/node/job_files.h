@@ -1,4 +1,5 @@
-// The directory of one job, which its master, its agent and people read (docs/live.md).
+// The directory of one job, which its master, its agent and people read (docs/internals.md, "Files
+// of a job").
 //
 //   launch.json   JobLaunch: what to run; by the agent, before the master starts
 //   master.json   ProcessName of the master, once it listens on m.sock
@@ -10,8 +11,8 @@
 //   log           what the workers print        events.jsonl   what happened, one JSON a line
 //   checkpoint/   RUBATO_CHECKPOINT             secrets/       only where there is no tmpfs
 //
-// A file is whole or not there: it is written beside its place and renamed. All are for their owner
-// alone (0600), and none is reached through a symbolic link at its own name.
+// A JSON file is complete or missing: it is written to a temporary file and renamed. Only the owner
+// can access the files (0600). None of them is opened if it is a symbolic link.
 #pragma once
 
 #include <optional>
@@ -39,14 +40,14 @@ struct JobFiles {
   [[nodiscard]] std::string secrets() const { return directory + "/secrets"; }
 };
 
-// A directory that stays the same one when it is moved while we use it.
+// A directory that we keep using if it is moved.
 class HeldDirectory {
  public:
   [[nodiscard]] static Result<HeldDirectory> open(const std::string& path);
 
-  // By which this process reaches it, wherever it is.
+  // The path by which this process reaches it, even if it was moved.
   [[nodiscard]] std::string own_path() const;
-  // Where it is now, for others.
+  // Its present path, for others.
   [[nodiscard]] std::string path() const;
   // The same error with the path that others know.
   [[nodiscard]] Error shown(Error error) const;
@@ -58,8 +59,8 @@ class HeldDirectory {
   std::string path_;  // where it was
 };
 
-// 0600; what was there before stays if it fails. What need not outlive the machine, because it
-// speaks of its processes, is not waited for.
+// The file gets mode 0600. If writing fails, the old file stays. With Durable::no the call does not
+// wait for the disk; that is for files about processes, which a reboot makes useless.
 enum class Durable : bool { no, yes };
 [[nodiscard]] Result<void> write_json_file(const std::string& path, const Json& content,
                                            Durable durable = Durable::yes);
@@ -71,7 +72,8 @@ enum class Durable : bool { no, yes };
 [[nodiscard]] Result<std::optional<ProcessName>> read_master(const JobFiles& files);
 [[nodiscard]] Result<std::vector<WorkerRecord>> read_workers(const JobFiles& files);  // or none
 [[nodiscard]] Result<std::optional<JobExit>> read_exit(const JobFiles& files);
-// Of fence.json or forgotten.json; 0, which no start has, if it is not there or not to be read.
+// The generation in fence.json or forgotten.json. If the file is missing or cannot be read: 0,
+// which no start has.
 [[nodiscard]] Generation read_generation(const std::string& path);
 [[nodiscard]] Json generation_file(Generation generation);
 

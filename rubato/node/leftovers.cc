@@ -16,13 +16,13 @@
 namespace rubato::node {
 namespace {
 
-// A process may be started behind the back of one look through the table of processes, by one that
-// ends before it is looked at.
+// One pass through the table of processes may miss a process: one that is started by another
+// process which ends before the pass gets to it.
 constexpr int kCleanPasses = 2;
 
 constexpr std::string_view kVariable = "RUBATO_TOKEN=";
 
-// Empty if it has none, or if it is not ours to look at; nullopt if it could not be looked at.
+// Empty if it has none, or if we may not read it; nullopt if it could not be read.
 std::optional<std::string> token_of(int pid) {
   const auto environment = environment_of_process(pid);
   if (!environment) return std::nullopt;
@@ -34,7 +34,7 @@ std::optional<std::string> token_of(int pid) {
 
 using ProcessesByToken = std::multimap<std::string, int>;
 
-// nullopt if some could not be looked at.
+// nullopt if some could not be read.
 std::optional<ProcessesByToken> by_token(const std::vector<ProcessEntry>& table) {
   ProcessesByToken found;
   for (const ProcessEntry& entry : table) {
@@ -45,7 +45,7 @@ std::optional<ProcessesByToken> by_token(const std::vector<ProcessEntry>& table)
   return found;
 }
 
-// Whether a process is there that should not be; unclear: it could not be looked at.
+// Whether a process is there that should not be; unclear: it could not be inspected.
 enum class There : std::uint8_t { no, yes, unclear };
 
 // By the real user, which a program cannot hide.
@@ -61,7 +61,7 @@ There there_as(uid_t owner, int pid) {
 }
 
 There there_by_name(uid_t owner, const ProcessName& process) {
-  // Not lives(), which takes what cannot be looked at for living: this one may be killed.
+  // Not lives(), which counts a process that cannot be inspected as alive: this one may be killed.
   const auto state = wire::look_at_process(process.pid);
   if (!state) return There::unclear;
   if (state->start_time == 0 || state->start_time != process.start_time || state->ended) {
@@ -70,7 +70,7 @@ There there_by_name(uid_t owner, const ProcessName& process) {
   return there_as(owner, process.pid);
 }
 
-// The number may have passed to another since it was found.
+// The number may belong to another process by now.
 There there_by_token(uid_t owner, const std::string& token, int pid) {
   const There there = there_as(owner, pid);
   if (there != There::yes) return there;
@@ -79,13 +79,13 @@ There there_by_token(uid_t owner, const std::string& token, int pid) {
   return *now == token ? There::yes : There::no;
 }
 
-// With its group, if it leads one.
+// Together with its group, if it leads one.
 void kill_now(int pid) {
   if (getpgid(pid) == pid) kill(-pid, SIGKILL);
   kill(pid, SIGKILL);
 }
 
-// Kills it if it is there; whether it is known not to be.
+// Kills it if it is there. True if it is known not to be there.
 bool gone(int pid, There there) {
   if (pid == getpid()) return true;
   if (there == There::yes) kill_now(pid);
@@ -128,7 +128,7 @@ std::vector<JobId> Leftovers::pass(bool others_gone) {
   return done;
 }
 
-// Before anything is killed: what a dead process had started is nobody's to be seen.
+// Before anything is killed: afterwards nobody can see what a dead process had started.
 void Leftovers::name_all(Job& job, const std::vector<ProcessEntry>& table,
                          const std::multimap<std::string, int>& tokens) {
   std::set<int> roots;
@@ -141,7 +141,7 @@ void Leftovers::name_all(Job& job, const std::vector<ProcessEntry>& table,
   }
   for (const int root : roots) {
     const std::vector<ProcessName> found = below(root, table);
-    // One that has started us is no process of a job, whatever the job's files say.
+    // A process that has started us is not a process of a job, whatever the job's files say.
     const bool ours =
         root == getpid() ||
         std::any_of(found.begin(), found.end(), [](const auto& p) { return p.pid == getpid(); });

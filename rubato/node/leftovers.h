@@ -6,8 +6,8 @@
 // process that has hidden behind another environment and whose parents have died is found by their
 // launcher or its agent (orphans.h).
 //
-// What cannot be looked at now (no descriptor, no memory) may still be there: such a pass finds no
-// job clean.
+// If a process cannot be inspected now (no descriptor, no memory), it may still be there. Such a
+// pass reports no job as clean.
 //
 // A job's user may write anything into the job's files, so only processes of that user are killed.
 //
@@ -25,14 +25,14 @@ namespace rubato::node {
 
 class Leftovers {
  public:
-  // Replaces what was said of the job before. `owner`: of all its processes. `cgroup`: empty if it
-  // has none; it is removed in the end.
+  // Replaces an earlier entry of the job. `owner`: the user of all its processes. `cgroup`: empty
+  // if the job has none; it is removed in the end.
   void add(JobId job, uid_t owner, std::string token, std::vector<ProcessName> named,
            std::string cgroup = {});
   [[nodiscard]] bool busy() const { return !jobs_.empty(); }
 
-  // Kills; answers the jobs of which nothing lives any more, once each. Without `others_gone`
-  // something lives that may be of any of them.
+  // Kills processes. Returns the jobs that have no process any more, each job once. If not
+  // `others_gone`, there is a living process that may belong to any of the jobs.
   [[nodiscard]] std::vector<JobId> pass(bool others_gone = true);
 
  private:
@@ -50,10 +50,10 @@ class Leftovers {
   std::map<JobId, Job> jobs_;
 };
 
-// Whether a process of that name is known to live and to be this user's.
+// Whether a process of that name is known to be alive and to belong to this user.
 [[nodiscard]] bool lives_as(uid_t owner, const ProcessName& process);
 
-// Everything the files of a job name: its master and its workers.
+// The processes that the files of a job name: its master and its workers.
 [[nodiscard]] std::vector<ProcessName> processes_named_in(const std::string& job_directory);
 
 }  // namespace rubato::node

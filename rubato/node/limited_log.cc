@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMany = std::size_t{64} << 10U;
 constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
 
-// The last lines of a text, whole ones, that have at most so many bytes.
+// The last complete lines of a text that have at most so many bytes together.
 std::string_view last_lines(std::string_view text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
   const auto end = text.find('\n', text.size() - bytes - 1);
@@ -61,7 +61,7 @@ void LimitedLog::flush() {
     size_ += static_cast<std::int64_t>(pending_.size());
     lost_ = 0;
   } else {
-    // What was written of it, up to the middle of a line, goes again.
+    // If only a part was written, up to the middle of a line, that part is removed again.
     if (fits && ftruncate(fd_.get(), size_) != 0) size_ = lseek(fd_.get(), 0, SEEK_END);
     lost_ += std::count(pending_.begin(), pending_.end(), '\n') - (lost_ > 0 ? 1 : 0);
   }

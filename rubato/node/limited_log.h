@@ -1,10 +1,10 @@
-// A file of lines that never grows beyond a limit: what would is made room for by dropping the
-// older half, and a line at the top says so.
+// A file of lines that never grows beyond a limit. At the limit it drops its older half, and a line
+// at the top says so.
 //
-// Lines wait in memory until flush(), so that a talkative program costs few writes. A disk that is
-// full costs lines, which are counted, and nothing else. The half that stays goes to a new file
-// which takes the place of the old one; who follows the file sees another one there. Belongs to one
-// thread.
+// Lines wait in memory until flush(), so that a program that prints much costs few writes. If the
+// disk is full, lines are lost and counted, and nothing else happens. The newer half is written to
+// a new file, which replaces the old one, so a program that follows the file sees a new file there.
+// Belongs to one thread.
 #pragma once
 
 #include <cstddef>

@@ -98,8 +98,9 @@ Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch
   auto socket =
       claim_socket(files.socket(), fmt::format("{}: a master of this job lives already", path));
   if (!socket) return socket.error();
-  // First the name, then the look: an agent that takes this start for dead writes down its end and
-  // then looks whom to kill, so that one of the two sees the other.
+  // Write master.json first, then look for an end. An agent that takes this start for dead does the
+  // reverse: it writes exit.json, then looks for processes to kill. So one of the two sees the
+  // other.
   const auto named = write_json_file(files.master(), to_json(own_name()), Durable::no);
   if (!named || has_ended(files, launch)) {
     unlink(socket->path.c_str());
@@ -121,7 +122,7 @@ Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch
   if (!events) return refused(events.error(), true);
   auto secrets = hand_out_secrets({path}, launch.secrets);  // workers need the path
   if (!secrets) return refused(secrets.error());
-  // Programs that know nothing of us may expect it to be there.
+  // Programs that know nothing of Rubato may expect it to be there.
   mkdir(files.checkpoint().c_str(), S_IRWXU);
   return std::unique_ptr<Master>(new Master(
       std::move(held), launch, machine_gpus, plan_of(launch, environment), std::move(*socket),
@@ -171,7 +172,7 @@ void Master::end(const Outcome& outcome) {
   launcher_.serve(kLastWords);
 }
 
-// A disk may be full for a while. Managers that ask meanwhile are told, because the end is a fact.
+// The disk may be full for a while. Managers are told meanwhile, because the end is a fact.
 void Master::write_exit(const JobEnd& end) {
   const LaunchCounts& counts = launcher_.state().counts();
   const JobExit exit{generation_, end, meter_.progress(launcher_.now()), counts.failures,
@@ -222,7 +223,7 @@ void Master::heard_notice(const wire::Notice& notice) {
 
 void Master::processes_changed() {
   const auto written = write_json_file(files_.workers(), to_json(launcher_.workers()), Durable::no);
-  // Those that are not named are found by the token in their environment.
+  // Workers that are not named there are found by the token in their environment.
   if (!written) log("warning", {{"text", written.error().message}});
 }
 
@@ -355,7 +356,7 @@ void Master::tell_managers() {
   for (auto& [connection, manager] : managers_) tell(connection, manager, now_true);
 }
 
-// A manager that does not read is not told again before it has: what it gets then is the newest.
+// A manager that does not read gets nothing more until it reads. Then it gets the newest status.
 void Master::tell(int connection, Manager& manager, const JobStatus& now_true) {
   if (launcher_.unsent(connection)) return;
   if (manager.told) {

@@ -1,12 +1,14 @@
-// The master of one job of the live cluster: its launcher on its home node, managed by the node
-// agent over the socket in the job's directory (master_messages.h, job_files.h, docs/live.md).
+// The master of one job of the live cluster: its launcher on its home node, managed by the node's
+// agent over the socket in the job's directory (master_messages.h, job_files.h; docs/internals.md,
+// "A job on its node").
 //
-// It survives agent and daemon, and obeys the newest generation, whoever says it. Nothing is
-// acknowledged: whoever manages it gets the whole status at once, at every change of what it holds,
-// and twice a second for the progress. What it has started is in workers.json before anything else
-// happens, and how it ended in exit.json before anybody is told.
+// It survives the agent and the daemon, and obeys the newest generation, whoever sends it. There
+// are no acknowledgements: a manager gets the complete status at once, whenever the job's GPUs or
+// its state change, and twice a second for the progress. Every process that the master has started
+// is in workers.json before anything else happens. How the run ended is in exit.json before anybody
+// is told.
 //
-// It runs with the rights of the job's user altogether (process.h), and belongs to one thread.
+// It has only the permissions of the job's user (process.h), and belongs to one thread.
 #pragma once
 
 #include <map>
@@ -31,7 +33,7 @@ class Master : private LauncherFace {
                                                             int machine_gpus);
   ~Master() override;
 
-  // Until the job is over; the exit code for the whole run.
+  // Returns when the job is over: the exit code of the whole run.
   [[nodiscard]] int run();
 
  private:

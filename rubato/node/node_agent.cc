@@ -50,8 +50,7 @@ Duration longer(Duration patience) {
   return std::clamp(patience * 2, kShortestPatience, kLongestPatience);
 }
 
-// A job that says nothing of where it runs does so at home, as after logging in; some users have
-// none.
+// A job without a directory runs in its user's home, as after a login. Some users have no home.
 std::vector<std::string> homes_in(const Environment& environment) {
   constexpr std::string_view kHome = "HOME=/";
   std::vector<std::string> homes;
@@ -108,7 +107,8 @@ void NodeAgent::watch_signals() {
 
 void NodeAgent::run() {
   watch_signals();
-  // An agent that does not know its jobs would call them gone; the next one may know them.
+  // An agent that cannot read the files of its jobs would report them as gone. So it exits; the
+  // next one may be able to read them.
   if (const auto looked = look_at_disk(); !looked) return say(looked.error().message);
   carry_out();
   while (!over_) {
@@ -144,7 +144,7 @@ void NodeAgent::pass() {
   jobs_.pass(now());
 }
 
-// Children that are no masters are what dead masters have left: nothing of them may live on.
+// Children that are not masters were left by dead masters. They are all killed.
 void NodeAgent::sweep() {
   std::set<int> own;
   for (const auto& [id, master] : masters_) own.insert(master.process.pid);
@@ -159,8 +159,8 @@ void NodeAgent::sweep() {
   }
 }
 
-// Nothing that is read or written by the old path is of our jobs any more. The daemon at the new
-// one starts another agent, which finds the masters.
+// The files at the old path are no longer those of our jobs. The daemon at the new path starts
+// another agent, which finds the masters.
 bool NodeAgent::leave_if_moved() {
   if (over_ || !wire::leads_elsewhere(options_.state_directory, home_)) return over_;
   say(fmt::format("{} was moved, deleted or replaced: this agent leaves, jobs go on",
@@ -201,9 +201,9 @@ void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
   };
   std::optional<ProcessName> master = living_master();
   if (!master && !found.exit) {
-    // It has died, or our predecessor died while it was starting it. One that finds an exit of its
-    // own start ends before it starts anything; one that has not found it has named itself before
-    // we look again.
+    // The master has died, or our predecessor died while it was starting the master. A master that
+    // finds an exit of its own start exits before it starts anything. A master that does not find
+    // it has written master.json before we look again.
     const JobExit exit{launch.generation, {JobEnd::How::failed, 1, "its launcher died"}, {}, 0, 0};
     write(id, "exit.json", to_json(exit));
     master = living_master();
@@ -213,7 +213,7 @@ void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
       found.exit = exit;
     }
   }
-  // With an exit, a master that still lives is on its way out.
+  // If there is an exit, a master that is still alive is about to exit.
   found.master_lives = master.has_value();
   if (const auto workers = read_workers(files)) {
     for (const WorkerRecord& worker : *workers) found.in_use.push_back(worker.slot);
@@ -242,7 +242,7 @@ void NodeAgent::watch(JobId job, const ProcessName& process) {
   Master& master = masters_[job];
   master.process = process;
   master.ended = wire::watch_process(process.pid);
-  // The number may have passed to another between the two.
+  // The pid may have passed to another process between the two calls.
   if (!master.ended.valid() || !lives(process)) return master_ended(job);
   poller_.add(master.ended.get(), [this, job](wire::Poller::Ready) {
     if (leave_if_moved()) return;  // how it ended is written elsewhere
@@ -254,7 +254,7 @@ void NodeAgent::watch(JobId job, const ProcessName& process) {
 void NodeAgent::master_ended(JobId job) {
   const auto found = masters_.find(job);
   if (found == masters_.end()) return;
-  // Its last words.
+  // The last messages that it sent.
   if (found->second.stream.open()) read_master_of(job);
   hang_up(found->second);
   if (found->second.ended.valid()) poller_.remove(found->second.ended.get());
@@ -263,7 +263,7 @@ void NodeAgent::master_ended(JobId job) {
   masters_.erase(found);
   const JobLaunch* launch = jobs_.launch_of(job);
   const auto exit = launch == nullptr ? std::nullopt : exit_that_counts(recorded_end(job), *launch);
-  // It names itself before it starts anything of the job.
+  // A master writes master.json before it starts anything of the job.
   const auto named = read_master(files_of(job));
   const bool came_up = exit || (named && *named && **named == process);
   if (came_up) return jobs_.master_gone(job, exit);
@@ -326,7 +326,7 @@ void NodeAgent::connect_to_master(JobId job, Master& master) {
   master.connect_at = now() + master.patience;
   auto fd = wire::connect_to("unix:" + files_of(job).socket());
   if (!fd) return;
-  // The directory is its user's, who may have put a link to another's socket there.
+  // The directory belongs to the job's user, who may have put a link to another socket there.
   if (wire::listener_of(*fd) != owner_of_job(options_.state_directory, job)) return;
   master.stream = wire::FrameStream(std::move(*fd));
   poller_.add(master.stream.fd(), [this, job](wire::Poller::Ready ready) {
@@ -387,7 +387,7 @@ void NodeAgent::carry_out(const NodeJobs::StartMaster& order) {
     return jobs_.could_not_start(id, *why);
   }
   refused_.erase(id);
-  // Without a launch nobody knows of which job an end is that lies there.
+  // Without launch.json nobody knows which job an exit.json belongs to.
   const JobFiles files = files_of(id);
   if (access(files.launch().c_str(), F_OK) != 0) unlink(files.exit().c_str());
   if (const auto exit = exit_that_counts(recorded_end(id), order.launch))
@@ -401,7 +401,7 @@ void NodeAgent::carry_out(const NodeJobs::StartMaster& order) {
   jobs_.started(id);
 }
 
-// Nothing is started in, or written to, a directory that is another job's, or may be.
+// Nothing is started in, or written to, a directory that belongs, or may belong, to another job.
 std::optional<JobEnd> NodeAgent::why_refused(const JobLaunch& launch) const {
   if (const auto there = read_launch(files_of(launch.job)); !there)
     return not_its_fault(there.error().message);
@@ -433,11 +433,11 @@ Result<ProcessName> NodeAgent::start_master(const JobLaunch& launch) {
     remove_cgroup(cgroup_of_job(options_.state_directory, options_.node, launch.job));
     return pid.error();
   }
-  // It is our child, so the number is its own until we collect it.
+  // It is our child, so the pid is its own until we collect it.
   return ProcessName{*pid, wire::start_time_of(*pid)};
 }
 
-// Its path is written down first, so that the next agent can empty it.
+// Its path is stored first, so that the next agent can empty the cgroup.
 wire::Fd NodeAgent::make_cgroup_of(const JobLaunch& launch) const {
   const ProcessName self = own_name();
   const auto path = make_cgroup(fmt::format("rubato-{}-{}-{}-{}", self.pid, self.start_time,
@@ -485,7 +485,7 @@ void NodeAgent::carry_out(const NodeJobs::KillMaster& order) {
 void NodeAgent::carry_out(const NodeJobs::Sweep& order) {
   const JobLaunch* launch = jobs_.launch_of(order.job);
   if (launch == nullptr) return;
-  // Of a directory that is another job's nothing is believed.
+  // The files of a directory that belongs to another job are not used.
   const bool refused = refused_.contains(order.job);
   std::vector<ProcessName> named;
   if (!refused) named = processes_named_in(files_of(order.job).directory);

@@ -38,10 +38,10 @@ struct NodeAgentOptions {
 
 class NodeAgent {
  public:
-  // Takes the node's lock and looks at what is there; an error if another agent has it.
+  // Takes the node's lock. An error if another agent has it.
   [[nodiscard]] static Result<std::unique_ptr<NodeAgent>> open(NodeAgentOptions options);
 
-  // Until SIGTERM, SIGINT or the engine's word; masters go on.
+  // Returns at SIGTERM, SIGINT or when the engine dismisses it. Masters continue.
   void run();
 
  private:
@@ -96,7 +96,7 @@ class NodeAgent {
   [[nodiscard]] RecordedEnd recorded_end(JobId job) const;
   [[nodiscard]] std::optional<JobEnd> why_refused(const JobLaunch& launch) const;
   [[nodiscard]] Result<ProcessName> start_master(const JobLaunch& launch);
-  // Does what a start needs, without a job.
+  // Probes the node: does what a start needs, without a job.
   [[nodiscard]] Result<void> try_to_start() const;
   [[nodiscard]] wire::Fd make_cgroup_of(const JobLaunch& launch) const;
 
@@ -112,7 +112,7 @@ class NodeAgent {
   Orphans orphans_;
   std::map<JobId, Master> masters_;
   std::set<JobId> refused_;                          // their directories are those of other jobs
-  std::map<JobId, std::vector<ProcessName>> below_;  // those of masters that we have killed
+  std::map<JobId, std::vector<ProcessName>> below_;  // processes below masters that we have killed
   wire::FrameStream engine_;
   Time connect_at_;
   Duration patience_{};

@@ -28,8 +28,8 @@ void NodeJobs::found(const Found& found) {
   Job& job = jobs_[id];
   job.launch = found.launch;
   job.status.job = id;
-  // What it has obeyed since is not known before its master speaks, nor where its workers are that
-  // are starting just now.
+  // Until its master reports, nobody knows which commands it has obeyed since, nor where workers
+  // are that are just starting.
   job.status.generation = found.launch.generation;
   job.status.in_use = found.launch.slots;
   for (const Slot& slot : found.in_use) {
@@ -129,7 +129,7 @@ void NodeJobs::obey(Time now, const ForgetJob& order) {
     forget(order.job, found->second);
     jobs_.erase(found);
   } else {
-    // Its end is stored, so this cannot be what was meant; it must not go on.
+    // The daemon has stored an end of this job, so no run of it may continue.
     found->second.forgotten = true;
     doom(now, order.job, found->second);
   }
@@ -152,7 +152,7 @@ Generation NodeJobs::newest(const Job& job) {
   return generation;
 }
 
-// What is here is another job that had this number before: nothing of it is an answer.
+// The job that is here is another one, which had this number before. Nothing of it is an answer.
 void NodeJobs::replace(Time now, JobId id, Job& job, const JobLaunch& by) {
   if (job.phase == Phase::ended) return launch(by);
   doom(now, id, job);
@@ -173,7 +173,8 @@ void NodeJobs::launch(const JobLaunch& launch) {
 void NodeJobs::command(JobId id, Job& job, Command command) {
   const Generation generation = generation_of(command);
   if (job.phase == Phase::ended) {
-    // Perhaps of a start that never came here: that nothing lives is the answer to this, too.
+    // The command may belong to a start that never arrived here. That nothing is alive answers it,
+    // too.
     job.status.generation = std::max(job.status.generation, generation);
     return tell(job);
   }
@@ -283,13 +284,13 @@ JobEnd NodeJobs::end_without_a_word(const Job& job) {
   return {JobEnd::How::stopped, 128 + SIGKILL, "killed: it did not stop in time"};
 }
 
-// Even after an end in order: what has left its worker's process group must not keep a GPU.
+// Also after a normal end: a process that has left its worker's process group must not keep a GPU.
 void NodeJobs::sweep(JobId id, Job& job) {
   if (!job.end) job.end = end_without_a_word(job);
-  // Before the end is told, so that the job does not come back to a node that cannot run it.
+  // Before the end is reported, so that the job does not come back to a node that cannot run it.
   if (job.end->infrastructure && trouble_.empty()) orders_.emplace_back(Probe{});
-  // Before anything is killed, so that the verdict is the same whoever comes after us, and that a
-  // master which starts only now sees that it is too late.
+  // Before anything is killed, so that the next agent reports the same end, and that a master which
+  // is just starting sees that it is too late.
   if (!job.recorded) record(id, job);
   job.phase = Phase::sweeping;
   job.connected = false;
@@ -325,7 +326,7 @@ void NodeJobs::ended(JobId id, Job& job) {
   job.phase = Phase::ended;
   job.status.in_use.clear();
   job.status.ended = job.end;
-  // What it was told last is answered by this end, too.
+  // This end also answers the last command.
   if (job.command) {
     job.status.generation = std::max(job.status.generation, generation_of(*job.command));
     job.command.reset();
@@ -333,8 +334,8 @@ void NodeJobs::ended(JobId id, Job& job) {
   const auto next = std::exchange(job.next, std::nullopt);
   const bool finished = job.end->how == JobEnd::How::finished;
   if (next && (!finished || next->token != job.launch.token)) {
-    // Not a word of the old run: whoever has forgotten when this one was started would take it for
-    // the end of this one.
+    // The old run is not reported: an engine that does not know the generation of this start would
+    // take it for the end of the new run.
     launch(*next);
     return settle();
   }
@@ -380,14 +381,13 @@ void NodeJobs::pass(Time now) {
 }
 
 void NodeJobs::kill_if_due(Time now, JobId id, Job& job) {
-  // One that was found on its way out.
+  // A master that was found while it was about to exit.
   if (job.end && !job.kill_due) job.kill_due = now + limits_.leave;
   if (!job.kill_due || now < *job.kill_due) return;
-  // As long as it is not written anywhere that the job has finished, its master is the one to say
-  // so to an agent that comes after us.
+  // As long as no file says that the job has finished, only its master can tell the next agent.
   if (finished(job) && !job.recorded && !job.doomed) return record_again(now, id, job);
   job.overdue = true;
-  job.kill_due = now + limits_.obey;  // again, should it be in vain
+  job.kill_due = now + limits_.obey;  // then it is tried again
   orders_.emplace_back(KillMaster{id});
 }
 

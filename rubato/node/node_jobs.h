@@ -41,7 +41,7 @@ class NodeJobs {
   struct StartMaster {
     JobLaunch launch;
   };
-  // From now on, for ever: connect to the master where it listens.
+  // From now on: connect to the master, and connect again whenever the connection is lost.
   struct Connect {
     JobId job;
   };
@@ -59,13 +59,13 @@ class NodeJobs {
   struct Sweep {
     JobId job;
   };
-  // For agents to come: this run has ended so, whatever its master left. Say recorded() when it is
-  // written; until then it is ordered again.
+  // Write exit.json for later agents: this run has ended like this, whatever its master left. Say
+  // recorded() when it is written; until then the order is repeated.
   struct RecordExit {
     JobId job;
     JobExit exit;
   };
-  // For agents to come: this run need not be told of any more.
+  // Write forgotten.json for later agents: this run need not be reported any more.
   struct RecordForgotten {
     JobId job;
     Generation start;
@@ -79,10 +79,10 @@ class NodeJobs {
                              RecordExit, RecordForgotten, TellEngine, Probe>;
 
   struct Limits {
-    Duration obey = from_seconds(3);    // a master that was told to kill its workers and end
-    Duration leave = from_seconds(5);   // one whose job has ended, or should have
-    Duration engine = from_seconds(3);  // an engine silent for so long is gone
-    Duration record = from_seconds(2);  // between two tries to write down an end
+    Duration obey = from_seconds(3);    // for a master that was told to kill its workers and end
+    Duration leave = from_seconds(5);   // for a master whose job has ended, or should have
+    Duration engine = from_seconds(3);  // an engine that is silent for longer counts as gone
+    Duration record = from_seconds(2);  // between two tries to write exit.json
     Duration probe = from_seconds(1);   // between the first two probes of a node in trouble
     Duration longest_probe = from_seconds(30);
   };
@@ -109,7 +109,7 @@ class NodeJobs {
   void connected(Time now, JobId id);
   void disconnected(JobId id);
   void master_said(Time now, JobId id, const JobStatus& status);
-  // `exit`: what it left, if that counts for this start.
+  // `exit`: the exit that it left, if it counts for this start.
   void master_gone(JobId id, const std::optional<JobExit>& exit);
   void swept(JobId id);
   void recorded(JobId id);
@@ -121,7 +121,7 @@ class NodeJobs {
 
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
   [[nodiscard]] const JobLaunch* launch_of(JobId job) const;
-  // Why no job can be started here; empty: one can, as far as is known.
+  // Why no job can be started here; empty if jobs can be started, as far as is known.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
  private:
@@ -131,13 +131,14 @@ class NodeJobs {
   struct Job {
     JobLaunch launch;
     Phase phase = Phase::alive;
-    JobStatus status;  // as told; `ended` only in the phase of that name
-    // The engine's newest; nullopt: the job was found, and no table has come since.
+    JobStatus status;  // as reported; has `ended` only in that phase
+    // The newest generation from the engine. nullopt: the job was found, and no table has come
+    // since.
     std::optional<Generation> told;
     bool connected = false;
     bool hung_up = false;
     std::optional<Command> command;  // newest, until the master has obeyed it
-    std::optional<JobEnd> end;       // once it is known how it will have ended
+    std::optional<JobEnd> end;       // how it has ended or will end, once that is known
     bool recorded = false;           // in exit.json
     Time record_due;                 // to be tried again
     std::optional<Time> kill_due;    // of its master
@@ -180,7 +181,7 @@ class NodeJobs {
   Limits limits_;
   std::map<JobId, Job> jobs_;
   std::optional<Time> engine_heard_;
-  bool settling_ = false;  // a table has come that is not carried out yet
+  bool settling_ = false;  // a table has come that has not been carried out yet
   std::string trouble_;
   Duration patience_{};  // before the next probe
   Time probe_due_;       // while there is trouble

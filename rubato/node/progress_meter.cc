@@ -55,7 +55,7 @@ void ProgressMeter::measure_pause(Time now, const wire::StepReport& report) {
     const bool changes = started_again_ || (changes_at_ && step >= *changes_at_);
     if (changes) {
       pause_ += started_again_ ? took : std::max(0.0, took - step_seconds_);
-      step_seconds_ = 0;  // other workers, another speed
+      step_seconds_ = 0;  // with other workers the speed is another
     } else {
       step_seconds_ =
           step_seconds_ == 0 ? took : step_seconds_ + kSmoothing * (took - step_seconds_);
@@ -69,14 +69,14 @@ void ProgressMeter::measure_pause(Time now, const wire::StepReport& report) {
 void ProgressMeter::members_changed(std::int64_t first_step) { changes_at_ = first_step; }
 
 void ProgressMeter::resize_asked(Time now) {
-  if (asked_at_) return;  // one that replaces another before it is settled is one with it
+  if (asked_at_) return;  // a resize that replaces an unsettled one counts as the same
   asked_at_ = now;
   pause_ = 0;
 }
 
 void ProgressMeter::resize_settled(Time now) {
   if (!asked_at_) return;
-  // Who tells no steps has stood still all the while.
+  // A job that reports no steps has stood still all the time.
   pauses_.push_back(any_ ? pause_ : seconds(now - *asked_at_));
   if (pauses_.size() > kPausesKept) pauses_.erase(pauses_.begin());
   asked_at_.reset();
@@ -87,7 +87,7 @@ JobProgress ProgressMeter::progress(Time now) const {
   if (told_.size() < 2) return progress;
   const Told& first = told_.front();
   const Told& last = told_.back();
-  // Silence longer than a step would have taken slows it down.
+  // The speed falls if there is no report for longer than a step takes.
   const double steps = static_cast<double>(last.step - first.step);
   const double span = seconds(last.at - first.at);
   const double silence = seconds(now - last.at) - (steps > 0 ? span / steps : 0);

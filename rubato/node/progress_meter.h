@@ -1,10 +1,10 @@
 // What the reports of a job's workers say about its progress: how far, how fast, and for how long
 // each change of its workers kept it waiting.
 //
-// A report is of one step (wire/worker_messages.h). Speed is that of the last seconds; without news
-// it goes down by itself. The pause of a change is what its first step took longer than the steps
-// before it, by the workers' clock; a start of all workers again counts from the last step to the
-// next. Pure.
+// A report is about one step (wire/worker_messages.h). The speed is that of the last seconds;
+// without reports it falls. The pause of a change is how much longer its first step took than the
+// steps before it, by the workers' clock. If all workers start again, the pause lasts from the last
+// step to the next. Pure.
 #pragma once
 
 #include <deque>
@@ -19,12 +19,12 @@ namespace rubato::node {
 
 class ProgressMeter {
  public:
-  // `round` counts the starts of all workers together: steps may be done again after one. False:
-  // told before, by a leader that died.
+  // `round` counts how often all workers have started together; steps may be repeated after such a
+  // start. False if the step was reported before, by a leader that died.
   bool report(Time now, int round, const wire::StepReport& report);
   // The members train in a new composition from this step on.
   void members_changed(std::int64_t first_step);
-  // A resize was asked for; its pauses add up until it is settled.
+  // A resize was requested. Its pauses add up until it is settled.
   void resize_asked(Time now);
   void resize_settled(Time now);
 

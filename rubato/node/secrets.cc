@@ -46,7 +46,7 @@ Result<std::string> content_of(const std::string& name, const std::string& path)
   }
 }
 
-// In memory with a link to it, or the job's own.
+// A directory in memory with a link to it, or one in the job's directory.
 Result<std::string> new_directory(const JobFiles& files, const std::string& memory) {
   std::string pattern = memory + "/rubato-XXXXXX";
   if (mkdtemp(pattern.data()) != nullptr) {
@@ -73,7 +73,7 @@ Result<void> copy(const std::string& name, const std::string& from, const std::s
   return {};
 }
 
-// Files alone; a secret is nothing else.
+// Only plain files can be secrets.
 void empty_directory(int fd) {
   DIR* entries = fdopendir(dup(fd));
   if (entries == nullptr) return;
@@ -103,7 +103,7 @@ Result<std::map<std::string, std::string>> hand_out_secrets(
   const auto directory = new_directory(files, memory);
   if (!directory) return directory.error();
   for (const auto& [name, path] : secrets) {
-    // A name may hold what a file's cannot.
+    // The name of a secret may have characters that the name of a file cannot have.
     const std::string to = fmt::format("{}/{}", *directory, copies.size());
     if (auto copied = copy(name, path, to); !copied) {
       remove_secrets(files);

@@ -1,11 +1,11 @@
-// Secrets on their way to the workers of a job.
+// How secrets get to the workers of a job.
 //
-// A secret is named by the file it is in, which its owner alone needs to be able to read; the
-// master, which runs as that owner, copies it into a private directory (0700, files 0600), and a
-// worker finds the path of its copy in the variable of the secret's name. The directory is in
-// memory (/dev/shm) where that can be written, else in the job's own; the job's directory has a
-// link to it, so that what a master left that was killed can be removed by whoever finds it. The
-// content is never in a variable, an argument, a message, a log or a JSON file.
+// A secret is named by its file, which only its owner needs to be able to read. The master, which
+// runs as that owner, copies it to a private directory (0700, files 0600). A worker finds the path
+// of the copy in the variable with the secret's name. The directory is in memory (/dev/shm) if that
+// can be written, else in the job's directory. The job's directory has a link to it, so that the
+// copies can be removed if the master was killed. The content is never in a variable, an argument,
+// a message, a log or a JSON file.
 #pragma once
 
 #include <map>

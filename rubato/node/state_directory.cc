@@ -27,20 +27,20 @@ Error cannot(const char* verb, const std::string& path) {
 constexpr mode_t kOthersPass = S_IXGRP | S_IXOTH;
 constexpr mode_t kOthersTouch = S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
 
-// Others may go through, to what is theirs.
+// Others can go through, to their own directories.
 Result<void> let_pass(const std::string& path) {
   if (chmod(path.c_str(), S_IRWXU | kOthersPass) != 0) return cannot("let users pass", path);
   return {};
 }
 
-// Where it is on the disk, which a copy of it is not.
+// Where the directory is on the disk. A copy is elsewhere.
 Json place_of(const std::string& directory) {
   const auto inode = wire::inode_at(directory);
   return inode ? Json::array({inode->device, inode->number}) : Json();
 }
 
-// Files are reached with the rights of this user by this thread while it lives. The C library's
-// calls to become another user would do so for the whole process.
+// While it exists, this thread accesses files with the permissions of this user. The calls of the C
+// library to become another user would affect the whole process.
 class FilesAs {
  public:
   FilesAs(uid_t user, gid_t group) : group_(setfsgid(group)), user_(setfsuid(user)) {}
