@@ -442,6 +442,7 @@ PolicyEntry rubato_policy() {
   entry.knows = "speed by count and type, work left, deadline, restart cost, weight";
   entry.elastic = true;
   entry.tunes_batches = true;
+  entry.explores = true;
   entry.admits = true;
   entry.work_conserving = false;
   entry.keys = {
@@ -453,7 +454,9 @@ PolicyEntry rubato_policy() {
       number_key("patience", 259200, 1, 1e9, "seconds without GPUs after which a job gets a turn"),
       choice_key("lengths", {"told", "fraction", "unknown"},
                  "what is known of a job's work: all, all from its first step on, or only what is "
-                 "done")};
+                 "done"),
+      choice_key("shares", {"jobs", "users"},
+                 "who has a weight: each job, or each user, however many jobs they have")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> Made {
     Rubato::Config config;
     config.fairness = values.number("fairness");
@@ -463,6 +466,7 @@ PolicyEntry rubato_policy() {
     config.lengths = lengths == "told"       ? Rubato::Lengths::told
                      : lengths == "fraction" ? Rubato::Lengths::fraction
                                              : Rubato::Lengths::unknown;
+    config.by_user = values.text("shares") == "users";
     return erase(Rubato{config});
   };
   return entry;
