@@ -23,7 +23,7 @@ struct CoreOptions {
   Placement placement = Placement::pack;
   Duration interval{};                  // between decisions; 0: whenever something happens
   Duration lateness = from_seconds(5);  // that plans which are promised leave spare
-  std::string policy = "afs-l";
+  std::string policy = "rubato";
   // In an old journal, whether `policy` takes the place of the one in force.
   bool switch_policy = false;
   Duration measuring =
