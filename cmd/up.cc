@@ -170,7 +170,7 @@ void add_up(CLI::App& app, Action& chosen) {
       "and --beyond-loopback say otherwise, and over TCP only with a token.\n"
       "\n"
       "Example:\n"
-      "  rubato up --cluster 2x4 --policy elasticflow &\n"
+      "  rubato up --cluster 2x4 &\n"
       "  rubato submit --deadline +2h --work epochs=3 --gpus 1:4 -- ./train\n");
   command->add_option("--state", flags->state,
                       "Directory of the journal, the jobs and the sockets;\n"
@@ -181,7 +181,7 @@ void add_up(CLI::App& app, Action& chosen) {
                       "last time, else " +
                           this_machine());
   command->add_option("--policy", flags->policy,
-                      "As in `rubato policies`; by default the one of the last time, or afs-l");
+                      "As in `rubato policies`; by default the one of the last time, or rubato");
   command->add_option("--placement", flags->placement, "Which GPUs a job gets")
       ->capture_default_str();
   command->add_option("--listen", flags->listen, "Address of the HTTP API; port 0 is any free one")
