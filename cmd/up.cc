@@ -250,7 +250,7 @@ void add_up(CLI::App& app, Action& chosen) {
   command->footer(
       "Examples:\n"
       "  rubato up\n"
-      "  rubato up --cluster 2x4 --policy elasticflow &\n"
+      "  rubato up --cluster 2x4 &\n"
       "  rubato up --state /var/lib/rubato --listen 127.0.0.1:8080\n"
       "\n"
       "Exit code: 0 stopped by a signal, 1 ended by an error, 2 could not start.");

@@ -97,6 +97,7 @@ class Cluster:
     length = 1  # factor for all jobs; larger if a scenario is repeated
 
     def __init__(self, build, policy, *flags):
+        """`policy` None: the default one."""
         self.build = pathlib.Path(build)
         self.rubato = str(self.build / "rubato")
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="rubato-live-"))
@@ -119,7 +120,7 @@ class Cluster:
     def begin(self, first=True):
         """Starts the daemon without waiting until it answers."""
         command = [*self.prefix, self.rubato, "up", *self.flags]
-        if first:
+        if first and self.policy:
             command += ["--policy", self.policy]
         self.daemon = subprocess.Popen(command, env=self.env, stdout=self.log, stderr=self.log,
                                        cwd=self.directory)
@@ -457,6 +458,68 @@ def pollux(build):
     return six_jobs(build, "pollux:interval=5", without_deadlines, seconds=(20, 4),
                     flags=("--batch", f"adaptive:{least}:{most}"),
                     options=("--largest-per-worker", str(most // 4)), look=batches_followed)
+
+
+def counts_seen(cluster, job):
+    """With how many workers each step of a job was made, in order, without repetitions."""
+    found = []
+    for report in cluster.reports(job):
+        if found[-1:] != [report["workers"]]:
+            found.append(report["workers"])
+    return found
+
+
+def submit_open(cluster, name, *flags, steps):
+    """A job that does not say how much work it has."""
+    program = str(cluster.build / "examples" / "mlp")
+    done = cluster.run("submit", "--name", name, *flags, "--json", "--", program, "--steps", steps,
+                       "--batch", larger_batch(cluster.build, 64))
+    return json.loads(done.stdout)["id"]
+
+
+def market_of(cluster, job):
+    """What `explain` says of the market, within the sentences and as numbers."""
+    why = cluster.ask("explain", job)
+    require(why["market"] and any("price of a GPU" in s or "costs nothing" in s
+                                  for s in why["sentences"]), f"{why}")
+    return why
+
+
+def rubato(build):
+    """The default policy: growth, a shrink for a promised deadline, a job of unknown length, and the
+    deaths of the daemon and of a worker."""
+    with Cluster(build, None) as cluster:
+        cluster.up()
+        require(cluster.ask("policy")["policy"] == "rubato", "rubato is not the default policy")
+        steps = cluster.steps(25)
+        grows = cluster.submit("grows", "--gpus", "1:4", steps=steps)["id"]
+        # It is tried on twice the workers that were measured, so it comes to 4 whatever that brings.
+        await_true(lambda: cluster.going_on(grows) and 4 in counts_seen(cluster, grows), "growth to 4")
+        market_of(cluster, grows)
+        require("rubato_gpu_price{" in cluster.run("metrics").stdout, "there is no price")
+        # The run that measures its speed goes first, so at most 2 of the 8 slots are left.
+        wide = ("--gpus", "6", "--profile", "wide", "--deadline", "+30m")
+        dated = cluster.submit("dated", *wide, steps=cluster.steps(2))["id"]
+        require(cluster.job(dated)["state"] == "PROFILING", "a promise without a measurement")
+        cluster.await_training(grows, lambda count: count <= 2)
+        promised = await_true(lambda: cluster.job(dated)["promised"], "the promise")
+        again = cluster.submit("again", *wide, steps=20)
+        require(again["verdict"]["text"].startswith("admitted, "), f"{again}")
+        cluster.kill()
+        cluster.up(first=False)
+        require(cluster.ask("policy")["policy"] == "rubato", "the policy is another one now")
+        require(cluster.job(dated)["promised"] == promised, "the promise is another one now")
+        kill_one_worker(cluster, grows)
+        unknown = submit_open(cluster, "open", "--gpus", "1:2", steps=20)
+        for job in (dated, again["id"]):
+            ended = cluster.await_state(job, "COMPLETED")
+            require(ended["ended"] <= ended["deadline"], f"a promise was broken: {ended}")
+        cluster.await_state(unknown, "COMPLETED")
+        ended = cluster.await_state(grows, "COMPLETED")
+        require(ended["failures"] <= 1 and cluster.step(grows) == steps, f"{ended}")
+        cluster.stop()
+        cluster.replays()
+        return "workers of the first job: " + " ".join(map(str, counts_seen(cluster, grows)))
 
 
 class Submitting(threading.Thread):
@@ -847,7 +910,7 @@ def clock_moves(cluster):
     return [float(match[1]) for match in found if match]
 
 
-SCENARIOS = [afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
+SCENARIOS = [rubato, afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
              silent_agent, damaged_tail, full_disk, switched_policy, clock_jump]
 
 

@@ -102,6 +102,13 @@ void write_deadlines(MetricsWriter& out, const Metrics& metrics) {
   out.sample(as_double(metrics.deadlines_missed), {{"result", "missed"}});
 }
 
+void write_prices(MetricsWriter& out, const Metrics& metrics) {
+  if (metrics.prices.empty()) return;
+  out.family("rubato_gpu_price", "gauge",
+             "Job-seconds that one more GPU of a type would save a second.");
+  for (const auto& [type, price] : metrics.prices) out.sample(price, {{"type", type}});
+}
+
 void write_shares(MetricsWriter& out, const Metrics& metrics, const Caller& caller) {
   const auto each = [&](const auto& value) {
     for (const auto& [user, share] : metrics.shares) {
@@ -201,6 +208,7 @@ std::string metrics_text(const Metrics& metrics, const Caller& caller) {
   MetricsWriter out;
   write_queue(out, metrics);
   write_cluster(out, metrics);
+  write_prices(out, metrics);
   write_loop(out, metrics);
   write_deadlines(out, metrics);
   write_shares(out, metrics, caller);

@@ -81,6 +81,8 @@ struct Metrics {
     double weight = 1;
   };
   std::map<std::string, Share> shares;  // by user
+  // By the name of the GPU type: what one more GPU would save; empty if the policy has no prices.
+  std::map<std::string, double> prices;
 
   // --- counted since the daemon was started ---
   std::uint64_t submitted = 0;

@@ -436,6 +436,11 @@ std::string explanation(const Json& answer, const Look& look) {
     if (id.is_number_integer()) ids += (ids.empty() ? "" : ", ") + id.dump();
   }
   if (!ids.empty()) out += fmt::format("It waits for: {}\n", ids);
+  std::string rivals;
+  for (const Json& id : list(field(answer, "market"), "outbid_by")) {
+    if (id.is_number_integer()) rivals += (rivals.empty() ? "" : ", ") + id.dump();
+  }
+  if (!rivals.empty()) out += fmt::format("Jobs that bid more: {}\n", rivals);
   if (!list(answer, "would_change").empty()) out += "What would change that:\n";
   words("would_change", "  - ");
   const Json& decision = field(answer, "decision");

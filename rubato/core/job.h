@@ -43,6 +43,8 @@ struct JobSpec {
   Duration restart_cost{};  // lost at the first start and whenever the GPU set changes
   Duration cooldown{};      // after a resize, no growth for this long, except for a deadline
   bool goes_first = false;  // before other jobs without a deadline: it is short and awaited
+  bool work_guessed =
+      false;  // its owner did not say how much work it has: JobView::work is a guess
 };
 
 enum class Phase : std::uint8_t { pending, starting, running, resizing, stopping };

@@ -61,7 +61,7 @@ class Story {
       const bool quiet = std::exchange(told_, commands_) == commands_;
       if (stored && quiet && quiet_turns_++ == die_after_quiet_turn) throw Death();
     };
-    policy == "elasticflow" ? promise() : queue();
+    policy == "elasticflow" || policy == "rubato" ? promise() : queue();
   }
 
   // Jobs that wait for each other, one that fails, and owners who change their minds.
@@ -237,7 +237,7 @@ TEST_P(CoreCrash, AtEveryWriteAndEveryCommand) {
   Story quiet(policy, late);
   ASSERT_NO_FATAL_FAILURE(quiet.tell());
   const auto endings = quiet.endings();
-  const bool promises = policy == "elasticflow";
+  const bool promises = policy == "elasticflow" || policy == "rubato";
   EXPECT_EQ(endings.at("a"), "COMPLETED");
   EXPECT_EQ(endings.at("d"), "COMPLETED");
   if (!promises) {
@@ -266,7 +266,8 @@ TEST_P(CoreCrash, AtEveryWriteAndEveryCommand) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, CoreCrash,
                          ::testing::Values(Plot{"fifo-backfill"}, Plot{"afs-l"},
-                                           Plot{"elasticflow"}, Plot{"elasticflow", true}),
+                                           Plot{"elasticflow"}, Plot{"elasticflow", true},
+                                           Plot{"rubato"}, Plot{"rubato", true}),
                          [](const auto& info) {
                            std::string name = info.param.policy;
                            std::erase(name, '-');

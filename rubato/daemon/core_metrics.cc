@@ -83,6 +83,9 @@ std::string metrics_for(const Caller& caller, const CoreParts& core) {
     share.weight =
         user != state.users().end() ? user->second.most_weight : core.options.most_weight;
   }
+  for (std::size_t t = 0; t < state.prices().size(); ++t)
+    metrics.prices[now.cluster.type_name(GpuType(static_cast<GpuType::rep>(t)))] =
+        state.prices()[t];
   for (const Node& node : now.cluster.nodes()) ++metrics.nodes[node.state];
   metrics.gpus_installed = static_cast<std::uint64_t>(now.cluster.installed());
   metrics.gpus_usable = static_cast<std::uint64_t>(now.cluster.usable());

@@ -23,7 +23,7 @@ struct CoreOptions {
   Placement placement = Placement::pack;
   Duration interval{};                  // between decisions; 0: whenever something happens
   Duration lateness = from_seconds(5);  // spare time in every promised plan
-  std::string policy = "afs-l";
+  std::string policy = "rubato";
   // Whether `policy` replaces the policy of an existing journal.
   bool switch_policy = false;
   Duration measuring =

@@ -279,7 +279,7 @@ TEST(Core, HeldJobsWaitAndGoOn) {
 
 TEST(Core, OwnersResizeTheirJobs) {
   TestDaemon daemon;
-  for (const char* policy : {"afs-l", "srtf", "elasticflow"}) {
+  for (const char* policy : {"rubato", "afs-l", "srtf", "elasticflow"}) {
     SCOPED_TRACE(policy);
     TestDaemon one;
     one.options.policy = policy;
@@ -1071,7 +1071,7 @@ TEST(Core, AnotherBatchIsNoResize) {
 
 TEST(Core, AJobThatDoesNotSayItsWorkRunsUntilItsProgramEnds) {
   TestDaemon daemon;
-  for (const char* policy : {"afs-l", "srtf", "tiresias-las"}) {
+  for (const char* policy : {"rubato", "afs-l", "srtf", "tiresias-las"}) {
     TestDaemon one;
     one.options.policy = policy;
     one.start();
@@ -2380,8 +2380,8 @@ TEST(Core, AfterALossAllThatIsSaidIsNewToTheMachines) {
 
 // What was recovered is what was there, to the byte; at any moment, with and without snapshots.
 TEST(Core, WhatIsRecoveredIsWhatWasThere) {
-  for (const char* policy : {"fifo-backfill", "afs-l", "elasticflow", "tiresias-las", "gavel-las",
-                             "pollux:interval=5,population=10,generations=10"}) {
+  for (const char* policy : {"rubato", "fifo-backfill", "afs-l", "elasticflow", "tiresias-las",
+                             "gavel-las", "pollux:interval=5,population=10,generations=10"}) {
     SCOPED_TRACE(policy);
     TestDaemon daemon;
     for (int i = 0; i < 40; i += 8) daemon.goodputs["job" + std::to_string(i)] = true_goodput();

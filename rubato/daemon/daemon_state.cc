@@ -277,7 +277,10 @@ Question DaemonState::ask(Time now) {
 
 void think(Question& question) {
   question.decision = question.policy->decide(question.loop->snapshot());
-  if (*question.decision) question.policy_state = question.policy->save_text();
+  if (!*question.decision) return;
+  question.policy_state = question.policy->save_text();
+  question.prices = question.policy->prices();
+  question.quotes = question.policy->quotes();
 }
 
 // The policy was asked at the row asked_, or at this row if there is none.
@@ -311,6 +314,8 @@ Result<std::vector<JournalRow>> DaemonState::answer(Question question, Time now,
   auto coded = encode(Event(Decided{*decision, Carried{reaction.changes, reaction.refused}}));
   if (!coded) return coded.error();
   note_decision(number, now, std::move(*decision), reaction);
+  last_decision_->quotes = std::move(question.quotes);
+  prices_ = std::move(question.prices);
   done({now, std::move(coded->type), coded->version, std::move(coded->body)});
   Result<std::string>& state = *question.policy_state;
   if (!state) return state.error();
@@ -375,7 +380,9 @@ Result<void> DaemonState::load_policy() {
   policy_loaded_ = true;
   const auto state = parse_json(policy_state_.text(), "the policy's state");
   if (!state) return state.error();
-  return policy_object_->load(*state);
+  if (auto ok = policy_object_->load(*state); !ok) return ok;
+  prices_ = policy_object_->prices();
+  return {};
 }
 
 Result<std::optional<JournalRow>> DaemonState::row_of_commands(Time now) const {
@@ -491,6 +498,7 @@ Result<void> DaemonState::fold_policy(RowNumber /*number*/, const JournalRow& /*
   asked_.reset();  // the answer of the last policy is ignored
   policy_lent_ = false;
   stand_in_.reset();
+  prices_.clear();
   return make_policy(*text, Duration(*measuring));
 }
 

@@ -63,6 +63,8 @@ struct PolicyInForce {
   [[nodiscard]] bool admits() const { return admission; }
   // Whether it chooses batches by goodput.
   [[nodiscard]] bool tunes_batches() const { return entry != nullptr && entry->tunes_batches; }
+  // Whether it tries counts that were not measured, and guesses their speed itself.
+  [[nodiscard]] bool explores() const { return entry != nullptr && entry->explores; }
 };
 
 // Whether the command sends the job to other GPUs; otherwise it changes only the batch.
@@ -74,6 +76,9 @@ struct LastDecision {
   std::string policy;
   Decision decision;
   std::string refused;  // why it was not carried out; or empty
+  // What the policy said of its jobs; nullptr if it says nothing. Not stored, so it is missing from
+  // a restart of the daemon until the next decision.
+  std::shared_ptr<const Quotes> quotes = nullptr;
 };
 
 // What a policy is asked, and what it says. Touches nothing that the state changes meanwhile.
@@ -82,6 +87,8 @@ struct Question {
   std::shared_ptr<const Scheduler> loop;  // as it was when the policy was asked
   std::optional<Result<Decision>> decision;
   std::optional<Result<std::string>> policy_state;  // after that, as text
+  std::vector<double> prices = {};                  // Policy::prices()
+  std::shared_ptr<const Quotes> quotes = nullptr;   // Policy::quotes()
 };
 void think(Question& question);
 
@@ -134,6 +141,8 @@ class DaemonState {
   // A second policy in the state of the last answer, to ask what if.
   [[nodiscard]] Result<std::unique_ptr<Policy>> another_policy() const;
   [[nodiscard]] const std::optional<LastDecision>& last_decision() const { return last_decision_; }
+  // Of GPUs, by type, as of the last answer; empty if the policy trades none.
+  [[nodiscard]] const std::vector<double>& prices() const { return prices_; }
 
   [[nodiscard]] Time time() const { return time_; }  // of the last row
   [[nodiscard]] Duration offset() const { return offset_; }
@@ -238,6 +247,7 @@ class DaemonState {
   DeltaText policy_state_;     // as last stored; empty: a new policy's
   bool policy_loaded_ = true;  // it is in that state
   std::optional<LastDecision> last_decision_;
+  std::vector<double> prices_;  // in the policy's state, so they need no row
   Duration offset_{};
   std::map<RowNumber, Duration> offsets_;  // all that ever were, by the row that said so
 

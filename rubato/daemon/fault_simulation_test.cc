@@ -42,7 +42,8 @@ constexpr int kMostPassedOver = 3;  // decisions in a row that leave a job besid
 
 const std::vector<std::string>& policies() {
   static const std::vector<std::string> all = {"fifo-backfill", "afs-l",        "elasticflow",
-                                               "srtf",          "tiresias-las", "edf-admission"};
+                                               "srtf",          "tiresias-las", "edf-admission",
+                                               "rubato"};
   return all;
 }
 

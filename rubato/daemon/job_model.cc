@@ -126,6 +126,7 @@ std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& 
   if (job.deadline) spec->deadline = state.loop_time(*job.deadline);
   spec->restart_cost = job.rates.pause > 0 ? from_seconds(job.rates.pause) : restart_cost;
   spec->goes_first = job.measures_for.has_value();
+  spec->work_guessed = !job.file.work;
   return spec;
 }
 
@@ -136,7 +137,8 @@ std::shared_ptr<const SpeedModel> estimate_of(const JobRecord& job, const GpuLim
   }
   const std::map<int, WorkRate> rates = known_rates(job, limits);
   auto measured = std::make_shared<MeasuredSpeed>(rates, limits.max);
-  if (policy.measuring > Duration(0) || (policy.admits() && job.deadline)) return measured;
+  const bool tries_counts = policy.measuring > Duration(0) || policy.explores();
+  if (tries_counts || (policy.admits() && job.deadline)) return measured;
   const auto counts = worth_trying(limits, rates);
   if (counts.empty()) return measured;
   std::vector<CurvePoint> points;

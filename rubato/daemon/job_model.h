@@ -9,7 +9,8 @@
 // How a policy is told:
 //   jobs with a deadline, where the policy promises   the counts that were measured, and no other:
 //                                                     a promise on a guess is none
-//   where counts are tried out (policy/measuring.h)   the measured counts, perfect scaling beyond
+//   where counts are tried out (policy/measuring.h,   the measured counts, perfect scaling beyond
+//   or by the policy itself)
 //   else                                              the same estimate at every count worth trying
 //   where the policy tunes batches, jobs that let     a GoodputEstimate, fitted to the steps that
 //   their batch change                                were measured, of jobs of its profile, too

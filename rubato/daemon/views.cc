@@ -337,6 +337,9 @@ Json to_json(const DaemonState& state, const Verdict& verdict) {
 
 namespace {
 
+// Of the jobs that bid more than a job.
+constexpr std::size_t kMostNamed = 20;
+
 class Explanation {
  public:
   Explanation(const ViewContext& context, const JobRecord& job, bool sees_all)
@@ -356,7 +359,8 @@ class Explanation {
                   {"policy", last->policy}};
     }
     return {{"job", job_.id.value()},  {"sentences", sentences_}, {"decision", decision},
-            {"waits_for", waits_for_}, {"holds", holds_},         {"would_change", would_change_}};
+            {"waits_for", waits_for_}, {"holds", holds_},         {"would_change", would_change_},
+            {"market", market_}};
   }
 
  private:
@@ -478,6 +482,7 @@ class Explanation {
     if (granted < view_->spec->limits.max)
       say(fmt::format("{} idle in the whole cluster.",
                       free == 1 ? "1 GPU is" : fmt::format("{} GPUs are", free)));
+    tell_market();
     change("an arrival, an end or a failure: then the policy decides anew");
     if (granted == view_->spec->limits.max)
       change(fmt::format("a larger limit than {} (rubato resize)", view_->spec->limits.max));
@@ -505,20 +510,15 @@ class Explanation {
       used += other->target.gpus();
       if (free < needs) note_waits_for(grant.job);
     }
-    int before = 0;
-    for (const auto& [id, outlook] : context_.outlooks) {
-      if (id >= job_.id) break;
-      ++before;
-      if (free >= needs) note_waits_for(id);
-    }
     say(fmt::format("{} did not run it at {}: it needs at least {}, {} on {}, and {} idle.",
                     last.policy, at(state_, last.at), plural(needs, "GPU"),
                     running == 1 ? std::string("1 job runs") : fmt::format("{} jobs run", running),
                     plural(used, "GPU"), free == 1 ? "1 is" : fmt::format("{} are", free)));
-    if (before > 0)
-      say(fmt::format("{} that came before it {} too{}.", plural(before, "job"),
-                      before == 1 ? "waits" : "wait",
-                      free >= needs ? ", and room is kept for those before it" : ""));
+    if (state_.prices().empty()) {
+      tell_queue(free >= needs);
+    } else {
+      tell_market();
+    }
     const auto outlook = context_.outlooks.find(job_.id);
     if (outlook != context_.outlooks.end()) {
       say(outlook->second.start
@@ -536,11 +536,49 @@ class Explanation {
       change(fmt::format("nodes that come back: {} cannot be used now", plural(unusable(), "GPU")));
   }
 
+  // Those who came before it.
+  void tell_queue(bool would_fit) {
+    int before = 0;
+    for (const auto& [id, outlook] : context_.outlooks) {
+      if (id >= job_.id) break;
+      ++before;
+      if (would_fit) note_waits_for(id);
+    }
+    if (before > 0)
+      say(fmt::format("{} that came before it {} too{}.", plural(before, "job"),
+                      before == 1 ? "waits" : "wait",
+                      would_fit ? ", and room is kept for those before it" : ""));
+  }
+
+  // The price, what the job bids, and how many bid more, if the policy trades GPUs.
+  void tell_market() {
+    if (state_.prices().empty()) return;
+    const auto& quotes = state_.last_decision()->quotes;
+    if (quotes == nullptr)
+      return say(
+          "What the job bids is known again after the next decision, because the daemon was "
+          "started again.");
+    const auto quote = quotes->of(job_.id);
+    if (!quote) return;
+    for (std::string& sentence : words(*quote)) say(std::move(sentence));
+    Json outbid_by = Json::array();
+    for (const JobId id : quotes->ahead_of(*quote)) {
+      if (outbid_by.size() == kMostNamed) break;
+      if (sees(id)) outbid_by.push_back(id.value());
+    }
+    market_ = {{"price", quote->price},
+               {"bid", quote->bid},
+               {"outbid", quote->ahead},
+               {"outbid_by", std::move(outbid_by)}};
+  }
+
   // Other users' jobs are counted, not named.
-  void note_waits_for(JobId id) {
+  [[nodiscard]] bool sees(JobId id) const {
     const JobRecord* other = state_.job(id);
-    if (sees_all_ || (other != nullptr && other->user == job_.user))
-      waits_for_.push_back(id.value());
+    return sees_all_ || (other != nullptr && other->user == job_.user);
+  }
+  void note_waits_for(JobId id) {
+    if (sees(id)) waits_for_.push_back(id.value());
   }
   [[nodiscard]] int free_gpus() const {
     int free = state_.now().cluster.usable();
@@ -564,6 +602,7 @@ class Explanation {
   std::vector<std::string> would_change_;
   std::vector<JobId::rep> waits_for_;
   std::vector<Slot> holds_;
+  Json market_ = nullptr;
 };
 
 }  // namespace

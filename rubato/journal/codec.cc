@@ -254,7 +254,7 @@ void describe(auto& f, Is<GpuLimits> auto& value) {
 
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
-         restart_cost, cooldown, goes_first] = value;
+         restart_cost, cooldown, goes_first, work_guessed] = value;
   f.field("adaptive_batch", adaptive_batch);
   f.field("batch", batch);
   f.field("cooldown", cooldown);
@@ -268,6 +268,7 @@ void describe(auto& f, Is<JobSpec> auto& value) {
   f.field("restart_cost", restart_cost);
   f.field("user", user);
   f.field("weight", weight);
+  f.unless_plain("work_guessed", work_guessed);
 }
 
 void describe(auto& f, Is<Progress> auto& value) {

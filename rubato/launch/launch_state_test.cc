@@ -325,6 +325,22 @@ TEST(LiveRun, AFailureOfTheJobStopsAll) {
   story.expect_outcome(1, "the loss is not a number");
 }
 
+TEST(LiveRun, WhoJoinsMayBeSilentForLonger) {
+  Story story = live(limits(1, 2, 2));
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
+                {"hello 2", "welcome (1 2) peers (1) to 2"}});
+  // It has a low priority, and others use all processors.
+  for (int i = 0; i < 10; ++i) {
+    story.play("beat 1");
+    EXPECT_EQ(story.play("silence 4"), "");
+  }
+  story.play(R"(notice 1 members {"uids": [1, 2], "members":
+      [{"uid": 1, "role": "working"}, {"uid": 2, "role": "working"}]})");
+  EXPECT_EQ(story.play("silence 4"), "") << "its time begins when it trains";
+  story.play("beat 1");
+  EXPECT_EQ(story.play("silence 2"), "signal 2 9") << "now the others wait for it";
+}
+
 TEST(LiveRun, SilenceIsEndedByForce) {
   Story story = live(limits(1, 2, 2));
   story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},

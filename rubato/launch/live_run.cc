@@ -136,7 +136,7 @@ void LiveRun::heard_notice(Time now, Uid uid, const wire::Notice& notice) {
   using namespace wire::notice;
   Worker& worker = workers_.at(uid);
   if (notice.kind == kMembers) {
-    heard_members(wire::read_members(notice.content));
+    heard_members(now, wire::read_members(notice.content));
   } else if (notice.kind == kFinished) {
     if (ending_ && ending_->may_finish) ending_->outcome = {};
     finishing();
@@ -158,8 +158,13 @@ void LiveRun::heard_notice(Time now, Uid uid, const wire::Notice& notice) {
 }
 
 // The notice of a leader that died may be read after that of its successor.
-void LiveRun::heard_members(wire::MembersNotice notice) {
+void LiveRun::heard_members(Time now, wire::MembersNotice notice) {
   if (notice.age < members_age_) return;
+  for (const Uid uid : notice.working()) {
+    // From here on it must show signs of life as often as the others.
+    if (const auto found = workers_.find(uid); found != workers_.end() && !working_.contains(uid))
+      found->second.heard = now;
+  }
   working_ = notice.working();
   members_age_ = std::move(notice.age);
   members_ = std::move(notice.uids);
@@ -330,8 +335,9 @@ void LiveRun::on_pass(Time now) {
   if (died_young_ > 0) forget_the_young(now);
   for (auto& [uid, worker] : workers_) {
     if (!worker.started || starting_over_) continue;
-    if (worker.said_hello && now - worker.heard > limits_.heartbeat) {
-      kill_because(uid, fmt::format("no sign of life for {} s", seconds(limits_.heartbeat)));
+    const Duration most = longest_silence(uid, worker);
+    if (worker.said_hello && now - worker.heard > most) {
+      kill_because(uid, fmt::format("no sign of life for {} s", seconds(most)));
     } else if (!worker.said_hello) {
       look_for_hello(now, uid, worker);
     }
@@ -347,13 +353,22 @@ void LiveRun::on_pass(Time now) {
   }
 }
 
+Duration LiveRun::longest_load() const { return std::max(limits_.hello, 4 * slowest_hello_); }
+
+// A worker that joins runs at a low priority, so on a busy machine it may get no processor for
+// long. Nobody waits for it; a worker that trains keeps all others waiting.
+Duration LiveRun::longest_silence(Uid uid, const Worker& worker) const {
+  const bool joins = worker.shaded && !working_.contains(uid);
+  return joins ? std::max(limits_.heartbeat, longest_load()) : limits_.heartbeat;
+}
+
 void LiveRun::look_for_hello(Time now, Uid uid, const Worker& worker) {
   const Duration waited = now - worker.since;
   if (!spoke_) {
     if (!silent_ && worker.killed_because.empty() && waited > limits_.hello) take_for_silent();
     return;
   }
-  const Duration most = std::max(limits_.hello, 4 * slowest_hello_);
+  const Duration most = longest_load();
   if (waited > most) kill_because(uid, fmt::format("no Hello within {} s", seconds(most)));
 }
 

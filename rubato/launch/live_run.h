@@ -45,6 +45,8 @@ class LiveRun : public LaunchState {
   [[nodiscard]] std::vector<Slot> missing() const;
   void add_worker(Time now, const Slot& slot, Duration delay);
   void look_for_hello(Time now, Uid uid, const Worker& worker);
+  [[nodiscard]] Duration longest_load() const;
+  [[nodiscard]] Duration longest_silence(Uid uid, const Worker& worker) const;
   void take_for_silent();
   [[nodiscard]] Slot slot_of(Uid uid) const;
   void drop(Uid uid);
@@ -53,7 +55,7 @@ class LiveRun : public LaunchState {
   void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);
   void finishing();
   void ask_to_end(Uid uid, const Worker& worker);
-  void heard_members(wire::MembersNotice notice);
+  void heard_members(Time now, wire::MembersNotice notice);
   void replace_straggler(Time now, Uid uid);
   void give_up_if_lost(Time now, bool counted);
   void forget_the_young(Time now);

@@ -14,6 +14,7 @@
 // Pure; a value. All of it is saved.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <string>
@@ -35,8 +36,18 @@ class LengthEstimate {
     Time at = kStart;
   };
 
-  // Looks at a job that is there; `alone` is its speed on its smallest count.
-  [[nodiscard]] static Seen look(const JobView& job, WorkRate alone, Time now);
+  // Of a job that is there; `alone` is its speed on its smallest count. Which function is for it is
+  // a matter of what is known:
+  //   told     its owner has said how long it is. Once it has begun, that is history for others
+  //   look     its progress says what it has done
+  //   go_on    its work is a guess (JobSpec::work_guessed), and so is what is left of it. What it
+  //            has done is counted from one look to the next. Of one that comes back from a hold,
+  //            only the time with GPUs is known
+  static void told(Seen& seen, const JobView& job, WorkRate alone);
+  static void look(Seen& seen, const JobView& job, WorkRate alone, Time now);
+  static void go_on(Seen& seen, const JobView& job, WorkRate alone, Time now);
+  // Of its user and model.
+  [[nodiscard]] static std::string kind_of(const JobSpec& spec);
   // A job has gone.
   void ended(const Seen& last, Time now);
 
@@ -51,7 +62,6 @@ class LengthEstimate {
   class Sizes {
    public:
     void add(double size);
-    [[nodiscard]] bool empty() const { return in_order_.empty(); }
     // What is left of those that were longer than this: how much in all, and of how many.
     [[nodiscard]] std::pair<double, double> beyond(double done_s) const;
     [[nodiscard]] const std::deque<double>& in_order() const { return in_order_; }
@@ -61,9 +71,16 @@ class LengthEstimate {
     std::vector<double> sorted_;
     std::vector<double> sums_;  // of sorted_, from each place to the end
   };
+  struct Kind {
+    Sizes sizes;
+    std::uint64_t newest = 0;  // number of the last end
+  };
+  void forget_oldest_kind();
 
   Sizes all_;
-  std::map<std::string, Sizes> of_kind_;
+  std::map<std::string, Kind> of_kind_;
+  std::size_t kept_ = 0;    // sizes of all kinds
+  std::uint64_t ends_ = 0;  // how many there ever were
 };
 
 }  // namespace rubato::policy

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "rubato/core/testing.h"
 #include "rubato/policy/testing.h"
 
 namespace rubato::policy {
@@ -40,6 +41,38 @@ TEST(LengthEstimate, IsTheSameWhenItWasSaved) {
     EXPECT_EQ(again.left_s(seen("c", done_s)), estimate.left_s(seen("c", done_s)));
   }
   EXPECT_EQ(again.save(), estimate.save());
+}
+
+TEST(LengthEstimate, CountsWhatAJobHasDoneWhoseWorkIsAGuess) {
+  testing::World world("1x2");
+  const JobId id = world.submit({.gpus = 1, .work = 3600});
+  JobView& job = world.job(id);
+  LengthEstimate::Seen seen;
+  const auto look = [&](double now_s) {
+    LengthEstimate::go_on(seen, job, 1, time_at(now_s));
+    return seen.done_s;
+  };
+  EXPECT_EQ(look(10), 0);
+  job.held = gpus_on({{0, 1}});
+  job.progress = {3600, time_at(10), 2};  // twice as fast as on its smallest count
+  look(10);
+  EXPECT_EQ(look(20), 20);
+  job.progress.work_left = 360;  // the guess is nearly over, which says nothing
+  EXPECT_EQ(look(10'020), 20'020);
+  job.held = Allocation();
+  look(10'020);
+  EXPECT_EQ(look(20'000), 20'020) << "it has no GPUs";
+}
+
+TEST(LengthEstimate, ForgetsTheKindThatEndedLongestAgo) {
+  LengthEstimate estimate;
+  estimate.ended({"old", 1e6, 0, kStart}, kStart);
+  const double with_old = estimate.left_s(seen("old", 1e5));
+  for (int i = 0; i < 20'000; ++i)
+    estimate.ended({"kind" + std::to_string(i), 10, 0, kStart}, kStart);
+  EXPECT_NE(estimate.left_s(seen("old", 1e5)), with_old);
+  EXPECT_EQ(estimate.save()["kinds"].size(), 16'384U);
+  EXPECT_EQ(LengthEstimate::load(estimate.save()).save(), estimate.save());
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class Measuring final : public Policy {
     return policy_->keeps_deadline(job);
   }
   [[nodiscard]] std::vector<double> prices() const override { return policy_->prices(); }
-  [[nodiscard]] std::optional<Quote> quote(JobId job) const override { return policy_->quote(job); }
+  [[nodiscard]] std::shared_ptr<const Quotes> quotes() const override { return policy_->quotes(); }
   [[nodiscard]] Json save() const override { return policy_->save(); }
   [[nodiscard]] Result<std::string> save_text() const override { return policy_->save_text(); }
   Result<void> load(const Json& state) override { return policy_->load(state); }

@@ -48,9 +48,14 @@ class Policy {
   [[nodiscard]] virtual bool keeps_deadline(JobId /*job*/) const { return false; }
 
   // Of a policy that trades GPUs: by type, how many job-seconds one more GPU would save a second;
-  // empty for all others. And what it says of one job. Both are of its last decision.
+  // empty for all others. And what it says of its jobs; nullptr: nothing. Both are of its last
+  // decision.
   [[nodiscard]] virtual std::vector<double> prices() const { return {}; }
-  [[nodiscard]] virtual std::optional<Quote> quote(JobId /*job*/) const { return std::nullopt; }
+  [[nodiscard]] virtual std::shared_ptr<const Quotes> quotes() const { return nullptr; }
+  [[nodiscard]] std::optional<Quote> quote(JobId job) const {
+    const auto all = quotes();
+    return all != nullptr ? all->of(job) : std::nullopt;
+  }
 
   [[nodiscard]] virtual Json save() const = 0;
   // canonical_json(save()). It is called after every decision and may be long, so a policy may have
@@ -100,11 +105,11 @@ class ErasedPolicy final : public Policy {
       return {};
     }
   }
-  [[nodiscard]] std::optional<Quote> quote(JobId job) const override {
-    if constexpr (requires { policy_.quote(job, state_); }) {
-      return policy_.quote(job, state_);
+  [[nodiscard]] std::shared_ptr<const Quotes> quotes() const override {
+    if constexpr (requires { policy_.quotes(state_); }) {
+      return policy_.quotes(state_);
     } else {
-      return std::nullopt;
+      return nullptr;
     }
   }
   [[nodiscard]] Json save() const override { return state_.save(); }
@@ -165,6 +170,7 @@ struct PolicyEntry {
   std::string admission_key;    // the key that switches admission control off, if there is one
   bool tunes_batches = false;   // wants goodput where batch sizes may change (GoodputEstimate)
   bool quick = false;           // decides for thousands of jobs in less time than a thread needs
+  bool explores = false;        // tries counts that were not measured, and guesses their speed
   std::vector<Key> keys;
   std::function<MadePolicy(const KeyValues&, const PolicyInputs&)> make;
 };

@@ -1,25 +1,44 @@
-// What a policy that trades GPUs says of one job: why it has what it has.
+// What a policy that trades GPUs says of its jobs: why each has what it has.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "rubato/core/ids.h"
 
 namespace rubato::policy {
 
+// Of one job. Prices and bids are for one GPU, in job-seconds saved a second.
 struct Quote {
   JobId job;
   GpuType type;           // the GPUs it has, or would bid for
   int gpus = 0;           // that it has by the last decision
-  double price = 0;       // of a GPU of that type: job-seconds saved a second by one more
+  double price = 0;       // of a GPU of that type: what one more would save
   double bid = 0;         // for each GPU of its next step; 0: it wants no more
   std::size_t ahead = 0;  // jobs that bid more for GPUs and have not got them either
   bool promised = false;  // its GPUs are those of its plan, or more
   bool turn = false;      // it had waited so long that it got a turn
+  bool guessed = false;   // nobody said how long it is: its bid is made from a guess
 };
 
-// In a few sentences; says nothing of who the others are.
-[[nodiscard]] std::string words(const Quote& quote);
+// Of all jobs, as of one decision.
+class Quotes {
+ public:
+  Quotes() = default;
+  explicit Quotes(std::vector<Quote> quotes) : quotes_(std::move(quotes)) {}  // by job
+
+  // nullopt: the job was not in the market. `ahead` is counted here.
+  [[nodiscard]] std::optional<Quote> of(JobId job) const;
+  // Those that Quote::ahead counts.
+  [[nodiscard]] std::vector<JobId> ahead_of(const Quote& quote) const;
+
+ private:
+  std::vector<Quote> quotes_;
+};
+
+// In a few sentences, which say nothing of who the others are.
+[[nodiscard]] std::vector<std::string> words(const Quote& quote);
 
 }  // namespace rubato::policy

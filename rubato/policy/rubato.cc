@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "rubato/model/goodput_estimate.h"
@@ -61,7 +63,7 @@ class RubatoRound {
     jobs_.reserve(snapshot_.jobs.size());
     auto known = state_.records.begin();
     const auto gone = [&] {
-      if (learns()) state_.lengths.ended(known->progress, now_);
+      state_.lengths.ended(known->progress, now_);
       ++known;
     };
     for (const JobView& job : snapshot_.jobs) {
@@ -72,7 +74,7 @@ class RubatoRound {
         records.emplace_back();
         records.back().job = job.id;
         records.back().crowd_before = state_.crowd;
-        if (job.spec->deadline && promises()) arrived_.push_back(jobs_.size());
+        if (may_promise(job)) arrived_.push_back(jobs_.size());
       }
       look_at(job, records.back());
       jobs_.push_back(&job);
@@ -82,17 +84,28 @@ class RubatoRound {
   }
 
   // What is not known cannot be promised.
-  [[nodiscard]] bool promises() const { return config_.promises && !learns(); }
-  [[nodiscard]] bool learns() const { return config_.lengths != Rubato::Lengths::told; }
+  [[nodiscard]] bool promises() const { return config_.promises && !hides(); }
+  [[nodiscard]] bool may_promise(const JobView& job) const {
+    return job.spec->deadline && promises() && !job.spec->work_guessed;
+  }
+  // Whether it must not use what jobs tell of their length.
+  [[nodiscard]] bool hides() const { return config_.lengths != Rubato::Lengths::told; }
 
   void look_at(const JobView& job, Record& record) const {
     if (record.speed != job.speed || record.spec != job.spec) {
       record.spec = job.spec;
       record.speed = job.speed;
       record.menu = Menu(*job.spec, *job.speed, snapshot_.cluster);
-      if (job.spec->deadline && promises()) record.standing.set_levels(job, snapshot_.cluster);
+      record.progress.kind = LengthEstimate::kind_of(*job.spec);
+      if (may_promise(job)) record.standing.set_levels(job, snapshot_.cluster);
     }
-    if (learns()) record.progress = LengthEstimate::look(job, alone(record.menu), now_);
+    if (job.spec->work_guessed) {
+      LengthEstimate::go_on(record.progress, job, alone(record.menu), now_);
+    } else if (hides()) {
+      LengthEstimate::look(record.progress, job, alone(record.menu), now_);
+    } else {
+      LengthEstimate::told(record.progress, job, alone(record.menu));
+    }
   }
 
   // On its smallest count.
@@ -107,7 +120,7 @@ class RubatoRound {
                                  [](const Record& record) { return record.standing.promised; });
     const bool deadlines =
         any || !arrived_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [&](const JobView* j) {
-          return j->spec->deadline && *j->spec->deadline > now_;
+          return may_promise(*j) && *j->spec->deadline > now_;
         });
     if (!deadlines) {
       state_.usable = gpus_;
@@ -120,7 +133,7 @@ class RubatoRound {
     books_->keep(state_.usable);
     hold_back();
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
-      const bool hopes = jobs_[i]->spec->deadline && *jobs_[i]->spec->deadline > now_;
+      const bool hopes = may_promise(*jobs_[i]) && *jobs_[i]->spec->deadline > now_;
       if (hopes && !state_.records[i].standing.promised && !is_arriving(i))
         books_->admit(*jobs_[i], state_.records[i].standing, types_for(i), true);
     }
@@ -275,16 +288,60 @@ class RubatoRound {
 
   void enter_market() {
     free_ = gpus_;
-    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    for (std::size_t i = 0; i < jobs_.size(); ++i)
       traders_.push_back(trader(*jobs_[i], state_.records[i]));
-      Trader& trader = traders_.back();
+    if (config_.by_user) divide_weights();
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (is_rejected(i)) {
-        trader.tied = trader.frozen = true;
+        traders_[i].tied = traders_[i].frozen = true;
       } else if (state_.records[i].standing.promised) {
         tie_to_plan(i);
       }
     }
     give_turns();
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      if (jobs_[i]->spec->goes_first && !traders_[i].tied) let_first(i);
+    }
+  }
+
+  // A user has the largest weight of their jobs; each job has its part of that. A job without a
+  // user is a user of its own. The sum of all weights stays, and so do the units of prices.
+  void divide_weights() {
+    struct User {
+      double most = 0, sum = 0;
+    };
+    std::map<std::string_view, User> users;
+    double before = 0, after = 0;
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      const double weight = traders_[i].weight;
+      before += weight;
+      if (jobs_[i]->spec->user.empty()) {
+        after += weight;
+        continue;
+      }
+      User& user = users[jobs_[i]->spec->user];
+      user.most = std::max(user.most, weight);
+      user.sum += weight;
+    }
+    for (const auto& [name, user] : users) after += user.most;
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      traders_[i].weight *= before / after;
+      if (jobs_[i]->spec->user.empty()) continue;
+      const User& user = users[jobs_[i]->spec->user];
+      traders_[i].weight *= user.most / user.sum;
+    }
+  }
+
+  // On its smallest count, where that is free.
+  void let_first(std::size_t i) {
+    for (const std::size_t t : types_by_price()) {
+      const Choice choice = smallest(i, t);
+      if (choice.gpus == 0 || choice.gpus > free_[t]) continue;
+      free_[t] -= choice.gpus;
+      traders_[i].tied = true;
+      traders_[i].floor = choice;
+      return;
+    }
   }
 
   void tie_to_plan(std::size_t i) {
@@ -306,7 +363,7 @@ class RubatoRound {
       trader.now = {type, gpus, record.menu.rate_at(type, gpus)};
     }
     trader.left = job.progress.left(now_);
-    if (!is_told(record)) {
+    if (!is_told(job, record)) {
       trader.certain = false;
       trader.left = state_.lengths.left_s(record.progress) * alone(record.menu);
     }
@@ -317,7 +374,8 @@ class RubatoRound {
     return trader;
   }
 
-  [[nodiscard]] bool is_told(const Record& record) const {
+  [[nodiscard]] bool is_told(const JobView& job, const Record& record) const {
+    if (job.spec->work_guessed) return false;
     switch (config_.lengths) {
       case Rubato::Lengths::told:
         return true;
@@ -364,8 +422,8 @@ class RubatoRound {
   void trade() {
     Market market = the_market();
     market.divide(traders_, state_.prices);
-    remember_quotes(market);
     if (books_) trade_beside_plans();
+    remember_quotes(market);
   }
 
   // The market has said how much more than their plans promised jobs should have together. Among
@@ -409,15 +467,18 @@ class RubatoRound {
   }
 
   void remember_quotes(const Market& market) {
-    state_.quotes.clear();
-    state_.quotes.reserve(jobs_.size());
+    std::vector<Quote> quotes;
+    quotes.reserve(jobs_.size());
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      if (is_rejected(i)) continue;
       Quote quote = market.quote(traders_[i], state_.prices);
       quote.job = jobs_[i]->id;
       quote.promised = state_.records[i].standing.promised;
       quote.turn = has_turn(i);
-      state_.quotes.push_back(quote);
+      quote.guessed = !traders_[i].certain;
+      quotes.push_back(quote);
     }
+    state_.quotes = std::make_shared<const Quotes>(std::move(quotes));
   }
 
   // ---- the answer ----
@@ -488,16 +549,6 @@ int Rubato::least_gpus(const JobSpec& spec, const SpeedModel& speed) const {
   return rigid ? spec.requested : spec.limits.smallest();
 }
 
-std::optional<Quote> Rubato::quote(JobId job, const State& state) const {
-  const auto found = std::lower_bound(state.quotes.begin(), state.quotes.end(), job,
-                                      [](const Quote& quote, JobId id) { return quote.job < id; });
-  if (found == state.quotes.end() || found->job != job) return std::nullopt;
-  Quote quote = *found;
-  for (const Quote& other : state.quotes)
-    quote.ahead += other.type == quote.type && other.bid > quote.bid ? 1 : 0;
-  return quote;
-}
-
 Json Rubato::State::save() const {
   Json json = {{"at", at.time_since_epoch().count()},
                {"crowd", crowd},
@@ -562,6 +613,7 @@ std::vector<PolicyEntry> rubato_rows() {
   entry.knows = "speed by count and type, work left, deadline, restart cost, weight";
   entry.elastic = true;
   entry.tunes_batches = true;
+  entry.explores = true;
   entry.admits = true;
   entry.admission_key = "promises";
   entry.work_conserving = false;
@@ -574,7 +626,9 @@ std::vector<PolicyEntry> rubato_rows() {
       number_key("patience", 259200, 1, 1e9, "seconds without GPUs after which a job gets a turn"),
       choice_key("lengths", {"told", "fraction", "unknown"},
                  "what is known of a job's work: all, all from its first step on, or only what is "
-                 "done")};
+                 "done"),
+      choice_key("shares", {"jobs", "users"},
+                 "who has a weight: each job, or each user, however many jobs they have")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
     Rubato::Config config;
     config.fairness = values.number("fairness");
@@ -584,6 +638,7 @@ std::vector<PolicyEntry> rubato_rows() {
     config.lengths = lengths == "told"       ? Rubato::Lengths::told
                      : lengths == "fraction" ? Rubato::Lengths::fraction
                                              : Rubato::Lengths::unknown;
+    config.by_user = values.text("shares") == "users";
     return erase(Rubato{config});
   };
   return {entry};

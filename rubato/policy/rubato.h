@@ -15,9 +15,12 @@
 //                   patience + jobs x (turn x (1 + 200 k/K) + interval) + D
 //               with k the largest of the jobs' smallest counts on K GPUs, and D the time until the
 //               last promise that stood at the end of its patience ends
-//   lengths     `told`: the work of a job is known. `unknown`: it is expected, from what is done
-//               and from jobs of the same model and user that have ended (length_estimate.h).
-//               `fraction`: unknown until a job has begun, because it then tells what share is done
+//   lengths     the work of a job is known if its owner told it. Else it is expected, from what is
+//               done and from jobs of the same model and user that have ended (length_estimate.h).
+//               For the simulator, the key `lengths` hides what jobs tell: `unknown` all of it,
+//               `fraction` until a job has begun, as if it told then what share is done
+//   shares      `jobs`: each job has its weight. `users`: a user has the largest weight of their
+//               jobs, and it is divided among them, so a user gains nothing by more jobs
 //
 // Knows: speed by count and type (guesses where it was not tried), work left or done, deadline,
 // weight, user, model, restart cost.
@@ -44,12 +47,13 @@ struct Rubato {
     bool promises = true;
     Duration patience = std::chrono::hours(72);
     Lengths lengths = Lengths::told;
+    bool by_user = false;  // users have weights, not jobs
   };
   struct Record {
     JobId job;
-    double crowd_before = 0;        // State::crowd when it came
-    Time turn_until = kStart;       // it has a turn until then
-    LengthEstimate::Seen progress;  // where lengths are not told
+    double crowd_before = 0;   // State::crowd when it came
+    Time turn_until = kStart;  // it has a turn until then
+    LengthEstimate::Seen progress;
     Standing standing;
     // Not saved: made of what follows.
     Menu menu;
@@ -64,7 +68,7 @@ struct Rubato {
     double turn_debt = 0;         // GPU-seconds of turns that are not yet paid off
     Time at = kStart;             // of the last decision
     LengthEstimate lengths;
-    std::vector<Quote> quotes;  // of the last decision, by job; not saved
+    std::shared_ptr<const Quotes> quotes;  // of the last decision; not saved
     [[nodiscard]] Json save() const;
     [[nodiscard]] static Result<State> load(const Json& json);
   };
@@ -74,7 +78,9 @@ struct Rubato {
   [[nodiscard]] Decision decide(const Snapshot& snapshot, State& state) const;
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const;
   [[nodiscard]] std::vector<double> prices(const State& state) const { return state.prices; }
-  [[nodiscard]] std::optional<Quote> quote(JobId job, const State& state) const;
+  [[nodiscard]] std::shared_ptr<const Quotes> quotes(const State& state) const {
+    return state.quotes;
+  }
 };
 
 [[nodiscard]] std::vector<PolicyEntry> rubato_rows();

@@ -1,6 +1,10 @@
 #include "rubato/policy/rubato.h"
 
+#include <functional>
 #include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "rubato/policy/testing.h"
 
@@ -47,6 +51,7 @@ TEST(Rubato, PromisesADeadlineKeepsItAndTradesTheRest) {
   EXPECT_NE(text.find("1x"), std::string::npos) << text;
   world.submit({.work = 1000, .deadline_s = 10, .curve = kCurve});
   EXPECT_NE(world.decide(*policy).find("!2"), std::string::npos);
+  EXPECT_FALSE(policy->quote(JobId(2)).has_value()) << "who is refused bids for nothing";
   EXPECT_GT(world.last().reject[0].earliest, time_at(10));
 }
 
@@ -100,8 +105,121 @@ TEST(Rubato, SaysWhatAGpuIsWorth) {
   ASSERT_TRUE(last.has_value());
   EXPECT_EQ(last->gpus, 0);
   EXPECT_LE(last->bid, last->price * 1.5);
-  EXPECT_NE(words(*last).find("Its next GPU would save"), std::string::npos) << words(*last);
   EXPECT_FALSE(policy->quote(JobId(7)).has_value());
+  EXPECT_EQ(policy->quotes()->ahead_of(*last).size(), last->ahead);
+}
+
+TEST(Rubato, PutsItsQuotesIntoWords) {
+  Quote quote;
+  quote.gpus = 1;
+  quote.price = 0.5;
+  quote.bid = 0.25;
+  quote.ahead = 2;
+  const auto text = [&] {
+    std::string all;
+    for (const std::string& sentence : words(quote)) all += (all.empty() ? "" : " ") + sentence;
+    return all;
+  };
+  EXPECT_EQ(text(),
+            "The price of a GPU is 0.5: one more would save so many job-seconds a second. The job "
+            "bids 0.25 for its next GPU, because that is what it would save. 2 jobs that want more "
+            "GPUs bid more.");
+  quote.gpus = 0;
+  quote.bid = 0.75;
+  quote.guessed = true;
+  EXPECT_EQ(text(),
+            "The price of a GPU is 0.5: one more would save so many job-seconds a second. The job "
+            "bids 0.75 for its first GPU, because that is what it is expected to save. That is "
+            "above the price: it gets GPUs as soon as enough are free together.");
+  quote = Quote();
+  quote.gpus = 2;
+  quote.promised = true;
+  EXPECT_EQ(text(),
+            "No job would gain by one more GPU, so a GPU costs nothing now. Its promise gives it "
+            "the GPUs of its plan, whatever the price. The job would gain nothing by more GPUs.");
+}
+
+testing::Job with_spec(testing::Job job, const std::function<void(JobSpec&)>& change) {
+  auto spec = std::make_shared<JobSpec>(*job.spec);
+  change(*spec);
+  job.spec = spec;
+  return job;
+}
+
+testing::Job of_user(const Draft& draft, const std::string& user, double weight = 1) {
+  return with_spec(draft.job(), [&](JobSpec& spec) {
+    spec.user = user;
+    spec.weight = weight;
+  });
+}
+
+// GPUs of each user after one decision.
+std::map<std::string, int> gpus_by_user(World& world, Policy& policy) {
+  std::map<std::string, int> gpus;
+  world.decide(policy);
+  for (const Grant& grant : world.last().run)
+    gpus[world.job(grant.job).spec->user] += gpus_of(grant.want);
+  return gpus;
+}
+
+TEST(Rubato, AUserWithManyJobsDoesNotCrowdOutAnother) {
+  for (const char* shares : {"jobs", "users"}) {
+    World world("4x8");
+    const auto policy = make_policy(std::string("rubato:fairness=0,shares=") + shares);
+    for (int i = 0; i < 100; ++i) world.submit_job(of_user({.work = 100, .curve = kCurve}, "many"));
+    for (int i = 0; i < 2; ++i) world.submit_job(of_user({.work = 300, .curve = kCurve}, "few"));
+    const auto gpus = gpus_by_user(world, *policy);
+    if (shares == std::string("jobs")) {
+      EXPECT_EQ(gpus.count("few"), 0U);
+    } else {
+      EXPECT_EQ(gpus.at("few"), 8) << "all that two jobs can use";
+      EXPECT_EQ(gpus.at("many"), 24);
+    }
+  }
+}
+
+// For these speeds, GPUs go out in proportion to w f. Jobs of a weight of 3/4 of all end first, so
+// their f is 1 to 1/4, and that of the others 1/4 to 0: 3 x 5/8 to 1/8, which is 30 GPUs to 2.
+TEST(Rubato, UsersShareByTheirWeight) {
+  const std::vector<CurvePoint> curve = rates({1, 1.41, 1.73, 2, 2.24, 2.45, 2.65, 2.83});
+  for (const double weight : {1.0, 3.0}) {
+    World world("4x8");
+    const auto policy = make_policy("rubato:fairness=0,shares=users");
+    for (int i = 0; i < 12; ++i) {
+      world.submit_job(of_user({.work = 100, .curve = curve}, "ada"));
+      world.submit_job(of_user({.work = 100, .curve = curve}, "bob", weight));
+    }
+    auto gpus = gpus_by_user(world, *policy);
+    EXPECT_EQ(gpus["ada"] + gpus["bob"], 32);
+    EXPECT_NEAR(gpus["bob"], weight == 1 ? 16 : 30, 2);
+  }
+}
+
+TEST(Rubato, EachJobIsTreatedByWhatIsKnownOfIt) {
+  World world("1x1");
+  const auto policy = make_policy("rubato:fairness=0");
+  const auto guess = [](JobSpec& spec) { spec.work_guessed = true; };
+  const JobId open = world.submit_job(with_spec(Draft{.work = 3600}.job(), guess));
+  EXPECT_EQ(world.decide(*policy), "0x1");
+  EXPECT_TRUE(policy->quote(open)->guessed);
+  world.pass(1000);
+  world.submit({.work = 500});  // shorter than what is expected of the other
+  EXPECT_EQ(world.decide(*policy), "1x1");
+  EXPECT_FALSE(policy->quote(JobId(1))->guessed);
+  // Nobody knows when it would end, so nobody promises it.
+  world.submit_job(with_spec(Draft{.work = 1, .deadline_s = 9000}.job(), guess));
+  world.decide(*policy);
+  EXPECT_TRUE(world.last().promise.empty());
+  EXPECT_TRUE(world.last().reject.empty());
+}
+
+TEST(Rubato, ARunThatMeasuresGoesFirst) {
+  World world("1x1");
+  const auto policy = make_policy("rubato");
+  world.submit({.work = 10});
+  EXPECT_EQ(world.decide(*policy), "0x1");
+  world.submit({.work = 1e6, .goes_first = true});
+  EXPECT_EQ(world.decide(*policy), "1x1");
 }
 
 TEST(Rubato, RefusesAStateThatIsNotItsOwn) {
