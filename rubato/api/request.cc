@@ -30,8 +30,8 @@ constexpr std::array<StateName, 10> kStates{{
 }};
 
 template <class T>
-constexpr bool kForAdmins = requires {
-  requires T::for_admins;
+constexpr bool kOnlyAdmins = requires {
+  requires T::kForAdmins;
 };
 
 }  // namespace
@@ -69,7 +69,7 @@ Answer no_such_job(const JobRef& job) {
 }
 
 bool needs_admin(const Ask& ask) {
-  return std::visit([](const auto& one) { return kForAdmins<std::decay_t<decltype(one)>>; }, ask);
+  return std::visit([](const auto& one) { return kOnlyAdmins<std::decay_t<decltype(one)>>; }, ask);
 }
 
 }  // namespace rubato::api

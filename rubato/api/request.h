@@ -5,7 +5,7 @@
 // caller who is no admin sees only their own jobs. The job of another user is answered like a job
 // that does not exist.
 //
-// A request that only admins may make says so with `for_admins`.
+// A request that only admins may make says so with `kForAdmins`.
 #pragma once
 
 #include <cstdint>
@@ -106,13 +106,13 @@ struct History {
 };
 struct ShowNodes {};
 struct SetNode {
-  static constexpr bool for_admins = true;
+  static constexpr bool kForAdmins = true;
   NodeId node;
   NodeState state = NodeState::up;  // up, draining or down
 };
 struct ShowPolicy {};
 struct SwitchPolicy {
-  static constexpr bool for_admins = true;
+  static constexpr bool kForAdmins = true;
   std::string policy;
 };
 // Answer: {"text"} in Prometheus's format (metrics.h).
@@ -122,28 +122,28 @@ struct ShowHealth {};
 // The server makes the token and adds it to a good answer. The core sees only its hash, so no token
 // can get into the journal.
 struct AddUser {
-  static constexpr bool for_admins = true;
+  static constexpr bool kForAdmins = true;
   std::string name;
   bool admin = false;
   double most_weight = 1;  // the largest weight that their jobs may have
   Digest token{};
 };
 struct RemoveUser {
-  static constexpr bool for_admins = true;
+  static constexpr bool kForAdmins = true;
   std::string name;
 };
 struct ListUsers {
-  static constexpr bool for_admins = true;
+  static constexpr bool kForAdmins = true;
 };
 struct AddToken {
-  static constexpr bool for_admins = true;
+  static constexpr bool kForAdmins = true;
   std::string user;
   Digest token{};
 };
 // A token is named by the first digits of its hash in hex, as ListUsers shows it
 // ("tokens":["..."]).
 struct RemoveToken {
-  static constexpr bool for_admins = true;
+  static constexpr bool kForAdmins = true;
   std::string user;
   std::string token;
 };
