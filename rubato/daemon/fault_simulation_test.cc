@@ -41,9 +41,8 @@ constexpr double kRecovery = 30;           // after the faults, until everything
 constexpr int kMostPassedOver = 3;  // decisions in a row that leave a job beside GPUs that would do
 
 const std::vector<std::string>& policies() {
-  static const std::vector<std::string> all = {"fifo-backfill", "afs-l",        "elasticflow",
-                                               "srtf",          "tiresias-las", "edf-admission",
-                                               "rubato"};
+  static const std::vector<std::string> all = {
+      "fifo-backfill", "afs-l", "elasticflow", "srtf", "tiresias-las", "edf-admission", "rubato"};
   return all;
 }
 

@@ -19,9 +19,9 @@ std::string words_of_price(const Quote& quote) {
 
 std::string words_of_bid(const Quote& quote) {
   if (quote.bid <= 0) return "The job would gain nothing by more GPUs.";
-  const auto text = fmt::format("The job bids {:.3g} for its {} GPU, because that is what it {}.",
-                                quote.bid, quote.gpus == 0 ? "first" : "next",
-                                quote.guessed ? "is expected to save" : "would save");
+  std::string text = fmt::format("The job bids {:.3g} for its {} GPU, because that is what it {}.",
+                                 quote.bid, quote.gpus == 0 ? "first" : "next",
+                                 quote.guessed ? "is expected to save" : "would save");
   if (quote.bid > quote.price)
     return text + " That is above the price: it gets GPUs as soon as enough are free together.";
   return text;
