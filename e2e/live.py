@@ -785,7 +785,7 @@ def switched_policy(build):
         for job in ids:
             cluster.await_training(job)
         masters = {job: cluster.master(job) for job in ids}
-        for policy in ("elasticflow", "afs-l"):
+        for policy in ("elasticflow", "rubato", "afs-l"):
             cluster.run("policy", policy)
             require(cluster.ask("policy")["policy"] == policy, f"the policy is not {policy}")
             cluster.await_progress(ids)
@@ -799,7 +799,7 @@ def switched_policy(build):
             require(cluster.step(job) == steps, f"job {job} ended at step {cluster.step(job)}")
         cluster.stop()
         cluster.replays()
-        return "same masters under afs-l, elasticflow and afs-l again"
+        return "same masters under afs-l, elasticflow, rubato and afs-l again"
 
 
 # A library that moves the wall clock of a process one hour ahead as soon as a file exists. Other clocks
