@@ -64,7 +64,7 @@ check 'the node is set aside' await node_is unknown
 check 'and says why' grep -q 'unknown.*cannot make the directory .*state/jobs' <("$RUBATO" nodes)
 check 'the daemon says so' grep -q 'node 0 is unknown: cannot make the directory' daemon.err
 check 'the history says so' grep -q 'node 0 is unknown: cannot make the directory' <("$RUBATO" history)
-check 'the jobs wait' are 3 PENDING
+check 'the jobs wait' await are 3 PENDING
 mend_jobs
 check 'the node is used again after the repair' await are 16 COMPLETED
 check 'none failed for that' are 0 FAILED
