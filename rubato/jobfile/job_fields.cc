@@ -136,7 +136,8 @@ void read_span(JsonFields& fields, std::string_view name, JobFile& job) {
 template <auto kMember>
 Json write_text(const JobFile& job) {
   const std::string& text = job.*kMember;
-  return text.empty() ? Json() : Json(text);
+  if (text.empty()) return {};
+  return text;
 }
 
 template <auto kMember>
