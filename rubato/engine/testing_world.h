@@ -151,7 +151,6 @@ class TestWorld {
     carry_out_orders(job.launch->home);
     connect(id);
   }
-  [[nodiscard]] bool calm() const { return broken_.empty() && silent_.empty(); }
 
  private:
   friend class TestEngine;
