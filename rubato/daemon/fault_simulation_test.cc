@@ -413,7 +413,8 @@ TEST(FaultSimulation, DecisionsMayTakeTheirTime) {
   }
 }
 
-// A promise was lost because a decision fell between the command to grow and the growth (5160).
+// A promise was lost because a decision fell between the command to grow and the growth (5160, in
+// an earlier version of the world).
 TEST(FaultSimulation, WhatWentWrongOnceDoesNotAgain) {
   for (const std::uint64_t seed : {5160U}) {
     Scenario world(seed);

@@ -254,7 +254,6 @@ class TestDaemon {
   std::uint64_t seed_;
   WatchedVfs vfs_;
   std::unique_ptr<Seam> seam_;
-  std::uint64_t starts_ = 0;
   std::uint64_t asked_ = 0;
   Time loop_start_ = kStart;
   Time up_at_ = kStart;

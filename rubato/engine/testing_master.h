@@ -93,7 +93,7 @@ class ToyMaster {
       const bool at_milestone = in_place() && milestone() <= at;
       settle(at);
       if (at_milestone) {
-        reach_milestone(at);
+        reach_milestone();
       } else if (in_place() && !announced_ && ready_ <= at) {
         announced_ = changed_ = true;
       } else {
@@ -192,7 +192,7 @@ class ToyMaster {
     const WorkRate rate = job_.speed(workers_.gpus());
     return rate > 0 ? from + from_seconds(std::ceil(left / rate * 1e6) / 1e6) : kNever;
   }
-  void reach_milestone(Time /*at*/) {
+  void reach_milestone() {
     job_.done = std::max(job_.done, goal());
     if (job_.crashes == 0) return end({JobEnd::How::finished, 0, ""});
     --job_.crashes;

@@ -151,7 +151,6 @@ class TestWorld {
     carry_out_orders(job.launch->home);
     connect(id);
   }
-  [[nodiscard]] bool calm() const { return broken_.empty() && silent_.empty(); }
 
  private:
   friend class TestEngine;
@@ -420,9 +419,11 @@ class TestWorld {
     }
     if (job.finishes > 0) violate(id, "is started although it has finished");
     if (sick.contains(node)) return agent.could_not_start(id, not_its_fault("its disk is full"));
-    // A master that comes too late starts nothing: it is not in the way.
+    // A master that comes too late starts nothing, so it is not in the way. It exits, and the agent
+    // that has started it sees that.
     const bool there = job.master || (job.coming && !must_not_begin(recorded, recorded.start));
     if (there || !job.orphans.empty()) violate(id, "is started twice at a time");
+    if (job.coming && job.launch->home != node) end_process(id, job);
     ++starts;
     job.launch = order.launch;
     job.coming = true;
