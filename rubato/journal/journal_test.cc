@@ -737,7 +737,8 @@ TEST(Journal, SurvivesGarbage) {
 // one of them something happens. Reports each append() that succeeded.
 class JournalLife {
  public:
-  JournalLife(const Directory& directory, std::function<int(std::size_t change, std::string_view what)> at)
+  JournalLife(const Directory& directory,
+              std::function<int(std::size_t change, std::string_view what)> at)
       : options_(directory.options()),
         at_(std::move(at)),
         vfs_("watched", [this](std::string_view what) { return at_(changes_++, what); }) {
