@@ -29,6 +29,7 @@ add_library(rubato_threaded STATIC ${threaded_sources})
 target_include_directories(rubato_threaded PUBLIC ${CMAKE_SOURCE_DIR})
 target_link_libraries(rubato_threaded PUBLIC fmt::fmt Threads::Threads nlohmann_json::nlohmann_json OpenSSL::Crypto
                                              yaml-cpp Boost::headers ${XXHASH})
+compile_together(rubato_threaded 8)
 
 enable_testing()
 include(GoogleTest)
