@@ -31,7 +31,7 @@ std::string table(std::string_view first, std::string_view second, const std::ve
   return out + "\n";
 }
 
-std::string blocks(const std::vector<TextBlock>& blocks) {
+std::string markdown(const std::vector<TextBlock>& blocks) {
   std::string out;
   for (const TextBlock& block : blocks) {
     for (const std::string& line : block.lines)
@@ -52,7 +52,7 @@ void remember_shared(const CommandPage& page, std::vector<Term>& shared) {
 }
 
 void add_command(const CommandPage& page, std::vector<Term>& shared, std::string& out) {
-  out += fmt::format("### {}\n\n    {}\n\n{}", page.name, page.usage, blocks(page.description));
+  out += fmt::format("### {}\n\n    {}\n\n{}", page.name, page.usage, markdown(page.description));
   std::vector<Term> terms = page.arguments;
   bool connects = false;
   for (const TermGroup& group : page.options) {
@@ -65,7 +65,7 @@ void add_command(const CommandPage& page, std::vector<Term>& shared, std::string
   const char* const first = page.arguments.empty() ? "option" : "argument or option";
   if (!terms.empty()) out += table(first, "meaning", terms);
   if (connects) out += "Also the [connection options](#connection-options).\n\n";
-  out += blocks(page.footer);
+  out += markdown(page.footer);
   remember_shared(page, shared);
   for (const CommandSection& section : page.sections) {
     for (const CommandPage& command : section.commands) add_command(command, shared, out);
