@@ -22,9 +22,9 @@ struct CoreParts {
   StateStore store;
   std::unique_ptr<DaemonState> state;  // null: it could not be read back (Core::lost)
   Reports reports;
-  Metrics metrics;      // what is counted
-  std::string trouble;  // why nothing can be stored; or empty
-  Time time = kStart;   // of the present turn
+  api::Metrics metrics;  // what is counted
+  std::string trouble;   // why nothing can be stored; or empty
+  Time time = kStart;    // of the present turn
   // When jobs may start. Computed at the first request after the state has changed.
   mutable std::optional<std::map<JobId, Outlook>> outlooks = std::nullopt;
 
