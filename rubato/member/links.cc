@@ -74,7 +74,7 @@ Result<void> Links::start() {
     if (ready.in) hear_launcher();
     if (launcher_.open() && ready.out) {
       launcher_.flush();
-      poller_.want_out(launcher_.fd(), launcher_.unsent());
+      poller_.want_out(launcher_.fd(), launcher_.wants_out());
     }
   });
   tell({wire::Hello{place_.uid, place_.token, getpid(), address_}});
@@ -90,7 +90,7 @@ void Links::tick(std::chrono::steady_clock::time_point now, Step applied) {
 void Links::tell(const wire::FromWorker& message) {
   if (!launcher_.open()) return;
   launcher_.send(wire::to_json(message));
-  poller_.want_out(launcher_.fd(), launcher_.unsent());
+  poller_.want_out(launcher_.fd(), launcher_.wants_out());
 }
 
 void Links::flush_launcher() {
@@ -144,7 +144,7 @@ void Links::dial(const std::vector<wire::Peer>& peers) {
     entry.dialled = true;
     entry.control = wire::FrameStream(std::move(*fd));
     watch(peer.uid);
-    entry.control.send(introduction("control", kFresh));
+    send(peer.uid, introduction("control", kFresh));
   }
 }
 
@@ -160,7 +160,7 @@ void Links::watch(Uid uid) {
     if (ready.out) {
       wire::FrameStream& control = peers_.at(uid).control;
       control.flush();
-      poller_.want_out(control.fd(), control.unsent());
+      poller_.want_out(control.fd(), control.wants_out());
     }
     if (ready.in) hear(uid);
   });
@@ -272,7 +272,7 @@ void Links::met(Uid uid, const Json& hello) {
       peers_.erase(uid);
       return;
     }
-    peer.control.send(introduction("control", kFresh));
+    send(uid, introduction("control", kFresh));
   }
   peer.answered = true;
   peer.process = wire::watch_process(peer.pid);
@@ -329,7 +329,7 @@ void Links::send(Uid peer, const Json& message) {
   const auto found = peers_.find(peer);
   if (found == peers_.end() || !found->second.control.open()) return;
   found->second.control.send(message);
-  poller_.want_out(found->second.control.fd(), found->second.control.unsent());
+  poller_.want_out(found->second.control.fd(), found->second.control.wants_out());
 }
 
 void Links::broadcast(const Json& message) {
