@@ -1,10 +1,9 @@
 #include "rubato/member/links.h"
 
-#include <cerrno>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
+#include <span>
 #include <unistd.h>
 
 #include "rubato/base/json_reader.h"
@@ -195,7 +194,7 @@ void Links::hear(Uid uid) {
 void Links::accept_all() {
   for (wire::Fd fd = wire::accept_from(listener_); fd.valid(); fd = wire::accept_from(listener_)) {
     const int number = fd.get();
-    strangers_[number] = {std::move(fd), {}};
+    strangers_[number] = {wire::Link(std::move(fd)), {}};
     poller_.add(number, [this, number](wire::Poller::Ready) { hear_stranger(number); });
   }
 }
@@ -216,23 +215,27 @@ void Links::hear_stranger(int fd) {
       wire::FrameReader reader;
       const auto messages = reader.feed(stranger.bytes);
       poller_.remove(fd);
-      wire::Fd connection = std::move(stranger.fd);
+      wire::Link connection = std::move(stranger.link);
       strangers_.erase(fd);
       if (messages && messages->size() == 1) introduced(std::move(connection), messages->front());
       return;
     }
     char buffer[4096];
     const std::size_t room = std::min(sizeof(buffer), wanted - stranger.bytes.size());
-    const ssize_t size = recv(fd, buffer, room, 0);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (size <= 0) break;
-    stranger.bytes.append(buffer, static_cast<std::size_t>(size));
+    const wire::Link::Moved moved =
+        stranger.link.read(std::as_writable_bytes(std::span(buffer, room)));
+    if (moved.over) break;
+    if (moved.bytes == 0) {
+      poller_.want_out(fd, stranger.link.wants_out(false));
+      return;
+    }
+    stranger.bytes.append(buffer, moved.bytes);
   }
   poller_.remove(fd);
   strangers_.erase(fd);
 }
 
-void Links::introduced(wire::Fd fd, const Json& hello) {
+void Links::introduced(wire::Link link, const Json& hello) {
   JsonTrouble trouble;
   JsonFields fields(JsonValue(hello, trouble), JsonFields::Unknown::ignored);
   const Uid uid = fields["uid"].whole<Uid>();
@@ -241,11 +244,11 @@ void Links::introduced(wire::Fd fd, const Json& hello) {
   const std::string token = fields["token"].text();
   if (!trouble.ok() || token != place_.token) return;  // not a worker of this job
   if (channel == "data") {
-    if (peers_.contains(uid)) hooks_.data(uid, recovery, std::move(fd));
+    if (peers_.contains(uid)) hooks_.data(uid, recovery, std::move(link));
     return;
   }
   if (peers_.contains(uid)) return;
-  peers_[uid].control = wire::FrameStream(std::move(fd));
+  peers_[uid].control = wire::FrameStream(std::move(link));
   watch(uid);
   met(uid, hello);
 }
@@ -298,18 +301,12 @@ bool Links::dials(Uid peer) const {
   return found != peers_.end() && found->second.dialled;
 }
 
-wire::Fd Links::dial_data(Uid peer, std::int64_t recovery) {
+Links::Dialled Links::dial_data(Uid peer, std::int64_t recovery) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return {};
   Result<wire::Fd> fd = wire::connect_to(found->second.address);
   if (!fd) return {};
-  const std::string hello = wire::to_frame(introduction("data", recovery));
-  // A few bytes into an empty buffer; on a machine's own loopback the connection is made at once.
-  if (::send(fd->get(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(hello.size())) {
-    return {};
-  }
-  return std::move(*fd);
+  return {wire::Link(std::move(*fd)), wire::to_frame(introduction("data", recovery))};
 }
 
 void Links::holds_state() {
