@@ -130,7 +130,7 @@ class Member {
       pollfd ready{fd->get(), POLLOUT, 0};
       const auto name = static_cast<char>(rank_);
       CHECK(poll(&ready, 1, 10'000) == 1 && write(fd->get(), &name, 1) == 1);
-      transport_.connect(peer + 1, std::move(*fd));
+      transport_.connect(peer + 1, wire::Link(std::move(*fd)));
     }
     for (int callers = rank_ + 1; callers < processes_; ++callers) {
       pollfd ready{listener.get(), POLLIN, 0};
@@ -139,7 +139,7 @@ class Member {
       ready.fd = fd.get();
       char name = 0;
       CHECK(poll(&ready, 1, 10'000) == 1 && read(fd.get(), &name, 1) == 1);
-      transport_.connect(name + 1, std::move(fd));
+      transport_.connect(name + 1, wire::Link(std::move(fd)));
     }
   }
 

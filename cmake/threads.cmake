@@ -9,7 +9,7 @@ add_link_options(-fsanitize=thread)
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(Boost 1.74 REQUIRED CONFIG)
 find_library(XXHASH xxhash REQUIRED)
@@ -27,7 +27,7 @@ list(APPEND threaded_tests rubato/wire/poller_test.cc rubato/elastic/session_tes
 
 add_library(rubato_threaded STATIC ${threaded_sources})
 target_include_directories(rubato_threaded PUBLIC ${CMAKE_SOURCE_DIR})
-target_link_libraries(rubato_threaded PUBLIC fmt::fmt Threads::Threads nlohmann_json::nlohmann_json OpenSSL::Crypto
+target_link_libraries(rubato_threaded PUBLIC fmt::fmt Threads::Threads nlohmann_json::nlohmann_json OpenSSL::SSL
                                              yaml-cpp Boost::headers ${XXHASH})
 compile_together(rubato_threaded 8)
 

@@ -66,8 +66,8 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
     look_joined();
   };
   hooks.message = [this](Uid from, const Json& message) { on_message(from, message); };
-  hooks.data = [this](Uid from, std::int64_t recovery, wire::Fd fd) {
-    on_data(from, recovery, std::move(fd));
+  hooks.data = [this](Uid from, std::int64_t recovery, wire::Link link) {
+    on_data(from, recovery, std::move(link));
   };
   hooks.lost = [this](Uid peer) {
     membership_.lost(peer);
@@ -259,9 +259,14 @@ void Session::look_joined() {
   look_stranded();
 }
 
+void Session::dial_data(Uid peer, std::int64_t recovery) {
+  member::Links::Dialled dialled = links_->dial_data(peer, recovery);
+  if (!dialled.link.open()) return;
+  transport_->connect(peer, std::move(dialled.link), std::move(dialled.greeting));
+}
+
 void Session::dial_fresh(Uid peer) {
-  wire::Fd fd = links_->dial_data(peer, member::Links::kFresh);
-  if (fd.valid()) transport_->connect(peer, std::move(fd));
+  dial_data(peer, member::Links::kFresh);
   look_ready(peer);
 }
 
@@ -309,19 +314,19 @@ void Session::look_ready(Uid peer) {
   if (said_ready_.contains(peer) && transport_->connected(peer)) membership_.ready(peer);
 }
 
-void Session::on_data(Uid from, std::int64_t recovery, wire::Fd fd) {
+void Session::on_data(Uid from, std::int64_t recovery, wire::Link link) {
   if (recovery == member::Links::kFresh) {
-    transport_->connect(from, std::move(fd));
+    transport_->connect(from, std::move(link));
     look_ready(from);
     return;
   }
   const std::int64_t ours = membership_.record() ? membership_.record()->recovery : -1;
   if (recovery < ours) return;
   if (recovery > ours || membership_.recovering()) {
-    early_data_[from] = {recovery, std::move(fd)};
+    early_data_[from] = {recovery, std::move(link)};
     return;
   }
-  transport_->connect(from, std::move(fd));
+  transport_->connect(from, std::move(link));
   transport_->retry();
 }
 
@@ -404,8 +409,7 @@ void Session::resume(const member::Commit& commit, bool behind) {
   for (const Member& member : commit.record.members) {
     if (member.uid == self || membership_.is_dead(member.uid)) continue;
     if (links_->dials(member.uid)) {
-      wire::Fd fd = links_->dial_data(member.uid, commit.record.recovery);
-      if (fd.valid()) transport_->connect(member.uid, std::move(fd));
+      dial_data(member.uid, commit.record.recovery);
     } else if (const auto early = early_data_.find(member.uid);
                early != early_data_.end() && early->second.first == commit.record.recovery) {
       transport_->connect(member.uid, std::move(early->second.second));

@@ -158,7 +158,7 @@ class Session {
   void on_welcome(const wire::Welcome& welcome);
   void on_plan(const member::Plan& plan);
   void on_message(member::Uid from, const Json& message);
-  void on_data(member::Uid from, std::int64_t recovery, wire::Fd fd);
+  void on_data(member::Uid from, std::int64_t recovery, wire::Link link);
   void on_dead(member::Uid peer);
   void on_lost_data(member::Uid peer);
   void bury_unknown(const Record& record);
@@ -166,6 +166,7 @@ class Session {
   void look_ready(member::Uid peer);
   void look_joined();
   void look_stranded();
+  void dial_data(member::Uid peer, std::int64_t recovery);
   void dial_fresh(member::Uid peer);
   void dropped();
   void redial_waiting();
@@ -205,7 +206,7 @@ class Session {
   std::map<member::Uid, std::string> texts_;  // being received
   std::map<member::Uid, std::vector<std::byte>> discarded_;
   std::set<member::Uid> said_ready_;
-  std::map<member::Uid, std::pair<std::int64_t, wire::Fd>> early_data_;
+  std::map<member::Uid, std::pair<std::int64_t, wire::Link>> early_data_;
   std::map<member::Uid, Feed> feeds_;
   std::vector<StateChunk> chunks_;
   member::Step trainer_applied_ = member::kNoState;

@@ -1,11 +1,7 @@
 #include "rubato/elastic/transport.h"
 
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <vector>
 
 #include "rubato/base/check.h"
@@ -19,23 +15,22 @@ constexpr std::size_t kTurn = std::size_t{4} << 20U;
 constexpr int kReadsATurn = 16;
 constexpr std::uint64_t kLargestPayload = std::uint64_t{1} << 36U;
 
-bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 }  // namespace
 
 Transport::~Transport() {
   while (!connections_.empty()) drop(connections_.begin()->first);
 }
 
-void Transport::connect(Uid peer, wire::Fd fd) {
+void Transport::connect(Uid peer, wire::Link link, std::string greeting) {
   Connection& connection = connections_[peer];
-  if (connection.fd.valid()) poller_.remove(connection.fd.get());
-  connection.fd = std::move(fd);
+  if (connection.link.open()) poller_.remove(connection.link.fd());
+  connection.link = std::move(link);
+  connection.greeting = std::move(greeting);
   connection.header_bytes = 0;
   connection.into = nullptr;
   connection.waiting = false;
   poller_.add(
-      connection.fd.get(),
+      connection.link.fd(),
       [this, peer](wire::Poller::Ready ready) {
         if (ready.out) write(peer);
         if (ready.in) read(peer);
@@ -45,13 +40,13 @@ void Transport::connect(Uid peer, wire::Fd fd) {
 
 bool Transport::connected(Uid peer) const {
   const auto found = connections_.find(peer);
-  return found != connections_.end() && found->second.fd.valid();
+  return found != connections_.end() && found->second.link.open();
 }
 
 void Transport::drop(Uid peer) {
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return;
-  if (found->second.fd.valid()) poller_.remove(found->second.fd.get());
+  if (found->second.link.open()) poller_.remove(found->second.link.fd());
   connections_.erase(found);
 }
 
@@ -73,7 +68,7 @@ void Transport::send(Uid peer, const Header& header, std::span<const std::byte> 
   complete.bytes = payload.size();
   connection.out.push_back({complete, payload, std::move(owner)});
   connection.unsent += payload.size();
-  if (connection.fd.valid()) poller_.want_out(connection.fd.get(), true);
+  wait_for_room(connection);
 }
 
 void Transport::send_text(Uid peer, Header header, const std::string& text) {
@@ -86,65 +81,66 @@ std::size_t Transport::unsent(Uid peer) const {
   return found == connections_.end() ? 0 : found->second.unsent;
 }
 
+void Transport::wait_for_room(const Connection& connection) {
+  if (!connection.link.open()) return;
+  poller_.want_out(connection.link.fd(), connection.link.wants_out(connection.anything_unsent()));
+}
+
 void Transport::write(Uid peer) {
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return;
-  Connection& connection = found->second;
+  if (!write_out(found->second)) return lose(peer);
+  wait_for_room(found->second);
+}
+
+bool Transport::write_out(Connection& connection) {
+  // Also without bytes: a link that is exchanging keys goes on.
+  if (!connection.greeting.empty() || connection.out.empty()) {
+    const wire::Link::Moved moved =
+        connection.link.write(std::as_bytes(std::span(connection.greeting)));
+    if (moved.over) return false;
+    connection.greeting.erase(0, moved.bytes);
+    if (!connection.greeting.empty()) return true;
+  }
   std::size_t turn = 0;
   while (!connection.out.empty() && turn < kTurn) {
     Outgoing& item = connection.out.front();
-    std::array<iovec, 2> parts{};
-    int count = 0;
     const std::size_t of_header = std::min(item.sent, sizeof(Header));
-    if (of_header < sizeof(Header)) {
-      parts.at(0) = {reinterpret_cast<char*>(&item.header) + of_header, sizeof(Header) - of_header};
-      count = 1;
-    }
     const std::size_t of_payload = item.sent - of_header;
-    if (of_payload < item.payload.size()) {
-      // The kernel does not change the bytes, but its interface is older than const.
-      parts.at(static_cast<std::size_t>(count++)) = {
-          const_cast<std::byte*>(item.payload.data()) + of_payload,
-          item.payload.size() - of_payload};
-    }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = static_cast<std::size_t>(count);
-    const ssize_t sent = sendmsg(connection.fd.get(), &message, MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (again(errno)) break;
-      return lose(peer);
-    }
-    const std::size_t payload_before = item.sent - std::min(item.sent, sizeof(Header));
-    item.sent += static_cast<std::size_t>(sent);
-    const std::size_t payload_now = item.sent - std::min(item.sent, sizeof(Header));
-    connection.unsent -= payload_now - payload_before;
-    turn += static_cast<std::size_t>(sent);
+    const wire::Link::Moved moved =
+        connection.link.write(std::as_bytes(std::span(&item.header, 1)).subspan(of_header),
+                              item.payload.subspan(of_payload));
+    if (moved.over) return false;
+    if (moved.bytes == 0) return true;
+    item.sent += moved.bytes;
+    connection.unsent -= item.sent - std::min(item.sent, sizeof(Header)) - of_payload;
+    turn += moved.bytes;
     if (item.sent == sizeof(Header) + item.payload.size()) connection.out.pop_front();
   }
-  poller_.want_out(connection.fd.get(), !connection.out.empty());
+  return true;
 }
 
 void Transport::read(Uid peer) {
-  for (int turn = 0; turn < kReadsATurn; ++turn) {
+  for (int turn = 0;; ++turn) {
     const auto found = connections_.find(peer);
-    if (found == connections_.end() || !found->second.fd.valid()) return;
-    if (found->second.waiting || !read_some(peer, found->second)) return;
+    if (found == connections_.end() || !found->second.link.open()) return;
+    // The poller does not see what is decrypted already, so the turn does not end before it.
+    if (turn >= kReadsATurn && !found->second.link.buffered()) break;
+    if (found->second.waiting || !read_some(peer, found->second)) break;
   }
+  // Reading may have completed the exchange of keys that unsent messages wait for.
+  const auto found = connections_.find(peer);
+  if (found != connections_.end()) wait_for_room(found->second);
 }
 
 // False if there is nothing more to read now.
 bool Transport::read_some(Uid peer, Connection& connection) {
   if (connection.header_bytes < sizeof(Header)) {
-    const ssize_t size = recv(connection.fd.get(),
-                              reinterpret_cast<char*>(&connection.header) + connection.header_bytes,
-                              sizeof(Header) - connection.header_bytes, 0);
-    if (size < 0 && again(errno)) return false;
-    if (size <= 0) {
-      lose(peer);
-      return false;
-    }
-    connection.header_bytes += static_cast<std::size_t>(size);
+    const wire::Link::Moved moved = connection.link.read(
+        std::as_writable_bytes(std::span(&connection.header, 1)).subspan(connection.header_bytes));
+    if (moved.over) lose(peer);
+    if (moved.over || moved.bytes == 0) return false;
+    connection.header_bytes += moved.bytes;
     if (connection.header_bytes < sizeof(Header)) return true;
     if (connection.header.magic != Header::kMagic || connection.header.bytes > kLargestPayload) {
       lose(peer);
@@ -157,20 +153,17 @@ bool Transport::read_some(Uid peer, Connection& connection) {
     connection.into = hooks_.where(peer, connection.header);
     if (connection.into == nullptr) {
       connection.waiting = true;
-      poller_.want_in(connection.fd.get(), false);
+      poller_.want_in(connection.link.fd(), false);
       return false;
     }
   }
   const std::size_t wanted = connection.header.bytes - connection.payload_bytes;
   if (wanted > 0) {
-    const ssize_t size =
-        recv(connection.fd.get(), connection.into + connection.payload_bytes, wanted, 0);
-    if (size < 0 && again(errno)) return false;
-    if (size <= 0) {
-      lose(peer);
-      return false;
-    }
-    connection.payload_bytes += static_cast<std::size_t>(size);
+    const wire::Link::Moved moved =
+        connection.link.read({connection.into + connection.payload_bytes, wanted});
+    if (moved.over) lose(peer);
+    if (moved.over || moved.bytes == 0) return false;
+    connection.payload_bytes += moved.bytes;
     if (connection.payload_bytes < connection.header.bytes) return true;
   }
   const Header header = connection.header;
@@ -190,7 +183,7 @@ void Transport::retry() {
     const auto found = connections_.find(peer);
     if (found == connections_.end()) continue;
     found->second.waiting = false;
-    poller_.want_in(found->second.fd.get(), true);
+    poller_.want_in(found->second.link.fd(), true);
     read(peer);
   }
 }
@@ -223,8 +216,10 @@ void Transport::flush() {
     std::vector<pollfd> waiting;
     std::vector<Uid> peers;
     for (const auto& [peer, connection] : connections_) {
-      if (!connection.fd.valid() || connection.out.empty()) continue;
-      waiting.push_back({connection.fd.get(), POLLOUT, 0});
+      if (!connection.link.open() || !connection.anything_unsent()) continue;
+      // A link that exchanges keys may first have to hear the other side.
+      const short event = connection.link.wants_out(true) ? POLLOUT : POLLIN;
+      waiting.push_back({connection.link.fd(), event, 0});
       peers.push_back(peer);
     }
     if (waiting.empty() || poll(waiting.data(), waiting.size(), 1000) <= 0) return;

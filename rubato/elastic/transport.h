@@ -21,6 +21,7 @@
 #include <string>
 
 #include "rubato/member/record.h"
+#include "rubato/wire/link.h"
 #include "rubato/wire/poller.h"
 
 namespace rubato::elastic {
@@ -54,8 +55,9 @@ class Transport {
   Transport(wire::Poller& poller, Hooks hooks) : poller_(poller), hooks_(std::move(hooks)) {}
   ~Transport();
 
-  // Replaces the connection to this peer. Messages that were waiting for a connection are sent now.
-  void connect(Uid peer, wire::Fd fd);
+  // Replaces the connection to this peer. Sends `greeting` first, then the messages that were
+  // waiting for a connection. The link may still be connecting.
+  void connect(Uid peer, wire::Link link, std::string greeting = {});
   [[nodiscard]] bool connected(Uid peer) const;
   // Drops the connection and the messages that wait to be sent.
   void drop(Uid peer);
@@ -87,7 +89,10 @@ class Transport {
     std::size_t sent = 0;  // bytes of header and payload
   };
   struct Connection {
-    wire::Fd fd;
+    [[nodiscard]] bool anything_unsent() const { return !greeting.empty() || !out.empty(); }
+
+    wire::Link link;
+    std::string greeting;
     std::deque<Outgoing> out;
     std::size_t unsent = 0;
     Header header;
@@ -99,6 +104,9 @@ class Transport {
 
   static void make_private(Outgoing& item);
   void write(Uid peer);
+  // Whether everything that the link takes now is sent. False if it is broken.
+  [[nodiscard]] static bool write_out(Connection& connection);
+  void wait_for_room(const Connection& connection);
   void read(Uid peer);
   [[nodiscard]] bool read_some(Uid peer, Connection& connection);
   void lose(Uid peer);

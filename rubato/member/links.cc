@@ -1,10 +1,9 @@
 #include "rubato/member/links.h"
 
-#include <cerrno>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
+#include <span>
 #include <unistd.h>
 
 #include "rubato/base/json_reader.h"
@@ -74,7 +73,7 @@ Result<void> Links::start() {
     if (ready.in) hear_launcher();
     if (launcher_.open() && ready.out) {
       launcher_.flush();
-      poller_.want_out(launcher_.fd(), launcher_.unsent());
+      poller_.want_out(launcher_.fd(), launcher_.wants_out());
     }
   });
   tell({wire::Hello{place_.uid, place_.token, getpid(), address_}});
@@ -90,7 +89,7 @@ void Links::tick(std::chrono::steady_clock::time_point now, Step applied) {
 void Links::tell(const wire::FromWorker& message) {
   if (!launcher_.open()) return;
   launcher_.send(wire::to_json(message));
-  poller_.want_out(launcher_.fd(), launcher_.unsent());
+  poller_.want_out(launcher_.fd(), launcher_.wants_out());
 }
 
 void Links::flush_launcher() {
@@ -144,7 +143,7 @@ void Links::dial(const std::vector<wire::Peer>& peers) {
     entry.dialled = true;
     entry.control = wire::FrameStream(std::move(*fd));
     watch(peer.uid);
-    entry.control.send(introduction("control", kFresh));
+    send(peer.uid, introduction("control", kFresh));
   }
 }
 
@@ -160,7 +159,7 @@ void Links::watch(Uid uid) {
     if (ready.out) {
       wire::FrameStream& control = peers_.at(uid).control;
       control.flush();
-      poller_.want_out(control.fd(), control.unsent());
+      poller_.want_out(control.fd(), control.wants_out());
     }
     if (ready.in) hear(uid);
   });
@@ -195,7 +194,7 @@ void Links::hear(Uid uid) {
 void Links::accept_all() {
   for (wire::Fd fd = wire::accept_from(listener_); fd.valid(); fd = wire::accept_from(listener_)) {
     const int number = fd.get();
-    strangers_[number] = {std::move(fd), {}};
+    strangers_[number] = {wire::Link(std::move(fd)), {}};
     poller_.add(number, [this, number](wire::Poller::Ready) { hear_stranger(number); });
   }
 }
@@ -216,23 +215,27 @@ void Links::hear_stranger(int fd) {
       wire::FrameReader reader;
       const auto messages = reader.feed(stranger.bytes);
       poller_.remove(fd);
-      wire::Fd connection = std::move(stranger.fd);
+      wire::Link connection = std::move(stranger.link);
       strangers_.erase(fd);
       if (messages && messages->size() == 1) introduced(std::move(connection), messages->front());
       return;
     }
     char buffer[4096];
     const std::size_t room = std::min(sizeof(buffer), wanted - stranger.bytes.size());
-    const ssize_t size = recv(fd, buffer, room, 0);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (size <= 0) break;
-    stranger.bytes.append(buffer, static_cast<std::size_t>(size));
+    const wire::Link::Moved moved =
+        stranger.link.read(std::as_writable_bytes(std::span(buffer, room)));
+    if (moved.over) break;
+    if (moved.bytes == 0) {
+      poller_.want_out(fd, stranger.link.wants_out(false));
+      return;
+    }
+    stranger.bytes.append(buffer, moved.bytes);
   }
   poller_.remove(fd);
   strangers_.erase(fd);
 }
 
-void Links::introduced(wire::Fd fd, const Json& hello) {
+void Links::introduced(wire::Link link, const Json& hello) {
   JsonTrouble trouble;
   JsonFields fields(JsonValue(hello, trouble), JsonFields::Unknown::ignored);
   const Uid uid = fields["uid"].whole<Uid>();
@@ -241,11 +244,11 @@ void Links::introduced(wire::Fd fd, const Json& hello) {
   const std::string token = fields["token"].text();
   if (!trouble.ok() || token != place_.token) return;  // not a worker of this job
   if (channel == "data") {
-    if (peers_.contains(uid)) hooks_.data(uid, recovery, std::move(fd));
+    if (peers_.contains(uid)) hooks_.data(uid, recovery, std::move(link));
     return;
   }
   if (peers_.contains(uid)) return;
-  peers_[uid].control = wire::FrameStream(std::move(fd));
+  peers_[uid].control = wire::FrameStream(std::move(link));
   watch(uid);
   met(uid, hello);
 }
@@ -272,7 +275,7 @@ void Links::met(Uid uid, const Json& hello) {
       peers_.erase(uid);
       return;
     }
-    peer.control.send(introduction("control", kFresh));
+    send(uid, introduction("control", kFresh));
   }
   peer.answered = true;
   peer.process = wire::watch_process(peer.pid);
@@ -298,18 +301,12 @@ bool Links::dials(Uid peer) const {
   return found != peers_.end() && found->second.dialled;
 }
 
-wire::Fd Links::dial_data(Uid peer, std::int64_t recovery) {
+Links::Dialled Links::dial_data(Uid peer, std::int64_t recovery) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return {};
   Result<wire::Fd> fd = wire::connect_to(found->second.address);
   if (!fd) return {};
-  const std::string hello = wire::to_frame(introduction("data", recovery));
-  // A few bytes into an empty buffer; on a machine's own loopback the connection is made at once.
-  if (::send(fd->get(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(hello.size())) {
-    return {};
-  }
-  return std::move(*fd);
+  return {wire::Link(std::move(*fd)), wire::to_frame(introduction("data", recovery))};
 }
 
 void Links::holds_state() {
@@ -329,7 +326,7 @@ void Links::send(Uid peer, const Json& message) {
   const auto found = peers_.find(peer);
   if (found == peers_.end() || !found->second.control.open()) return;
   found->second.control.send(message);
-  poller_.want_out(found->second.control.fd(), found->second.control.unsent());
+  poller_.want_out(found->second.control.fd(), found->second.control.wants_out());
 }
 
 void Links::broadcast(const Json& message) {

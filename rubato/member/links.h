@@ -60,7 +60,7 @@ class Links {
     std::function<void(Uid, const Json&)> message;
     // A new data connection. It belongs to this recovery; kFresh if a worker made it that waits to
     // be taken in.
-    std::function<void(Uid, std::int64_t recovery, wire::Fd)> data;
+    std::function<void(Uid, std::int64_t recovery, wire::Link)> data;
     std::function<void(Uid)> lost;
     std::function<void(Uid)> dead;
     std::function<void(const std::string&)> refused;
@@ -88,7 +88,13 @@ class Links {
   [[nodiscard]] std::vector<Uid> peers() const;
   // Whether it is this worker that makes the connections to this peer: it came later.
   [[nodiscard]] bool dials(Uid peer) const;
-  [[nodiscard]] wire::Fd dial_data(Uid peer, std::int64_t recovery);
+  // A data connection to this peer and what must be sent on it first. Closed if the peer is
+  // unknown.
+  struct Dialled {
+    wire::Link link;
+    std::string greeting;
+  };
+  [[nodiscard]] Dialled dial_data(Uid peer, std::int64_t recovery);
 
   void report(const Json& content) { tell({wire::Report{content}}); }
   void notice(const std::string& kind, const Json& content) { tell({wire::Notice{kind, content}}); }
@@ -108,7 +114,7 @@ class Links {
   };
   // A new connection whose first message has not arrived yet; that message says who it is.
   struct Stranger {
-    wire::Fd fd;
+    wire::Link link;
     std::string bytes;
   };
 
@@ -116,7 +122,7 @@ class Links {
   void hear_launcher();
   void accept_all();
   void hear_stranger(int fd);
-  void introduced(wire::Fd fd, const Json& hello);
+  void introduced(wire::Link link, const Json& hello);
   void watch(Uid uid);
   void hear(Uid uid);
   void met(Uid uid, const Json& hello);

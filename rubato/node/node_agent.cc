@@ -282,7 +282,7 @@ void NodeAgent::connect_to_engine() {
   poller_.add(engine_.fd(), [this](wire::Poller::Ready ready) {
     if (ready.out) engine_.flush();
     if (ready.in) read_engine();
-    if (engine_.open()) poller_.want_out(engine_.fd(), engine_.unsent());
+    if (engine_.open()) poller_.want_out(engine_.fd(), engine_.wants_out());
     carry_out();
   });
   tell_engine(AgentHello{options_.node, token_, own_name(), jobs_.statuses()});
@@ -316,7 +316,7 @@ void NodeAgent::drop_engine() {
 void NodeAgent::tell_engine(const FromAgent& message) {
   if (!engine_.open()) return;
   engine_.send(to_json(message));
-  poller_.want_out(engine_.fd(), engine_.unsent());
+  poller_.want_out(engine_.fd(), engine_.wants_out());
 }
 
 // --- masters -------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ void NodeAgent::connect_to_master(JobId job, Master& master) {
     Master& there = masters_.at(job);
     if (ready.out) {
       there.stream.flush();
-      poller_.want_out(there.stream.fd(), there.stream.unsent());
+      poller_.want_out(there.stream.fd(), there.stream.wants_out());
     }
     if (ready.in) read_master_of(job);
     carry_out();
@@ -469,7 +469,7 @@ void NodeAgent::carry_out(const NodeJobs::SendToMaster& order) {
   if (found == masters_.end() || !found->second.stream.open()) return;
   wire::FrameStream& stream = found->second.stream;
   stream.send(to_json(order.message));
-  poller_.want_out(stream.fd(), stream.unsent());
+  poller_.want_out(stream.fd(), stream.wants_out());
 }
 
 void NodeAgent::carry_out(const NodeJobs::KillMaster& order) {

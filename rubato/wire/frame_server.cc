@@ -16,9 +16,10 @@ FrameServer::~FrameServer() {
   if (listener_.valid()) poller_.remove(listener_.get());
 }
 
-void FrameServer::listen(Fd listener) {
+void FrameServer::listen(Fd listener, FindLinkKey find) {
   if (listener_.valid()) poller_.remove(listener_.get());
   listener_ = std::move(listener);
+  find_ = std::move(find);
   poller_.add(listener_.get(), [this](Poller::Ready) { accept_all(); });
 }
 
@@ -28,7 +29,8 @@ void FrameServer::accept_all() {
     if (!fd.valid()) return;
     const int key = next_key_++;
     const int number = fd.get();
-    connections_.emplace(key, FrameStream(std::move(fd)));
+    connections_.emplace(
+        key, find_ ? FrameStream(Link(std::move(fd), find_)) : FrameStream(std::move(fd)));
     poller_.add(number, [this, key](Poller::Ready what) { ready(key, what); });
   }
 }
@@ -37,7 +39,7 @@ void FrameServer::ready(int key, Poller::Ready ready) {
   if (ready.out) {
     FrameStream& stream = connections_.at(key);
     stream.flush();
-    poller_.want_out(stream.fd(), stream.unsent());
+    wait_for_room(stream);
   }
   if (ready.in) read(key);
   handlers_.handled();
@@ -49,7 +51,11 @@ void FrameServer::read(int key) {
   const int number = found->second.fd();
   const std::vector<Json> messages = found->second.receive();
   const bool ended = !found->second.open();
-  if (ended) poller_.remove(number);
+  if (ended) {
+    poller_.remove(number);
+  } else {
+    wait_for_room(found->second);
+  }
   for (const Json& message : messages) {
     if (!contains(key)) return;
     handlers_.message(key, message);
@@ -70,7 +76,11 @@ void FrameServer::send(int key, const Json& message) {
   if (found == connections_.end() || !found->second.open()) return;
   FrameStream& stream = found->second;
   stream.send(message);
-  if (stream.open()) poller_.want_out(stream.fd(), stream.unsent());
+  wait_for_room(stream);
+}
+
+void FrameServer::wait_for_room(const FrameStream& stream) {
+  if (stream.open()) poller_.want_out(stream.fd(), stream.wants_out());
 }
 
 bool FrameServer::unsent(int key) const {

@@ -29,8 +29,9 @@ class FrameServer {
   // Closes all connections without calling the handlers.
   ~FrameServer();
 
-  // Listens here from now on, and no longer at the old place. Open connections stay.
-  void listen(Fd listener);
+  // Listens here from now on, and no longer at the old place. Open connections stay. With `find`,
+  // only those who know a key may connect (link.h).
+  void listen(Fd listener, FindLinkKey find = {});
 
   [[nodiscard]] bool contains(int key) const { return connections_.contains(key); }
   // Does nothing if the connection is gone.
@@ -45,10 +46,12 @@ class FrameServer {
  private:
   void accept_all();
   void ready(int key, Poller::Ready ready);
+  void wait_for_room(const FrameStream& stream);
 
   Poller& poller_;
   Handlers handlers_;
   Fd listener_;
+  FindLinkKey find_;
   std::map<int, FrameStream> connections_;
   int next_key_ = 0;
 };

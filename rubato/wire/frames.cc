@@ -1,10 +1,9 @@
 #include "rubato/wire/frames.h"
 
 #include <array>
-#include <cerrno>
 #include <cstdint>
 #include <fmt/format.h>
-#include <sys/socket.h>
+#include <span>
 
 namespace rubato::wire {
 
@@ -19,8 +18,6 @@ std::size_t length_at(std::string_view bytes) {
   }
   return length;
 }
-
-bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
 
@@ -64,37 +61,34 @@ void FrameStream::send(const Json& message) {
 }
 
 void FrameStream::flush() {
-  while (open() && !out_.empty()) {
-    const ssize_t sent = ::send(fd_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
-      out_.erase(0, static_cast<std::size_t>(sent));
-    } else if (would_block(errno)) {
-      return;
-    } else {
-      // Messages that the other side sent before it ended are still to be read. receive() closes.
-      out_.clear();
-      return;
-    }
+  while (open()) {
+    const Link::Moved moved = link_.write(std::as_bytes(std::span(out_)));
+    out_.erase(0, moved.bytes);
+    // Messages that the other side sent before it ended are still to be read. receive() closes.
+    if (moved.over) out_.clear();
+    if (moved.bytes == 0 || out_.empty()) return;
   }
 }
 
 std::vector<Json> FrameStream::receive() {
   std::vector<Json> all;
-  std::array<char, 65536> buffer;  // NOLINT: filled by recv
+  std::array<char, 65536> buffer;  // NOLINT: filled by read
   while (open()) {
-    const ssize_t size = recv(fd_.get(), buffer.data(), buffer.size(), 0);
-    if (size < 0 && would_block(errno)) break;
-    if (size <= 0) {
+    const Link::Moved moved = link_.read(std::as_writable_bytes(std::span(buffer)));
+    if (moved.over) {
       close();
       break;
     }
-    auto messages = reader_.feed({buffer.data(), static_cast<std::size_t>(size)});
+    if (moved.bytes == 0) break;
+    auto messages = reader_.feed({buffer.data(), moved.bytes});
     if (!messages) {
       close();
       break;
     }
     for (Json& message : *messages) all.push_back(std::move(message));
   }
+  // Reading may have completed the exchange of keys that unsent messages wait for.
+  if (!out_.empty()) flush();
   return all;
 }
 

@@ -1,4 +1,4 @@
-// Messages over a stream socket. Each is a JSON object after its length (4 bytes, little-endian).
+// Messages over a link. Each is a JSON object after its length (4 bytes, little-endian).
 //
 // For one thread. Never blocks. After an error, or when the other side has closed, it stays closed.
 #pragma once
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rubato/base/json.h"
-#include "rubato/wire/socket.h"
+#include "rubato/wire/link.h"
 
 namespace rubato::wire {
 
@@ -31,21 +31,25 @@ class FrameReader {
 class FrameStream {
  public:
   FrameStream() = default;
-  explicit FrameStream(Fd fd) : fd_(std::move(fd)) {}
+  explicit FrameStream(Fd fd) : link_(std::move(fd)) {}
+  explicit FrameStream(Link link) : link_(std::move(link)) {}
 
-  [[nodiscard]] int fd() const { return fd_.get(); }
-  [[nodiscard]] bool open() const { return fd_.valid(); }
+  [[nodiscard]] int fd() const { return link_.fd(); }
+  [[nodiscard]] bool open() const { return link_.open(); }
   [[nodiscard]] bool unsent() const { return !out_.empty(); }
-  void close() { fd_.close(); }
+  // Whether flush() should be called when the socket takes bytes again. Ask after every call here.
+  [[nodiscard]] bool wants_out() const { return link_.wants_out(unsent()); }
+  [[nodiscard]] const Link& link() const { return link_; }
+  void close() { link_.close(); }
 
-  // Sends as much as the socket takes. The next flush() sends the rest.
+  // Sends as much as the link takes. The next flush() sends the rest.
   void send(const Json& message);
   void flush();
   // All messages that have arrived. Closes itself at the end of the stream or at a bad frame.
   [[nodiscard]] std::vector<Json> receive();
 
  private:
-  Fd fd_;
+  Link link_;
   std::string out_;
   FrameReader reader_;
 };

@@ -41,19 +41,35 @@ Result<SocketAddress> unix_address(const std::string& path) {
   return result;
 }
 
+// "HOST:PORT", where an IPv6 host is in brackets.
 Result<SocketAddress> tcp_address(const std::string& rest, const std::string& whole) {
+  const Error wrong{fmt::format(
+      "address '{}' is not tcp:IP:PORT, such as tcp:127.0.0.1:7000 or tcp:[::1]:7000", whole)};
   const auto colon = rest.rfind(':');
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
   unsigned port = 0;
   char surplus = 0;
   if (colon == std::string::npos ||
-      inet_pton(AF_INET, rest.substr(0, colon).c_str(), &address.sin_addr) != 1 ||
       std::sscanf(rest.c_str() + colon + 1, "%u%c", &port, &surplus) != 1 || port > 65535) {
-    return Error{fmt::format("address '{}' is not tcp:IP:PORT, such as tcp:127.0.0.1:7000", whole)};
+    return wrong;
   }
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  const std::string host = rest.substr(0, colon);
+  const std::uint16_t network_port = htons(static_cast<std::uint16_t>(port));
   SocketAddress result;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = network_port;
+    if (inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &address.sin6_addr) != 1) {
+      return wrong;
+    }
+    result.length = sizeof(address);
+    std::memcpy(&result.storage, &address, sizeof(address));
+    return result;
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = network_port;
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return wrong;
   result.length = sizeof(address);
   std::memcpy(&result.storage, &address, sizeof(address));
   return result;
@@ -68,7 +84,7 @@ Result<SocketAddress> parse(const std::string& address) {
 Fd new_socket(const SocketAddress& address) {
   Fd fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
-  if (fd.valid() && address.family() == AF_INET) {
+  if (fd.valid() && address.family() != AF_UNIX) {
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }
   return fd;
@@ -105,6 +121,13 @@ Result<std::string> address_of(const Fd& listener) {
     sockaddr_un unix_path{};
     std::memcpy(&unix_path, &address.storage, sizeof(unix_path));
     return std::string("unix:") + unix_path.sun_path;
+  }
+  if (address.family() == AF_INET6) {
+    sockaddr_in6 internet{};
+    std::memcpy(&internet, &address.storage, sizeof(internet));
+    char host[INET6_ADDRSTRLEN] = {};
+    inet_ntop(AF_INET6, &internet.sin6_addr, host, sizeof(host));
+    return fmt::format("tcp:[{}]:{}", host, ntohs(internet.sin6_port));
   }
   sockaddr_in internet{};
   std::memcpy(&internet, &address.storage, sizeof(internet));

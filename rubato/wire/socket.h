@@ -1,6 +1,7 @@
 // File descriptors that close themselves, and stream sockets between processes.
 //
-// An address is text: "unix:PATH" or "tcp:HOST:PORT" with a numeric host; port 0 is any free port.
+// An address is text: "unix:PATH" or "tcp:HOST:PORT". The host is numeric, an IPv6 one in brackets:
+// "tcp:[::1]:7000". Port 0 is any free port. A listener on [::] also accepts IPv4.
 // Every socket is non-blocking and closed on exec. Names are never looked up, so nothing here
 // waits.
 #pragma once
@@ -39,8 +40,8 @@ class Fd {
 [[nodiscard]] Result<Fd> listen_on(const std::string& address);
 // The address of a listening socket, with its actual port.
 [[nodiscard]] Result<std::string> address_of(const Fd& listener);
-// Fails at once if nobody listens. If connecting takes time, the kernel completes it while the
-// first bytes wait.
+// The connection may still have to be made. Until then the socket takes no bytes. If nobody listens
+// on this machine, it fails at once; otherwise the first read says so.
 [[nodiscard]] Result<Fd> connect_to(const std::string& address);
 // An invalid Fd if no connection waits.
 [[nodiscard]] Fd accept_from(const Fd& listener);

@@ -41,6 +41,15 @@ TEST(Socket, SpeaksOverTcp) {
   expect_conversation(*listener, *address);
 }
 
+TEST(Socket, SpeaksOverIpv6) {
+  const auto listener = listen_on("tcp:[::1]:0");
+  if (!listener) GTEST_SKIP() << "this machine has no IPv6: " << listener.error().message;
+  const auto address = address_of(*listener);
+  ASSERT_TRUE(address.ok());
+  EXPECT_TRUE(address->starts_with("tcp:[::1]:")) << *address;
+  expect_conversation(*listener, *address);
+}
+
 TEST(Socket, SpeaksOverUnixSockets) {
   std::string pattern = (std::filesystem::temp_directory_path() / "rubato-XXXXXX").string();
   const std::string root = mkdtemp(pattern.data());
@@ -61,7 +70,8 @@ TEST(Socket, RefusesWhatIsNoAddress) {
   const std::string long_path = "unix:/" + std::string(200, 'x');
   for (const std::string& address :
        {std::string(), std::string("unix:"), std::string("127.0.0.1:80"), std::string("tcp:"),
-        std::string("tcp:127.0.0.1"), std::string("tcp:localhost:80"),
+        std::string("tcp:127.0.0.1"), std::string("tcp:localhost:80"), std::string("tcp:::1:80"),
+        std::string("tcp:[]:80"), std::string("tcp:[::1]"), std::string("tcp:[127.0.0.1]:80"),
         std::string("tcp:127.0.0.1:99999"), std::string("tcp:127.0.0.1:8x"), long_path}) {
     EXPECT_FALSE(listen_on(address).ok()) << address;
     EXPECT_FALSE(connect_to(address).ok()) << address;
