@@ -43,7 +43,7 @@ void pause_restart(Transaction& tx, JobId id) {
   const JobView* view = state.view(id);
   if (view == nullptr || view->on_hold) return;
   const Duration pause = pause_after(state.job(id)->setbacks->in_a_row);
-  if (pause > Duration(0)) tx.post(Held{id, true, tx.now() + pause});
+  if (pause > Duration(0)) tx.post(HoldChanged{id, true, tx.now() + pause});
 }
 
 // A job may have ended while no daemon ran. Then the time that the machine's clock said counts,
@@ -120,7 +120,7 @@ void end_pauses(Transaction& tx) {
   const DaemonState& state = tx.state();
   const std::set<JobId> pausing = state.pausing();
   for (const JobId id : pausing) {
-    if (*state.job(id)->paused_until() <= tx.now()) tx.post(Held{id, false});
+    if (*state.job(id)->paused_until() <= tx.now()) tx.post(HoldChanged{id, false});
   }
 }
 

@@ -386,7 +386,7 @@ bool EngineTable::waits() const {
   });
 }
 
-Allocation EngineTable::held_by(JobId job) const {
+Allocation EngineTable::held_gpus(JobId job) const {
   const auto found = jobs_.find(job);
   return found == jobs_.end() ? Allocation() : found->second.held;
 }

@@ -102,7 +102,7 @@ class EngineTable {
   // Some command has not been answered yet.
   [[nodiscard]] bool waits() const;
   // The GPUs that no fact has released.
-  [[nodiscard]] Allocation held_by(JobId job) const;
+  [[nodiscard]] Allocation held_gpus(JobId job) const;
 
  private:
   struct Node {

@@ -171,7 +171,7 @@ TEST_F(Table, AnEndThatCrossedWithACommandAnswersIt) {
   const auto failed = facts<Failed>();
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_EQ(failed[0].generation, Generation(2));
-  EXPECT_TRUE(table.held_by(job_id(0)).empty());
+  EXPECT_TRUE(table.held_gpus(job_id(0)).empty());
   resize(3, two);
   EXPECT_EQ(facts<Failed>().at(0).generation, Generation(3));
   stop(4);
@@ -233,7 +233,7 @@ TEST_F(Table, SilenceMakesANodeUnknownAndFreesNothing) {
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(std::get<NodeChanged>(all[0]).state, NodeState::unknown);
   later(1e6);
-  EXPECT_EQ(table.held_by(job_id(0)), two);
+  EXPECT_EQ(table.held_gpus(job_id(0)), two);
   table.said_hello(now, node_id(0), {status(1, two, true)});
   EXPECT_EQ(table.state_of(node_id(0)), NodeState::unknown) << "not settled yet";
   table.settled(now, node_id(0));
@@ -267,7 +267,7 @@ TEST_F(Table, ANodeInTroubleIsSetAsideAndItsJobsGoOn) {
   ASSERT_EQ(changes.size(), 1U) << "told once";
   EXPECT_EQ(changes[0].state, NodeState::unknown);
   EXPECT_EQ(changes[0].why, "its disk is full");
-  EXPECT_EQ(table.held_by(job_id(0)), two);
+  EXPECT_EQ(table.held_gpus(job_id(0)), two);
   stop(2);
   EXPECT_EQ(told<HaltJob>(0).size(), 1U) << "it is obeyed as before";
   table.settled(now, node_id(0));

@@ -109,7 +109,7 @@ class TestWorker {
       if (!message) std::_Exit(99);
       if (const auto* welcome = std::get_if<wire::Welcome>(&*message)) {
         plan_ = welcome->plan;
-      } else if (const auto* plan = std::get_if<wire::Plan>(&*message)) {
+      } else if (const auto* plan = std::get_if<wire::MembershipPlan>(&*message)) {
         plan_ = *plan;
       } else {
         say(wire::Notice{"stopped", {{"step", step_}}});
@@ -124,7 +124,7 @@ class TestWorker {
   wire::FrameStream stream_;
   std::string directory_;
   Uid uid_;
-  wire::Plan plan_;
+  wire::MembershipPlan plan_;
   Json told_;
   std::int64_t told_plan_ = 0;
   std::int64_t revision_ = 0;
