@@ -50,30 +50,30 @@ class Obedient final : public Engine {
     for (const Command& command : commands) {
       if (const auto* start = std::get_if<Start>(&command)) {
         held_[start->job] = start->gpus;
-        facts_.emplace_back(Running{start->job, start->generation, {}});
+        facts_.emplace_back(RunningFact{start->job, start->generation});
       } else if (const auto* resize = std::get_if<Resize>(&command)) {
         Allocation left = minus(held_[resize->job], resize->gpus);
         held_[resize->job] = resize->gpus;
         if (!left.empty())
           facts_.emplace_back(
-              Released{resize->job, resize->generation, std::move(left), {}, false});
-        facts_.emplace_back(Running{resize->job, resize->generation, {}});
+              ReleasedFact{resize->job, resize->generation, std::move(left), false});
+        facts_.emplace_back(RunningFact{resize->job, resize->generation});
       } else {
         const auto& stop = std::get<Stop>(command);
         facts_.emplace_back(
-            Released{stop.job, stop.generation, std::move(held_[stop.job]), {}, true});
+            ReleasedFact{stop.job, stop.generation, std::move(held_[stop.job]), true});
         held_.erase(stop.job);
       }
     }
   }
-  void collect(Time /*now*/, std::vector<Event>& facts) override {
-    for (Event& fact : facts_) facts.push_back(std::move(fact));
+  void collect(Time /*now*/, std::vector<Fact>& facts) override {
+    for (Fact& fact : facts_) facts.push_back(std::move(fact));
     facts_.clear();
   }
 
  private:
   std::map<JobId, Allocation> held_;
-  std::vector<Event> facts_;
+  std::vector<Fact> facts_;
 };
 
 class Cluster512 {

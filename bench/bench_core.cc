@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 class Silence final : public Engine {
  public:
   void carry_out(Time /*now*/, std::span<const Command> /*commands*/) override {}
-  void collect(Time /*now*/, std::vector<Event>& /*facts*/) override {}
+  void collect(Time /*now*/, std::vector<Fact>& /*facts*/) override {}
 };
 
 constexpr int kJobs = 10'000;

@@ -113,7 +113,8 @@ class Member {
     geometry_.leaves = kLeaves;
     geometry_.result = result_;
     const elastic::Range range = geometry_.ranges()[static_cast<std::size_t>(rank)];
-    for (const elastic::Subtree& part : elastic::plan_range(range.first, range.last).subtrees) {
+    for (const elastic::Subtree& part :
+         elastic::summation_order(range.first, range.last).subtrees) {
       std::vector<float>& sum = original_.emplace_back(layout_.total);
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = tree_value(part.first, part.size, i);
     }

@@ -63,21 +63,21 @@ Result<Duration> as_duration(const char* flag, double value) {
 
 Result<std::unique_ptr<TerminalRun>> prepared(RunFlags& flags) {
   TerminalOptions& options = flags.options;
-  if (auto ok = set_workers(flags, options.plan.limits); !ok) return ok.error();
+  if (auto ok = set_workers(flags, options.spec.limits); !ok) return ok.error();
   const auto heartbeat = as_duration("--heartbeat", flags.heartbeat);
   if (!heartbeat) return heartbeat.error();
   const auto grace = as_duration("--grace", flags.grace);
   if (!grace) return grace.error();
-  options.plan.limits.heartbeat = *heartbeat;
-  options.plan.limits.grace = *grace;
-  if (options.plan.limits.max_failures < 0) {
+  options.spec.limits.heartbeat = *heartbeat;
+  options.spec.limits.grace = *grace;
+  if (options.spec.limits.max_failures < 0) {
     return Error{
-        fmt::format("--max-failures {}: write 0 or more", options.plan.limits.max_failures)};
+        fmt::format("--max-failures {}: write 0 or more", options.spec.limits.max_failures)};
   }
-  options.plan.live = flags.mode == "live";
-  if (options.plan.name.empty()) options.plan.name = fmt::format("run-{}", getpid());
+  options.spec.live = flags.mode == "live";
+  if (options.spec.name.empty()) options.spec.name = fmt::format("run-{}", getpid());
   for (char** line = environ; *line != nullptr; ++line)
-    options.plan.environment.emplace_back(*line);
+    options.spec.environment.emplace_back(*line);
   options.directory = run_directory();
   return TerminalRun::open(options);
 }
@@ -114,11 +114,11 @@ void add_run(CLI::App& app, Action& chosen) {
   command->add_option("--start", flags->start, "number of workers at the start (default: MIN)")
       ->type_name("NUMBER");
   command
-      ->add_option("--name", o.plan.name,
+      ->add_option("--name", o.spec.name,
                    "name for `rubato resize` and other commands (default: run-PID)")
       ->type_name("NAME");
   command
-      ->add_option("--max-failures", o.plan.limits.max_failures,
+      ->add_option("--max-failures", o.spec.limits.max_failures,
                    "how many workers may fail and be replaced; resizes do not count")
       ->type_name("NUMBER")
       ->capture_default_str();
@@ -141,7 +141,7 @@ void add_run(CLI::App& app, Action& chosen) {
       ->type_name("NAME")
       ->check(one_of({"live", "restart"}))
       ->capture_default_str();
-  command->add_flag("--replace-stragglers", o.plan.limits.replace_stragglers,
+  command->add_flag("--replace-stragglers", o.spec.limits.replace_stragglers,
                     "replace a worker that slows down the others");
   command->add_option("--log", o.log, "append every event to this file, one JSON object per line")
       ->type_name("FILE");
@@ -149,7 +149,7 @@ void add_run(CLI::App& app, Action& chosen) {
       "--json", o.json,
       "print a summary as JSON at the end; the output of the workers goes to standard error");
   command->add_flag("--quiet", o.quiet, "print no progress and no notices");
-  command->add_option("command", o.plan.command, "the training program and its arguments")
+  command->add_option("command", o.spec.command, "the training program and its arguments")
       ->type_name("-- PROGRAM [ARGUMENT ...]")
       ->required();
   command->footer(

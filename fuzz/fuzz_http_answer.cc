@@ -87,6 +87,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     data_bytes += event.data.size();
     return true;
   });
-  CHECK(data_bytes + events.held() <= 2 * bytes.size());
+  CHECK(data_bytes + events.buffered() <= 2 * bytes.size());
   return 0;
 }

@@ -101,7 +101,7 @@ Result<void> check_promise(const Promise& promise, const Snapshot& snapshot) {
     return Error{"is promised an end, but it is not there"};
   if (promise.finish < snapshot.now) return Error{"is promised an end that has passed"};
   if (promise.plan.empty()) return Error{"is promised an end without a plan"};
-  const auto out_of_order = [](const PlanStep& a, const PlanStep& b) { return a.from >= b.from; };
+  const auto out_of_order = [](const GpuStep& a, const GpuStep& b) { return a.from >= b.from; };
   const auto& plan = promise.plan;
   if (std::adjacent_find(plan.begin(), plan.end(), out_of_order) != plan.end() ||
       plan.back().from > promise.finish) {

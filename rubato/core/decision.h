@@ -49,17 +49,17 @@ struct Advice {
   int nodes = 0;       // the advised number of nodes
 };
 
-struct PlanStep {  // this many GPUs from then on; 0 = paused
+struct GpuStep {  // this many GPUs from then on; 0 = paused
   Time from = kStart;
   int gpus = 0;
-  friend bool operator==(const PlanStep&, const PlanStep&) = default;
+  friend bool operator==(const GpuStep&, const GpuStep&) = default;
 };
 // When a job will be done, and its plan, if there is no failure and no wrong estimate.
 struct Promise {
   JobId job;
   Time finish = kNever;
-  std::vector<PlanStep> plan;  // ascending; the last step lasts until `finish`
-  bool movable = true;  // the promise holds even if the placement moves the job (one restart)
+  std::vector<GpuStep> plan;  // ascending; the last step lasts until `finish`
+  bool movable = true;        // the promise holds even if the placement moves the job (one restart)
 };
 
 struct Decision {

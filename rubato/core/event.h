@@ -67,7 +67,7 @@ struct Cancelled {
 };
 // The job must wait, or must no longer wait. Without `until`, its owner has put it on hold. With
 // `until`, its last run failed, and the daemon lets it start again at that time (backoff).
-struct Held {
+struct HoldChanged {
   JobId job;
   bool on = true;
   std::optional<Time> until = std::nullopt;
@@ -98,6 +98,6 @@ struct Decided {
 };
 
 using Event = std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Estimated,
-                           Wake, Cancelled, Held, Limited, Due, Skipped, Decided>;
+                           Wake, Cancelled, HoldChanged, Limited, Due, Skipped, Decided>;
 
 }  // namespace rubato::core

@@ -94,7 +94,7 @@ void Core::sort_inputs(std::vector<Input> inputs, std::vector<Asked>& asked) {
     if (auto* ask = std::get_if<Asked>(&input)) {
       asked.push_back(std::move(*ask));
     } else if (auto* fact = std::get_if<Fact>(&input)) {
-      facts_.push_back(std::move(fact->event));
+      facts_.push_back(std::move(*fact));
     } else {
       auto& status = std::get<JobStatus>(input);
       if (const JobStatus* last = parts_.reports.of(status.job))
@@ -158,7 +158,7 @@ bool Core::drop_what_fails(Load& load, const Suspect& suspect, const std::string
     turn.answers.emplace_back(
         one.id, refusal(500, fmt::format("the daemon could not take this in: {}", why)));
   };
-  if (const auto* fact = std::get_if<const Event*>(&suspect)) {
+  if (const auto* fact = std::get_if<const Fact*>(&suspect)) {
     load.facts.erase(load.facts.begin() + (*fact - load.facts.data()));
   } else if (const auto* ask = std::get_if<const Asked*>(&suspect)) {
     could_not(**ask);
@@ -190,7 +190,7 @@ void Core::work(Transaction& tx, WallTime wall, const Load& load, Replies& repli
     look_if_plain(tx, *status);
     measure(tx, parts_.reports, *status, parts_.options);
   }
-  for (const Event& fact : load.facts) {
+  for (const Fact& fact : load.facts) {
     suspect = &fact;
     take_fact(tx, parts_.reports, fact);
   }

@@ -44,9 +44,6 @@ struct Asked {
   std::uint64_t id = 0;  // chosen by the caller, to find the answer
   Request request;
 };
-struct Fact {
-  Event event;
-};
 using Input = std::variant<Asked, Fact, JobStatus>;
 
 // --- what comes out ---
@@ -108,12 +105,12 @@ class Core {
   // The inputs of a turn.
   struct Load {
     std::set<JobId> statuses;
-    std::vector<Event> facts;
+    std::vector<Fact> facts;
     std::vector<Asked> asked;
-    std::vector<Event> later;  // facts that are left for the next turn
+    std::vector<Fact> later;  // facts that are left for the next turn
   };
   // The input that is being folded at the moment; none if that is not known.
-  using Suspect = std::variant<std::monostate, const Event*, const Asked*>;
+  using Suspect = std::variant<std::monostate, const Fact*, const Asked*>;
   using Replies = std::vector<Reply>;
   // A request that is stored, and not answered yet.
   struct Waiting {
@@ -158,7 +155,7 @@ class Core {
 
   CoreParts parts_;
   Engine& engine_;
-  std::vector<Event> facts_;  // not yet stored
+  std::vector<Fact> facts_;  // not yet stored
   std::optional<Pending> pending_;
   std::vector<Waiting> waiting_;
   std::string made_up_for_;

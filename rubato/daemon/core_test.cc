@@ -587,7 +587,7 @@ TEST(Core, OneUserCannotFillTheQueue) {
   EXPECT_EQ(daemon.submit(kRoot, job_file("r", 1e6)).status, 429) << "there is one bound for all";
   daemon.kill();
   daemon.start();
-  EXPECT_EQ(daemon.core->state().held_by("ada").jobs, 2U);
+  EXPECT_EQ(daemon.core->state().usage_of("ada").jobs, 2U);
   static_cast<void>(daemon.ask(kAda, CancelJob{first}));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "CANCELLED"; }, 60));
   EXPECT_EQ(daemon.submit(kAda, job_file("c", 1e6)).status, 201);

@@ -48,7 +48,7 @@ class EngineSeat final : public Engine {
   void carry_out(Time now, std::span<const Command> commands) override {
     engine_->carry_out(now, commands);
   }
-  void collect(Time now, std::vector<Event>& facts) override { engine_->collect(now, facts); }
+  void collect(Time now, std::vector<Fact>& facts) override { engine_->collect(now, facts); }
 
  private:
   std::unique_ptr<LiveEngine> engine_;

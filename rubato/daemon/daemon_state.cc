@@ -223,8 +223,8 @@ void DaemonState::note_event(Time now, const Event& event) {
     if (seen->phase != Phase::running) job->running_since = now;
   } else if (const auto* failed = std::get_if<Failed>(&event)) {
     note_failure(now, *failed);
-  } else if (const auto* held = std::get_if<Held>(&event)) {
-    note_hold(*held);
+  } else if (const auto* hold = std::get_if<HoldChanged>(&event)) {
+    note_hold(*hold);
   }
 }
 
@@ -238,16 +238,16 @@ void DaemonState::note_failure(Time now, const Failed& failed) {
                            failed.why, std::nullopt};
 }
 
-void DaemonState::note_hold(const Held& held) {
-  JobRecord* job = find(held.job);
+void DaemonState::note_hold(const HoldChanged& hold) {
+  JobRecord* job = find(hold.job);
   if (job == nullptr) return;
-  const auto until = held.on ? held.until : std::nullopt;
+  const auto until = hold.on ? hold.until : std::nullopt;
   if (until && !job->setbacks) job->setbacks.emplace();
   if (job->setbacks) job->setbacks->until = until;
   if (until) {
-    pausing_.insert(held.job);
+    pausing_.insert(hold.job);
   } else {
-    pausing_.erase(held.job);
+    pausing_.erase(hold.job);
   }
 }
 
@@ -575,10 +575,10 @@ void DaemonState::enter(JobRecord job) {
 
 // Counts a job that has not ended: 1 if it comes, -1 if it goes.
 void DaemonState::count(const JobRecord& job, int by) {
-  Holding& holding = holdings_[job.user];
-  holding.jobs += static_cast<std::size_t>(by);
-  holding.bytes += by * job.text_bytes.value_or(0);
-  if (holding.jobs == 0) holdings_.erase(job.user);
+  UserUsage& usage = usage_[job.user];
+  usage.jobs += static_cast<std::size_t>(by);
+  usage.bytes += by * job.text_bytes.value_or(0);
+  if (usage.jobs == 0) usage_.erase(job.user);
   if (!job.text_bytes || !job.digest) return;
   int& needed_by = texts_[*job.digest];
   needed_by += by;
@@ -587,9 +587,9 @@ void DaemonState::count(const JobRecord& job, int by) {
   unused_texts_.insert(*job.digest);
 }
 
-DaemonState::Holding DaemonState::held_by(const std::string& user) const {
-  const auto found = holdings_.find(user);
-  return found == holdings_.end() ? Holding() : found->second;
+DaemonState::UserUsage DaemonState::usage_of(const std::string& user) const {
+  const auto found = usage_.find(user);
+  return found == usage_.end() ? UserUsage() : found->second;
 }
 
 std::set<Digest> DaemonState::take_unused_texts() {

@@ -159,11 +159,11 @@ class DaemonState {
   // How many jobs are not gone.
   [[nodiscard]] std::size_t alive() const { return jobs_.size() - ran_.count - never_ran_.count; }
   // What one user's jobs that are not gone take up.
-  struct Holding {
+  struct UserUsage {
     std::size_t jobs = 0;
     std::int64_t bytes = 0;  // of texts that are kept on disk
   };
-  [[nodiscard]] Holding held_by(const std::string& user) const;
+  [[nodiscard]] UserUsage usage_of(const std::string& user) const;
   // The texts (job_texts.h) that are still needed, and by how many jobs.
   [[nodiscard]] const std::map<Digest, int>& texts() const { return texts_; }
   // The texts that have become unused since the last call.
@@ -221,7 +221,7 @@ class DaemonState {
   void post(Time now, Event event, Reaction& reaction);
   void note_event(Time now, const Event& event);
   void note_failure(Time now, const Failed& failed);
-  void note_hold(const Held& held);
+  void note_hold(const HoldChanged& hold);
   void note_decision(RowNumber number, Time now, Decision decision, const Reaction& reaction);
   void left(Time now, const JobView& view, JobEnding ending);
   void gone(JobRecord& job, JobEnding ending, WallTime at);
@@ -262,7 +262,7 @@ class DaemonState {
   };
   GoneJobs ran_;
   GoneJobs never_ran_;
-  std::map<std::string, Holding> holdings_;
+  std::map<std::string, UserUsage> usage_;
   std::map<Digest, int> texts_;
   std::set<Digest> unused_texts_;
   std::map<std::string, GpuTime> used_by_forgotten_;

@@ -43,13 +43,37 @@ void pause_restart(Transaction& tx, JobId id) {
   const JobView* view = state.view(id);
   if (view == nullptr || view->on_hold) return;
   const Duration pause = pause_after(state.job(id)->setbacks->in_a_row);
-  if (pause > Duration(0)) tx.post(Held{id, true, tx.now() + pause});
+  if (pause > Duration(0)) tx.post(HoldChanged{id, true, tx.now() + pause});
+}
+
+// The job that the fact is about, or nullptr if the fact is out of date.
+const JobView* present(const DaemonState& state, const auto& fact) {
+  const JobView* view = state.view(fact.job);
+  return view != nullptr && view->generation == fact.generation ? view : nullptr;
+}
+
+void take(Transaction& tx, const Reports& reports, const RunningFact& fact) {
+  const DaemonState& state = tx.state();
+  const JobView* view = present(state, fact);
+  if (view == nullptr || view->phase == Phase::running) return;  // nothing new
+  const WorkRate rate = rate_held(*state.job(fact.job), *view);
+  tx.post(Running{fact.job, fact.generation, progress_of(tx, reports, fact.job, rate)});
+}
+
+void take(Transaction& tx, const Reports& reports, const ReleasedFact& fact) {
+  const JobView* view = present(tx.state(), fact);
+  if (view == nullptr || view->held.empty()) return;
+  const bool trains = !fact.stopped && view->phase == Phase::running;
+  const WorkRate rate = trains ? view->progress.rate : 0;
+  tx.post(Released{fact.job, fact.generation, fact.gpus, progress_of(tx, reports, fact.job, rate),
+                   fact.stopped});
 }
 
 // A job may have ended while no daemon ran. Then the time that the machine's clock said counts,
 // unless it is in the future or before the job's start.
-void take_end(Transaction& tx, Finished finished) {
+void take(Transaction& tx, const Reports& /*reports*/, Finished finished) {
   const DaemonState& state = tx.state();
+  if (state.view(finished.job) == nullptr) return;
   const JobRecord* job = state.job(finished.job);
   const WallTime now = state.wall(tx.now());
   const WallTime began = job != nullptr && job->started ? *job->started : WallTime();
@@ -57,8 +81,12 @@ void take_end(Transaction& tx, Finished finished) {
   tx.post(finished);
 }
 
-void take_failure(Transaction& tx, const Reports& reports, const Failed& failed) {
+void take(Transaction& tx, const Reports& reports, const FailedFact& fact) {
   const DaemonState& state = tx.state();
+  const JobView* view = present(state, fact);
+  if (view == nullptr || view->held.empty()) return;  // reported before
+  const Failed failed{fact.job, fact.generation, progress_of(tx, reports, fact.job, 0),
+                      fact.infrastructure, short_why(fact.why)};
   tx.post(failed);
   const JobRecord* job = state.job(failed.job);
   if (job == nullptr || job->gone() || job->leaves_as) return;
@@ -78,7 +106,7 @@ void take_failure(Transaction& tx, const Reports& reports, const Failed& failed)
   tx.end_job(failed.job, ending);
 }
 
-void take_node(Transaction& tx, const NodeChanged& fact) {
+void take(Transaction& tx, const Reports& /*reports*/, const NodeChanged& fact) {
   const DaemonState& state = tx.state();
   if (fact.node.index() >= state.now().cluster.nodes().size()) return;
   const std::string why = short_why(fact.why);
@@ -91,36 +119,15 @@ void take_node(Transaction& tx, const NodeChanged& fact) {
 
 }  // namespace
 
-void take_fact(Transaction& tx, const Reports& reports, Event fact) {
-  const DaemonState& state = tx.state();
-  if (const auto* changed = std::get_if<NodeChanged>(&fact)) return take_node(tx, *changed);
-  const JobId id = job_of(fact);
-  const JobView* view = state.view(id);
-  if (view == nullptr) return;
-  if (const auto* finished = std::get_if<Finished>(&fact)) return take_end(tx, *finished);
-  const auto current = [&](const auto& e) { return e.generation == view->generation; };
-  if (auto* running = std::get_if<Running>(&fact)) {
-    if (!current(*running)) return;
-    if (view->phase == Phase::running) return;  // nothing new
-    running->progress = progress_of(tx, reports, id, rate_held(*state.job(id), *view));
-  } else if (auto* released = std::get_if<Released>(&fact)) {
-    if (!current(*released) || view->held.empty()) return;
-    const bool trains = !released->stopped && view->phase == Phase::running;
-    released->progress = progress_of(tx, reports, id, trains ? view->progress.rate : 0);
-  } else if (auto* failed = std::get_if<Failed>(&fact)) {
-    if (!current(*failed) || view->held.empty()) return;  // reported before
-    failed->progress = progress_of(tx, reports, id, 0);
-    failed->why = short_why(failed->why);
-    return take_failure(tx, reports, *failed);
-  }
-  tx.post(fact);
+void take_fact(Transaction& tx, const Reports& reports, const Fact& fact) {
+  std::visit([&](const auto& one) { take(tx, reports, one); }, fact);
 }
 
 void end_pauses(Transaction& tx) {
   const DaemonState& state = tx.state();
   const std::set<JobId> pausing = state.pausing();
   for (const JobId id : pausing) {
-    if (*state.job(id)->paused_until() <= tx.now()) tx.post(Held{id, false});
+    if (*state.job(id)->paused_until() <= tx.now()) tx.post(HoldChanged{id, false});
   }
 }
 

@@ -4,10 +4,11 @@
 
 #include "rubato/daemon/reports.h"
 #include "rubato/daemon/transaction.h"
+#include "rubato/loop/engine.h"
 
 namespace rubato::daemon {
 
-void take_fact(Transaction& tx, const Reports& reports, Event fact);
+void take_fact(Transaction& tx, const Reports& reports, const Fact& fact);
 
 // Releases jobs whose backoff after a failure is over.
 void end_pauses(Transaction& tx);

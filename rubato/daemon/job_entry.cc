@@ -77,7 +77,7 @@ void set_aside(Transaction& tx, JobId id, const CoreOptions& options) {
   run.measures_for = id;
   run.verdict_by = tx.now() + options.verdict_within;
   tx.put_job(run);
-  if (!state.view(id)->on_hold) tx.post(Held{id, true});
+  if (!state.view(id)->on_hold) tx.post(HoldChanged{id, true});
   Submitted event = submitted_event(run, state, options);
   JobSpec spec = *event.spec;
   const int first = spec.limits.smallest();

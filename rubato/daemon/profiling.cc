@@ -78,7 +78,7 @@ void give_verdict(Transaction& tx, const JobRecord& job, std::optional<JobId> ru
                        std::nullopt, std::nullopt});
   }
   estimate(tx, id);
-  tx.post(Held{id, false});
+  tx.post(HoldChanged{id, false});
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ class Writer {
       Json list = Json::array();
       for (const auto& one : value) list.push_back(one);
       return list;
-    } else if constexpr (std::is_same_v<T, std::vector<PlanStep>>) {
+    } else if constexpr (std::is_same_v<T, std::vector<GpuStep>>) {
       Json list = Json::array();
       for (const auto& step : value) list.push_back(Json::array({write(step.from), step.gpus}));
       return list;
@@ -304,7 +304,7 @@ void read(const JsonValue& json, T& value) {
     json.each([&](const JsonValue& one) { value.push_back(one.whole<int>()); });
   } else if constexpr (std::is_same_v<T, std::set<std::string>>) {
     json.each([&](const JsonValue& one) { value.insert(one.text()); });
-  } else if constexpr (std::is_same_v<T, std::vector<PlanStep>>) {
+  } else if constexpr (std::is_same_v<T, std::vector<GpuStep>>) {
     json.each([&](const JsonValue& pair) {
       if (!pair.is_row(2)) return;
       value.push_back({Time(Duration(pair.at(0).whole<std::int64_t>())), pair.at(1).whole<int>()});

@@ -87,7 +87,7 @@ void finish_torn_turn(Transaction& tx, std::int64_t skipped, const CoreOptions& 
     if (deadline != *view.spec->deadline) due.emplace_back(view.id, deadline);
   }
   for (const JobId id : leaving) tx.post(Cancelled{id});
-  for (const JobId id : aside) tx.post(Held{id, true, state.job(id)->paused_until()});
+  for (const JobId id : aside) tx.post(HoldChanged{id, true, state.job(id)->paused_until()});
   for (const auto& [id, deadline] : due) tx.post(Due{id, deadline});
   for (std::size_t n = 0; n < state.now().cluster.nodes().size(); ++n)
     set_node(tx, NodeId(static_cast<NodeId::rep>(n)));

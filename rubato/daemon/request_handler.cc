@@ -132,14 +132,14 @@ Reply RequestHandler::handle(const HoldJob& ask) {
   // A job in its backoff after a failure: a hold keeps it until its owner releases it, and a
   // release starts it at once.
   if (job->paused_until()) {
-    tx_.post(Held{id, ask.on});
+    tx_.post(HoldChanged{id, ask.on});
     return reader_.job_reply(id, 200);
   }
   if (state().view(id)->on_hold == ask.on) return reader_.job_reply(id, 200);
   if (!ask.on && job->file.elastic && must_be_measured(*job, state())) {
     set_aside(tx_, id, options());
   } else {
-    tx_.post(Held{id, ask.on});
+    tx_.post(HoldChanged{id, ask.on});
   }
   return reader_.job_reply(id, 200);
 }
@@ -223,7 +223,7 @@ Reply RequestHandler::handle(const SubmitJob& ask) {
 
 std::optional<std::string> RequestHandler::beyond_share(std::size_t bytes) const {
   if (reader_.caller().admin) return std::nullopt;
-  const auto [jobs, held] = state().held_by(reader_.caller().user);
+  const auto [jobs, held] = state().usage_of(reader_.caller().user);
   if (jobs >= options().most_jobs_of_user) {
     return fmt::format(
         "you have {} jobs that wait or run, which is as many as one user may have; try again when "

@@ -49,13 +49,13 @@ class HeldBackground final : public Background {
 
   std::unique_ptr<Task> start(Length /*length*/, std::function<void()> work) override {
     ++started;
-    return std::make_unique<Held>(*this, std::move(work));
+    return std::make_unique<HeldTask>(*this, std::move(work));
   }
 
  private:
-  class Held final : public Task {
+  class HeldTask final : public Task {
    public:
-    Held(const HeldBackground& all, std::function<void()> work)
+    HeldTask(const HeldBackground& all, std::function<void()> work)
         : all_(all), work_(std::move(work)) {}
     bool done() override {
       if (all_.held) return false;

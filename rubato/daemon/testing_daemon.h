@@ -202,7 +202,7 @@ class TestDaemon {
         engine->carry_out(at, {&command, 1});
       }
     }
-    void collect(Time at, std::vector<Event>& facts) override {
+    void collect(Time at, std::vector<Fact>& facts) override {
       if (engine != nullptr) engine->collect(at, facts);
     }
     Engine* engine = nullptr;

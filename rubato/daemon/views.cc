@@ -26,11 +26,11 @@ std::string at(const DaemonState& state, Time time) {
 }
 
 // "2 -> 4 GPUs": the counts of a plan one after the other.
-std::string plan_text(const std::vector<PlanStep>& plan) {
+std::string plan_text(const std::vector<GpuStep>& plan) {
   std::string text;
   int last = -1;
   int shown = 0;
-  for (const PlanStep& step : plan) {
+  for (const GpuStep& step : plan) {
     if (step.gpus == last || (step.gpus == 0 && last < 0)) continue;
     if (++shown > 6) {
       text += " -> ...";
@@ -42,9 +42,9 @@ std::string plan_text(const std::vector<PlanStep>& plan) {
   return text.empty() ? "" : fmt::format(", planned {} GPU{}", text, text == "1" ? "" : "s");
 }
 
-Json plan_json(const DaemonState& state, const std::vector<PlanStep>& plan) {
+Json plan_json(const DaemonState& state, const std::vector<GpuStep>& plan) {
   Json list = Json::array();
-  for (const PlanStep& step : plan)
+  for (const GpuStep& step : plan)
     list.push_back({{"from", iso_of(state, step.from)}, {"gpus", step.gpus}});
   return list;
 }

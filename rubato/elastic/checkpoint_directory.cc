@@ -178,7 +178,7 @@ Result<void> refuse_older(const std::string& directory, const CheckpointAge& min
                           const std::vector<Found>& present) {
   if (present.empty() || !present.front().age) return {};
   const CheckpointAge& newest = *present.front().age;
-  if (mine.generation() >= newest.generation()) return {};
+  if (mine.without_step() >= newest.without_step()) return {};
   if (mine.start < newest.start) return replaced(directory, mine.start, newest.start);
   return Error{
       fmt::format("{}: the checkpoint of step {} is refused: its writer belongs to generation ({}, "

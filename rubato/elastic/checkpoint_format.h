@@ -50,7 +50,7 @@ struct CheckpointAge {
   std::int64_t revision = 0;
   std::int64_t step = 0;
   friend auto operator<=>(const CheckpointAge&, const CheckpointAge&) = default;
-  [[nodiscard]] std::tuple<std::int64_t, std::int64_t, std::int64_t> generation() const {
+  [[nodiscard]] std::tuple<std::int64_t, std::int64_t, std::int64_t> without_step() const {
     return {start, plan, revision};
   }
 };

@@ -38,8 +38,8 @@ class TreeReduction : public Reduction {
       if (ranges[i].empty()) continue;
       if (geometry.working[i] == self_) own_ = owners_.size();
       first_element_.push_back(all_.size());
-      const RangePlan plan = plan_range(ranges[i].first, ranges[i].last);
-      all_.insert(all_.end(), plan.subtrees.begin(), plan.subtrees.end());
+      const SummationOrder order = summation_order(ranges[i].first, ranges[i].last);
+      all_.insert(all_.end(), order.subtrees.begin(), order.subtrees.end());
       owners_.push_back(geometry.working[i]);
     }
     first_element_.push_back(all_.size());

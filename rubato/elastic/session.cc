@@ -47,7 +47,7 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
   reduction_ = make_tree_reduction(config_.place.uid, config_.layout, *transport_);
   member::Links::Hooks hooks;
   hooks.welcome = [this](const wire::Welcome& welcome) { on_welcome(welcome); };
-  hooks.plan = [this](const member::Plan& plan) { on_plan(plan); };
+  hooks.plan = [this](const member::MembershipPlan& plan) { on_plan(plan); };
   hooks.stop = [this] {
     stop_requested_ = true;
     // Members end together, at a step. A worker that still waits to join has nothing more to wait
@@ -125,7 +125,7 @@ Session::Event Session::next() {
 
 // --- what the trainer says ---
 
-void Session::found(const StepPlan& first, const member::Generation& after) {
+void Session::found(const StepPlan& first, const member::MembershipGeneration& after) {
   post([this, first, after] {
     membership_.found(membership_.newest_plan(), first, after);
     trainer_applied_ = first.step - 1;
@@ -230,7 +230,7 @@ void Session::on_welcome(const wire::Welcome& welcome) {
   look_joined();
 }
 
-void Session::on_plan(const member::Plan& plan) {
+void Session::on_plan(const member::MembershipPlan& plan) {
   membership_.plan(plan);
   if (!membership_.record() && !founder_ && !planned()) push(End{wire::kLeft, ""});
 }

@@ -122,7 +122,7 @@ class Session {
   // Cheap enough to call between two leaves.
   [[nodiscard]] bool interrupted(std::int64_t attempt) const { return attempt_.load() != attempt; }
 
-  void found(const StepPlan& first, const member::Generation& after);
+  void found(const StepPlan& first, const member::MembershipGeneration& after);
   void bucket_ready(std::int64_t attempt, int bucket, const std::vector<float*>& sums);
   // This worker's word for the step, after it has computed its part. `next_plan` returns the
   // following step for a number of workers. It is called on the network's thread while the trainer
@@ -156,7 +156,7 @@ class Session {
   void push(Event event);
 
   void on_welcome(const wire::Welcome& welcome);
-  void on_plan(const member::Plan& plan);
+  void on_plan(const member::MembershipPlan& plan);
   void on_message(member::Uid from, const Json& message);
   void on_data(member::Uid from, std::int64_t recovery, wire::Link link);
   void on_dead(member::Uid peer);

@@ -153,7 +153,7 @@ class PlainLoop {
 
  private:
   void train(member::Step step) {
-    const RangePlan range = plan_range(0, size_.leaves);
+    const SummationOrder range = summation_order(0, size_.leaves);
     const std::vector<float*> slots = model_.slots(range.slots);
     const std::size_t total = model_.layout().total;
     for (const LeafStep& leaf : range.steps) {
@@ -297,7 +297,7 @@ class ToyWorker {
 
   // Sends buckets while later ones are still computed, as in a real backward pass.
   bool compute(const Session::Work& work) {
-    const RangePlan range = plan_range(work.range.first, work.range.last);
+    const SummationOrder range = summation_order(work.range.first, work.range.last);
     std::vector<float*> sums = model_.slots(range.slots);
     sums.resize(range.subtrees.size());
     for (const LeafStep& leaf : range.steps) {
@@ -645,7 +645,7 @@ class ToyJob {
   std::string directory_;
   std::string address_;
   wire::Fd listener_;
-  wire::Plan plan_{1, {1}};
+  wire::MembershipPlan plan_{1, {1}};
   std::vector<wire::FrameStream> connections_;  // connections without a hello so far
   std::map<member::Uid, Process> workers_;
   std::optional<Record> announced_;

@@ -17,10 +17,10 @@ bool siblings(const Subtree& left, const Subtree& right) {
 
 }  // namespace
 
-RangePlan plan_range(int first, int last) {
+SummationOrder summation_order(int first, int last) {
   CHECK(0 <= first && first <= last);
-  RangePlan plan;
-  std::vector<Subtree>& stack = plan.subtrees;
+  SummationOrder order;
+  std::vector<Subtree>& stack = order.subtrees;
   for (int leaf = first; leaf < last; ++leaf) {
     LeafStep step{.leaf = leaf};
     const bool joins_sibling = !stack.empty() && siblings(stack.back(), {leaf, 1});
@@ -31,15 +31,15 @@ RangePlan plan_range(int first, int last) {
       stack.push_back({leaf, 1});
     }
     step.slot = step.merge_from = step.merge_to = static_cast<int>(stack.size()) - 1;
-    plan.slots = std::max(plan.slots, static_cast<int>(stack.size()));
+    order.slots = std::max(order.slots, static_cast<int>(stack.size()));
     while (stack.size() > 1 && siblings(stack[stack.size() - 2], stack.back())) {
       stack.pop_back();
       stack.back().size *= 2;
       --step.merge_to;
     }
-    plan.steps.push_back(step);
+    order.steps.push_back(step);
   }
-  return plan;
+  return order;
 }
 
 std::vector<Addition> finish_tree(const std::vector<Subtree>& subtrees) {

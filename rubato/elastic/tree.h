@@ -35,14 +35,14 @@ struct LeafStep {
   int merge_to = 0;
 };
 
-struct RangePlan {
+struct SummationOrder {
   std::vector<LeafStep> steps;    // in the order of the leaves
   std::vector<Subtree> subtrees;  // what the slots 0..n-1 hold at the end
   int slots = 0;                  // the largest number in use at any time
 };
 
 // For the leaves [first, last), which exist. Empty if first == last.
-[[nodiscard]] RangePlan plan_range(int first, int last);
+[[nodiscard]] SummationOrder summation_order(int first, int last);
 
 // These steps add up the sums of the subtrees of all ranges, in the order of their leaves:
 // element[into] += element[from]. The result is element 0.

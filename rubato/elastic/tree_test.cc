@@ -13,19 +13,19 @@ namespace {
 // addition had the same operands in the same order.
 std::string leaf_name(int leaf) { return std::to_string(leaf); }
 
-std::vector<std::string> run(const RangePlan& plan) {
-  std::vector<std::string> slots(static_cast<std::size_t>(plan.slots));
+std::vector<std::string> run(const SummationOrder& order) {
+  std::vector<std::string> slots(static_cast<std::size_t>(order.slots));
   const auto slot = [&](int index) -> std::string& {
     return slots.at(static_cast<std::size_t>(index));
   };
-  for (const LeafStep& step : plan.steps) {
+  for (const LeafStep& step : order.steps) {
     std::string& own = slot(step.slot);
     own = step.fresh ? leaf_name(step.leaf) : "(" + own + "+" + leaf_name(step.leaf) + ")";
     for (int n = step.merge_from; n > step.merge_to; --n) {
       slot(n - 1) = "(" + slot(n - 1) + "+" + slot(n) + ")";
     }
   }
-  slots.resize(plan.subtrees.size());
+  slots.resize(order.subtrees.size());
   return slots;
 }
 
@@ -33,9 +33,9 @@ std::string reduce(const std::vector<Range>& ranges) {
   std::vector<Subtree> subtrees;
   std::vector<std::string> elements;
   for (const Range& range : ranges) {
-    const RangePlan plan = plan_range(range.first, range.last);
-    subtrees.insert(subtrees.end(), plan.subtrees.begin(), plan.subtrees.end());
-    const std::vector<std::string> slots = run(plan);
+    const SummationOrder order = summation_order(range.first, range.last);
+    subtrees.insert(subtrees.end(), order.subtrees.begin(), order.subtrees.end());
+    const std::vector<std::string> slots = run(order);
     elements.insert(elements.end(), slots.begin(), slots.end());
   }
   for (const Addition& addition : finish_tree(subtrees)) {
@@ -66,25 +66,25 @@ TEST(Tree, AddsInPairs) {
 }
 
 TEST(Tree, NothingIsNothing) {
-  EXPECT_TRUE(plan_range(3, 3).steps.empty());
-  EXPECT_TRUE(plan_range(3, 3).subtrees.empty());
+  EXPECT_TRUE(summation_order(3, 3).steps.empty());
+  EXPECT_TRUE(summation_order(3, 3).subtrees.empty());
   EXPECT_TRUE(finish_tree({}).empty());
 }
 
 TEST(Tree, ARangeKeepsItsMaximalAlignedSubtrees) {
-  EXPECT_EQ(plan_range(3, 8).subtrees, (std::vector<Subtree>{{3, 1}, {4, 4}}));
-  EXPECT_EQ(plan_range(0, 8).subtrees, (std::vector<Subtree>{{0, 8}}));
-  EXPECT_EQ(plan_range(1, 7).subtrees, (std::vector<Subtree>{{1, 1}, {2, 2}, {4, 2}, {6, 1}}));
+  EXPECT_EQ(summation_order(3, 8).subtrees, (std::vector<Subtree>{{3, 1}, {4, 4}}));
+  EXPECT_EQ(summation_order(0, 8).subtrees, (std::vector<Subtree>{{0, 8}}));
+  EXPECT_EQ(summation_order(1, 7).subtrees, (std::vector<Subtree>{{1, 1}, {2, 2}, {4, 2}, {6, 1}}));
 }
 
 TEST(Tree, SlotsGrowWithTheLogarithmOfTheRange) {
-  EXPECT_EQ(plan_range(0, 1).slots, 1);
-  EXPECT_EQ(plan_range(0, 2).slots, 1);
+  EXPECT_EQ(summation_order(0, 1).slots, 1);
+  EXPECT_EQ(summation_order(0, 2).slots, 1);
   for (int leaves = 2; leaves <= 1024; leaves *= 2) {
     int logarithm = 0;
     while ((1 << logarithm) < leaves) ++logarithm;
-    EXPECT_LE(plan_range(0, leaves).slots, logarithm);
-    EXPECT_LE(plan_range(1, leaves).slots, 2 * logarithm);
+    EXPECT_LE(summation_order(0, leaves).slots, logarithm);
+    EXPECT_LE(summation_order(1, leaves).slots, 2 * logarithm);
   }
 }
 

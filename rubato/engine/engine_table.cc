@@ -136,7 +136,7 @@ void EngineTable::told(JobId id, Job& job, const Resize& resize) {
 void EngineTable::told(JobId id, Job& job, const Stop& stop) {
   if (job.on_gpus) return send(id, job);
   job.answered = true;
-  facts_.emplace_back(Released{id, stop.generation, {}, {}, true});
+  facts_.emplace_back(ReleasedFact{id, stop.generation, {}, true});
 }
 
 void EngineTable::place(JobId id, Job& job, const Allocation& gpus) {
@@ -270,11 +270,11 @@ void EngineTable::obey_status(JobId id, Job& job) {
   const Allocation gone = minus(minus(job.held, *in_use), target_of(job.last));
   if (!gone.empty()) {
     job.held.remove(gone);
-    facts_.emplace_back(Released{id, job.told, gone, {}, false});
+    facts_.emplace_back(ReleasedFact{id, job.told, gone, false});
   }
   if (!job.status.running || job.answered) return;
   job.answered = true;
-  facts_.emplace_back(Running{id, job.told, {}});
+  facts_.emplace_back(RunningFact{id, job.told});
 }
 
 void EngineTable::finish(JobId id, Job& job) {
@@ -287,8 +287,8 @@ void EngineTable::finish(JobId id, Job& job) {
 }
 
 // The answer to the last command.
-Failed EngineTable::failed(JobId id, const Job& job) {
-  return {id, job.told, {}, job.infrastructure, job.why};
+FailedFact EngineTable::failed(JobId id, const Job& job) {
+  return {id, job.told, job.infrastructure, job.why};
 }
 
 // The job has no process any more. The last command says what that means.
@@ -302,7 +302,7 @@ void EngineTable::end(JobId id, Job& job) {
   job.why = swept ? "its node was lost" : end ? end->why : "";
   job.answered = true;
   if (std::holds_alternative<Stop>(job.last)) {
-    facts_.emplace_back(Released{id, job.told, std::move(held), {}, true});
+    facts_.emplace_back(ReleasedFact{id, job.told, std::move(held), true});
   } else {
     facts_.emplace_back(failed(id, job));
   }
@@ -386,7 +386,7 @@ bool EngineTable::waits() const {
   });
 }
 
-Allocation EngineTable::held_by(JobId job) const {
+Allocation EngineTable::held_gpus(JobId job) const {
   const auto found = jobs_.find(job);
   return found == jobs_.end() ? Allocation() : found->second.held;
 }

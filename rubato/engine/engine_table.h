@@ -29,7 +29,6 @@
 #include "rubato/base/time.h"
 #include "rubato/core/cluster.h"
 #include "rubato/core/command.h"
-#include "rubato/core/event.h"
 #include "rubato/engine/live_engine.h"
 #include "rubato/node/agent_messages.h"
 
@@ -91,8 +90,7 @@ class EngineTable {
   void pass(Time now);
 
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
-  // Without progress (live_engine.h).
-  [[nodiscard]] std::vector<Event> take_facts() { return std::exchange(facts_, {}); }
+  [[nodiscard]] std::vector<Fact> take_facts() { return std::exchange(facts_, {}); }
   // The newest status of each job that has said anything since the last call.
   [[nodiscard]] std::vector<JobStatus> take_reports();
 
@@ -102,7 +100,7 @@ class EngineTable {
   // Some command has not been answered yet.
   [[nodiscard]] bool waits() const;
   // The GPUs that no fact has released.
-  [[nodiscard]] Allocation held_by(JobId job) const;
+  [[nodiscard]] Allocation held_gpus(JobId job) const;
 
  private:
   struct Node {
@@ -148,7 +146,7 @@ class EngineTable {
   void obey_status(JobId id, Job& job);
   void finish(JobId id, Job& job);
   void end(JobId id, Job& job);
-  [[nodiscard]] static Failed failed(JobId id, const Job& job);
+  [[nodiscard]] static FailedFact failed(JobId id, const Job& job);
   void doom(JobId id, Job& job);
 
   Cluster cluster_;
@@ -157,7 +155,7 @@ class EngineTable {
   std::map<JobId, Job> jobs_;
   std::set<JobId> reported_;
   std::vector<Order> orders_;
-  std::vector<Event> facts_;
+  std::vector<Fact> facts_;
 };
 
 }  // namespace rubato::engine

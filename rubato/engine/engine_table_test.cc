@@ -10,12 +10,12 @@ namespace {
 
 class Table : public ::testing::Test {
  protected:
-  using Facts = std::vector<Event>;
+  using Facts = std::vector<Fact>;
 
   template <class Kind>
   std::vector<Kind> facts() {
     std::vector<Kind> found;
-    for (const Event& fact : table.take_facts()) {
+    for (const Fact& fact : table.take_facts()) {
       if (const auto* kind = std::get_if<Kind>(&fact)) found.push_back(*kind);
     }
     return found;
@@ -120,19 +120,19 @@ TEST_F(Table, GpusAreLetGoOnlyWhenTheNewestGenerationIsObeyed) {
   hello(0);
   start(1, two);
   heard(0, status(1, two, true));
-  EXPECT_EQ(facts<Running>().size(), 1U);
+  EXPECT_EQ(facts<RunningFact>().size(), 1U);
   resize(2, one);
   heard(0, status(1, one, false));  // a worker has died; its slot may be filled again
-  EXPECT_TRUE(facts<Released>().empty());
+  EXPECT_TRUE(facts<ReleasedFact>().empty());
   heard(0, status(2, two, false));
-  EXPECT_TRUE(facts<Released>().empty());
+  EXPECT_TRUE(facts<ReleasedFact>().empty());
   heard(0, status(2, one, false));
-  const auto released = facts<Released>();
+  const auto released = facts<ReleasedFact>();
   ASSERT_EQ(released.size(), 1U);
   EXPECT_EQ(released[0].gpus, gpus_on({{0, 0b10}}));
   heard(0, status(2, one, true));
   heard(0, status(2, one, true));
-  EXPECT_EQ(facts<Running>().size(), 1U);
+  EXPECT_EQ(facts<RunningFact>().size(), 1U);
 }
 
 TEST_F(Table, AStopIsToldToEveryNewAgentUntilItIsDone) {
@@ -154,9 +154,9 @@ TEST_F(Table, AStopIsAnsweredByTheEndAlone) {
   start(1, two);
   stop(2);
   heard(0, status(2, {}, false));
-  EXPECT_TRUE(facts<Released>().empty());
+  EXPECT_TRUE(facts<ReleasedFact>().empty());
   heard(0, ended(2, JobEnd::How::stopped));
-  const auto released = facts<Released>();
+  const auto released = facts<ReleasedFact>();
   ASSERT_EQ(released.size(), 1U);
   EXPECT_TRUE(released[0].stopped);
   EXPECT_EQ(released[0].gpus, two);
@@ -168,21 +168,21 @@ TEST_F(Table, AnEndThatCrossedWithACommandAnswersIt) {
   heard(0, status(1, two, false));
   resize(2, one);
   heard(0, ended(1, JobEnd::How::failed));
-  const auto failed = facts<Failed>();
+  const auto failed = facts<FailedFact>();
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_EQ(failed[0].generation, Generation(2));
-  EXPECT_TRUE(table.held_by(job_id(0)).empty());
+  EXPECT_TRUE(table.held_gpus(job_id(0)).empty());
   resize(3, two);
-  EXPECT_EQ(facts<Failed>().at(0).generation, Generation(3));
+  EXPECT_EQ(facts<FailedFact>().at(0).generation, Generation(3));
   stop(4);
-  EXPECT_TRUE(facts<Released>().at(0).stopped);
+  EXPECT_TRUE(facts<ReleasedFact>().at(0).stopped);
 }
 
 TEST_F(Table, AJobThatStoppedByItselfHasFailed) {
   hello(0);
   start(1, two);
   heard(0, ended(1, JobEnd::How::stopped));
-  EXPECT_EQ(facts<Failed>().size(), 1U);
+  EXPECT_EQ(facts<FailedFact>().size(), 1U);
 }
 
 TEST_F(Table, TheEndOfAnEarlierRunIsNotThatOfThisOne) {
@@ -195,7 +195,7 @@ TEST_F(Table, TheEndOfAnEarlierRunIsNotThatOfThisOne) {
   heard(0, ended(1, JobEnd::How::failed));
   EXPECT_TRUE(table.take_facts().empty());
   heard(0, ended(2, JobEnd::How::failed));
-  EXPECT_EQ(facts<Failed>().size(), 1U);
+  EXPECT_EQ(facts<FailedFact>().size(), 1U);
   skip();
   start(3, gpus_on({{1, 0b1}}));
   EXPECT_EQ(told<ForgetJob>(0).size(), 1U) << "its home is elsewhere now";
@@ -233,7 +233,7 @@ TEST_F(Table, SilenceMakesANodeUnknownAndFreesNothing) {
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(std::get<NodeChanged>(all[0]).state, NodeState::unknown);
   later(1e6);
-  EXPECT_EQ(table.held_by(job_id(0)), two);
+  EXPECT_EQ(table.held_gpus(job_id(0)), two);
   table.said_hello(now, node_id(0), {status(1, two, true)});
   EXPECT_EQ(table.state_of(node_id(0)), NodeState::unknown) << "not settled yet";
   table.settled(now, node_id(0));
@@ -249,9 +249,9 @@ TEST_F(Table, AJobThatEndsAloneIsSweptAfterItsTime) {
   EXPECT_TRUE(orders<EngineTable::Sweep>().empty());
   later(2);
   EXPECT_EQ(orders<EngineTable::Sweep>().size(), 1U);
-  EXPECT_TRUE(facts<Failed>().empty()) << "something of it may live";
+  EXPECT_TRUE(facts<FailedFact>().empty()) << "something of it may live";
   table.swept(job_id(0), std::nullopt);
-  const auto failed = facts<Failed>();
+  const auto failed = facts<FailedFact>();
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_TRUE(failed[0].infrastructure) << "its node was lost";
 }
@@ -267,7 +267,7 @@ TEST_F(Table, ANodeInTroubleIsSetAsideAndItsJobsGoOn) {
   ASSERT_EQ(changes.size(), 1U) << "told once";
   EXPECT_EQ(changes[0].state, NodeState::unknown);
   EXPECT_EQ(changes[0].why, "its disk is full");
-  EXPECT_EQ(table.held_by(job_id(0)), two);
+  EXPECT_EQ(table.held_gpus(job_id(0)), two);
   stop(2);
   EXPECT_EQ(told<HaltJob>(0).size(), 1U) << "it is obeyed as before";
   table.settled(now, node_id(0));
@@ -304,19 +304,19 @@ TEST_F(Table, WhoIsToBlameForAnEndIsSaid) {
   end.ended->infrastructure = true;
   end.ended->why = "its disk is full";
   heard(0, end);
-  auto failed = facts<Failed>();
+  auto failed = facts<FailedFact>();
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_TRUE(failed[0].infrastructure);
   EXPECT_EQ(failed[0].why, "its disk is full");
   resize(2, one);  // which crossed with that
-  failed = facts<Failed>();
+  failed = facts<FailedFact>();
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_TRUE(failed[0].infrastructure);
   start(3, two);
   end = ended(3, JobEnd::How::failed);
   end.ended->why = "its program failed";
   heard(0, end);
-  failed = facts<Failed>();
+  failed = facts<FailedFact>();
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_FALSE(failed[0].infrastructure);
   EXPECT_EQ(failed[0].why, "its program failed");
@@ -348,7 +348,7 @@ TEST_F(Table, TheOperatorsWordFailsEveryJobWithAPartOnTheNode) {
   EXPECT_EQ(sweeps[0].job, job_id(0));
   resize(2, gpus_on({{0, 0b1}}));
   table.swept(job_id(0), std::nullopt);
-  EXPECT_EQ(facts<Failed>().at(0).generation, Generation(2));
+  EXPECT_EQ(facts<FailedFact>().at(0).generation, Generation(2));
   hello(1);
   EXPECT_EQ(table.state_of(node_id(1)), NodeState::down) << "until the operator says otherwise";
   table.mark_up(node_id(1));
@@ -363,7 +363,7 @@ TEST_F(Table, AfterACrashTheLastCommandIsSentAgainWhereItIsNotObeyed) {
   EXPECT_EQ(places[0].place.generation, Generation(5));
   hello(0, {status(5, one, true)});
   EXPECT_TRUE(told<PlaceJob>(0).empty());
-  EXPECT_EQ(facts<Released>().size(), 1U);
+  EXPECT_EQ(facts<ReleasedFact>().size(), 1U);
 }
 
 TEST_F(Table, AnAgentThatKnowsNoProgressTakesNoneAway) {

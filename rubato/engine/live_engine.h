@@ -6,9 +6,6 @@
 // continues from there. It reports the progress that programs report. The journal decides when a
 // job may be forgotten.
 //
-// The facts of collect() carry no progress, because an engine does not know how much work a job has
-// left. The daemon computes that from the reports before it posts a fact to the loop.
-//
 // Belongs to one thread; nothing blocks. Time passes in collect(): call it several times a second.
 #pragma once
 

@@ -189,26 +189,22 @@ class RandomScheduler {
   }
 
   void fold_facts() {
-    std::vector<Event> facts;
+    std::vector<Fact> facts;
     engine_->collect(now_, facts);
-    for (const Event& fact : facts) {
+    for (const Fact& fact : facts) {
       if (!quiet_ && chance(0.005)) return crash();  // before it is stored
       std::visit([&](const auto& f) { fold(f); }, fact);
     }
   }
-  template <class Other>
-  void fold(const Other& /*fact*/) {
-    fail("an engine does not say this");
-  }
   void fold(const NodeChanged& fact) { nodes_[fact.node.index()].state = fact.state; }
-  void fold(const Running& fact) {
+  void fold(const RunningFact& fact) {
     Job& job = job_of(fact.job);
     if (fact.generation != job.generation) return;
     if (!job.on_gpus) fail("it runs without GPUs");
     if (job.letting_go) fail("it runs before it has let go");
     job.waits = false;
   }
-  void fold(const Released& fact) {
+  void fold(const ReleasedFact& fact) {
     Job& job = job_of(fact.job);
     if (fact.generation != job.generation) return;
     if (fact.stopped) return idle(job);
@@ -217,7 +213,7 @@ class RandomScheduler {
     const auto* resize = std::get_if<Resize>(&*job.last);
     job.letting_go = resize != nullptr && !minus(job.held, resize->gpus).empty();
   }
-  void fold(const Failed& fact) {
+  void fold(const FailedFact& fact) {
     if (fact.generation != job_of(fact.job).generation) return;
     ++failures;
     if (fact.why == "its disk is full") {

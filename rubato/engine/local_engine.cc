@@ -160,9 +160,9 @@ void LocalEngine::limit_silence(JobId job) {
                           options_.lease + *launch.stop_after + 2 * launch.grace + kAloneMargin);
 }
 
-void LocalEngine::collect(Time /*now*/, std::vector<Event>& facts) {
+void LocalEngine::collect(Time /*now*/, std::vector<Fact>& facts) {
   pass();
-  for (Event& fact : table_.take_facts()) facts.push_back(std::move(fact));
+  for (Fact& fact : table_.take_facts()) facts.push_back(std::move(fact));
 }
 
 void LocalEngine::forget(JobId job) {

@@ -51,7 +51,7 @@ class LocalEngine final : public LiveEngine {
   [[nodiscard]] Result<void> open(const std::vector<KnownJob>& jobs) override;
 
   void carry_out(Time now, std::span<const Command> commands) override;
-  void collect(Time now, std::vector<Event>& facts) override;
+  void collect(Time now, std::vector<Fact>& facts) override;
   [[nodiscard]] std::vector<JobStatus> take_reports() override { return table_.take_reports(); }
   void forget(JobId job) override;
   void mark_down(NodeId node) override;

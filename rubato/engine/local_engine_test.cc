@@ -109,7 +109,7 @@ class TestWorker {
       if (!message) std::_Exit(99);
       if (const auto* welcome = std::get_if<wire::Welcome>(&*message)) {
         plan_ = welcome->plan;
-      } else if (const auto* plan = std::get_if<wire::Plan>(&*message)) {
+      } else if (const auto* plan = std::get_if<wire::MembershipPlan>(&*message)) {
         plan_ = *plan;
       } else {
         say(wire::Notice{"stopped", {{"step", step_}}});
@@ -124,7 +124,7 @@ class TestWorker {
   wire::FrameStream stream_;
   std::string directory_;
   Uid uid_;
-  wire::Plan plan_;
+  wire::MembershipPlan plan_;
   Json told_;
   std::int64_t told_plan_ = 0;
   std::int64_t revision_ = 0;
@@ -526,7 +526,7 @@ std::vector<NodeState> states_of(const Facts& facts, std::size_t node) {
 
 // GPUs are let go, or a job is thrown off them.
 bool frees_anything(const Facts& facts) {
-  return !only<Released>(facts).empty() || !only<Failed>(facts).empty() ||
+  return !only<ReleasedFact>(facts).empty() || !only<FailedFact>(facts).empty() ||
          !only<Finished>(facts).empty();
 }
 
@@ -570,10 +570,10 @@ TEST(LocalEngine, WhatCannotBeStartedIsNotTheJobsFailureAndTheNodeIsSetAside) {
   cluster.tell(start(1, 1, gpus_on({{0, 0b1000}})));
   cluster.break_jobs();
   const Facts facts = cluster.tell(start(0, 1, gpus_on({{0, 0b1}})));
-  std::vector<Failed> failed;
+  std::vector<FailedFact> failed;
   std::vector<NodeChanged> changed;
-  for (const Event& fact : facts) {
-    if (const auto* one = std::get_if<Failed>(&fact)) failed.push_back(*one);
+  for (const Fact& fact : facts) {
+    if (const auto* one = std::get_if<FailedFact>(&fact)) failed.push_back(*one);
     if (const auto* one = std::get_if<NodeChanged>(&fact)) changed.push_back(*one);
   }
   ASSERT_EQ(failed.size(), 1U);
@@ -621,14 +621,14 @@ TEST(LocalEngine, AStoppedAgentFreesNothingAndComesBack) {
   facts = cluster.until([&](const Facts&) { return ++turns > 50; }, "time to do something wrong");
   EXPECT_TRUE(states_of(facts, 0).empty());
   EXPECT_FALSE(frees_anything(facts));
-  EXPECT_TRUE(only<Running>(facts).empty());
+  EXPECT_TRUE(only<RunningFact>(facts).empty());
   EXPECT_EQ(cluster.pids(0), before);
   EXPECT_TRUE(cluster.pids(1).empty());
   cluster.kill_agent(0, SIGCONT);
   facts = cluster.answers();
   EXPECT_EQ(states_of(facts, 0), Unknown{NodeState::up});
   EXPECT_FALSE(frees_anything(facts));
-  ASSERT_EQ(only<Running>(facts).size(), 2U);
+  ASSERT_EQ(only<RunningFact>(facts).size(), 2U);
   for (const int pid : before) EXPECT_TRUE(cluster.pids(0).contains(pid));
   EXPECT_EQ(cluster.pids(0).size(), 3U);
   EXPECT_EQ(cluster.pids(1).size(), 1U);
@@ -667,7 +667,7 @@ TEST(LocalEngine, AJobThatWishesToStopsWhenItsNodeIsCutOff) {
   EXPECT_FALSE(frees_anything(facts)) << "nobody could say so";
   EXPECT_TRUE(cluster.pids(0).empty());
   cluster.proxy().hold(false);
-  facts = cluster.until([](const Facts& so_far) { return !only<Failed>(so_far).empty(); },
+  facts = cluster.until([](const Facts& so_far) { return !only<FailedFact>(so_far).empty(); },
                         "the news of it");
   EXPECT_EQ(cluster.end(0)->how, JobEnd::How::stopped);
 }
@@ -693,7 +693,7 @@ TEST(LocalEngine, ASilentJobIsTakenForEndedOnlyWhenItIsSurelyAlone) {
   EXPECT_FALSE(frees_anything(later));
   EXPECT_EQ(cluster.pids(0).size(), 2U);
   cluster.skip(std::chrono::minutes(12));
-  cluster.until([](const Facts& so_far) { return !only<Failed>(so_far).empty(); },
+  cluster.until([](const Facts& so_far) { return !only<FailedFact>(so_far).empty(); },
                 "the end of the job");
   EXPECT_TRUE(cluster.pids(0).empty());
   EXPECT_FALSE(cluster.master_lives(0));
@@ -709,13 +709,13 @@ TEST(LocalEngine, AStopIsDoneThoughTheMasterDoesNotObey) {
   kill((*master)->pid, SIGSTOP);
   const Facts facts = cluster.tell(Stop{job_id(0), Generation(2)});
   EXPECT_EQ(released_by(facts, job_id(0)), gpus_on({{0, 0b11}}));
-  ASSERT_FALSE(only<Released>(facts).empty());
-  EXPECT_TRUE(only<Released>(facts).back().stopped);
+  ASSERT_FALSE(only<ReleasedFact>(facts).empty());
+  EXPECT_TRUE(only<ReleasedFact>(facts).back().stopped);
   EXPECT_FALSE(cluster.master_lives(0));
   EXPECT_TRUE(cluster.pids(0).empty());
   ASSERT_TRUE(cluster.end(0).has_value());
   EXPECT_EQ(cluster.end(0)->why, "killed: it did not stop in time");
-  EXPECT_EQ(only<Running>(cluster.tell(start(0, 3, gpus_on({{0, 0b1}})))).size(), 1U);
+  EXPECT_EQ(only<RunningFact>(cluster.tell(start(0, 3, gpus_on({{0, 0b1}})))).size(), 1U);
 }
 
 TEST(LocalEngine, TrainingGoesOnWithoutTheDaemonWhichAdoptsItAgain) {
@@ -733,7 +733,7 @@ TEST(LocalEngine, TrainingGoesOnWithoutTheDaemonWhichAdoptsItAgain) {
        {job_id(1), node_id(1), resize(1, 2, gpus_on({{1, 0b1}})), gpus_on({{1, 0b1}})}});
   const Facts facts = cluster.answers();
   EXPECT_FALSE(frees_anything(facts));
-  EXPECT_EQ(only<Running>(facts).size(), 2U);
+  EXPECT_EQ(only<RunningFact>(facts).size(), 2U);
   EXPECT_TRUE(only<NodeChanged>(facts).empty()) << "within the lease nobody need know";
   EXPECT_EQ(cluster.pids(0), first);
   EXPECT_EQ(cluster.pids(1), second);
@@ -753,7 +753,7 @@ TEST(LocalEngine, ACommandThatWasOnlyStoredIsSentAgain) {
        {job_id(2), node_id(1), Stop{job_id(2), Generation(4)}, gpus_on({{1, 0b10}})}});
   const Facts facts = cluster.answers();
   EXPECT_EQ(released_by(facts, job_id(0)), gpus_on({{0, 0b10}}));
-  EXPECT_EQ(only<Running>(facts).size(), 2U);
+  EXPECT_EQ(only<RunningFact>(facts).size(), 2U);
   EXPECT_EQ(released_by(facts, job_id(2)), gpus_on({{1, 0b10}})) << "it was never there";
   EXPECT_EQ(cluster.pids(0).size(), 1U);
   EXPECT_EQ(cluster.pids(1).size(), 1U);
@@ -782,8 +782,8 @@ TEST(LocalEngine, WhatEndsWithoutTheDaemonAndTheAgentIsNotLost) {
   const Facts facts = cluster.answers();
   ASSERT_EQ(only<Finished>(facts).size(), 1U);
   EXPECT_EQ(only<Finished>(facts)[0].job, job_id(0));
-  ASSERT_EQ(only<Failed>(facts).size(), 1U);
-  EXPECT_EQ(only<Failed>(facts)[0].job, job_id(1));
+  ASSERT_EQ(only<FailedFact>(facts).size(), 1U);
+  EXPECT_EQ(only<FailedFact>(facts)[0].job, job_id(1));
   EXPECT_EQ(cluster.end(0)->how, JobEnd::How::finished);
   EXPECT_EQ(cluster.end(1)->how, JobEnd::How::failed);
   EXPECT_NE(cluster.end(1)->code, 0);
@@ -819,7 +819,7 @@ TEST(LocalEngine, WhatTheTableDoesNotHaveIsKilledBeforeItsGpusAreUsed) {
   EXPECT_TRUE(seen);
   EXPECT_FALSE(cluster.master_lives(0));
   EXPECT_EQ(cluster.pids(1), kept);
-  EXPECT_EQ(only<Running>(cluster.tell(start(0, 4, gpus_on({{1, 0b1}})))).size(), 1U);
+  EXPECT_EQ(only<RunningFact>(cluster.tell(start(0, 4, gpus_on({{1, 0b1}})))).size(), 1U);
 }
 
 TEST(LocalEngine, AMasterThatDiesTakesItsWorkersAlongAndTheJobFails) {
@@ -831,10 +831,10 @@ TEST(LocalEngine, AMasterThatDiesTakesItsWorkersAlongAndTheJobFails) {
   ASSERT_TRUE(master && *master);
   kill((*master)->pid, SIGKILL);
   const Facts facts = cluster.until(
-      [](const Facts& so_far) { return !only<Failed>(so_far).empty(); }, "the failure");
+      [](const Facts& so_far) { return !only<FailedFact>(so_far).empty(); }, "the failure");
   EXPECT_TRUE(cluster.pids(0).empty()) << "before it is told";
   EXPECT_EQ(cluster.end(0)->why, "its launcher died");
-  EXPECT_EQ(only<Running>(cluster.tell(start(0, 2, gpus_on({{0, 0b1}})))).size(), 1U);
+  EXPECT_EQ(only<RunningFact>(cluster.tell(start(0, 2, gpus_on({{0, 0b1}})))).size(), 1U);
 }
 
 // A process that leads a session of its own and has no variable of the job. With the job's cgroup
@@ -903,7 +903,8 @@ TEST(LocalEngine, TheSecretsOfAMasterThatDiesAreRemoved) {
     } else {
       kill((*master)->pid, SIGKILL);
     }
-    cluster.until([](const Facts& facts) { return !only<Failed>(facts).empty(); }, "the failure");
+    cluster.until([](const Facts& facts) { return !only<FailedFact>(facts).empty(); },
+                  "the failure");
     EXPECT_FALSE(std::filesystem::exists(copies));
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(files.secrets())));
   };
@@ -932,9 +933,9 @@ TEST(LocalEngine, RunsProgramsThatKnowNothingOfUs) {
   LiveCluster cluster;
   cluster.set_command({"sleep", "100"});
   cluster.both_up();
-  EXPECT_EQ(only<Running>(cluster.tell(start(0, 1, gpus_on({{0, 0b1}})))).size(), 1U);
+  EXPECT_EQ(only<RunningFact>(cluster.tell(start(0, 1, gpus_on({{0, 0b1}})))).size(), 1U);
   EXPECT_EQ(cluster.pids(0).size(), 1U);
-  EXPECT_TRUE(only<Released>(cluster.tell(Stop{job_id(0), Generation(2)})).back().stopped);
+  EXPECT_TRUE(only<ReleasedFact>(cluster.tell(Stop{job_id(0), Generation(2)})).back().stopped);
   EXPECT_TRUE(cluster.pids(0).empty());
 }
 
@@ -965,7 +966,7 @@ TEST(LocalEngine, AsRootItRunsAJobAsItsUser) {
   const auto master = read_master(files);
   ASSERT_TRUE(master && *master);
   kill((*master)->pid, SIGKILL);
-  cluster.until([](const Facts& facts) { return !only<Failed>(facts).empty(); }, "the failure");
+  cluster.until([](const Facts& facts) { return !only<FailedFact>(facts).empty(); }, "the failure");
   EXPECT_FALSE(lives(worker.process)) << "found by its token";
 }
 

@@ -619,12 +619,12 @@ class TestEngine final : public LiveEngine {
     for (const Command& command : commands) table_.told(command);
     carry_out_orders();
   }
-  void collect(Time /*now*/, std::vector<Event>& facts) override {
+  void collect(Time /*now*/, std::vector<Fact>& facts) override {
     see_to_agents();
     if (world_.clock() >= beat_due_) beat();
     table_.pass(world_.clock());
     carry_out_orders();
-    for (Event& fact : table_.take_facts()) facts.push_back(std::move(fact));
+    for (Fact& fact : table_.take_facts()) facts.push_back(std::move(fact));
   }
   [[nodiscard]] std::vector<JobStatus> take_reports() override { return table_.take_reports(); }
   void forget(JobId job) override {

@@ -25,7 +25,7 @@ std::vector<ServerEvent> events_of(const ChangeFeed::Delivery& delivery) {
     events.push_back(event);
     return true;
   });
-  EXPECT_EQ(reader.held(), 0U) << "every event is whole";
+  EXPECT_EQ(reader.buffered(), 0U) << "every event is whole";
   return events;
 }
 

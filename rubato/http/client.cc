@@ -148,7 +148,7 @@ Result<HttpReply> HttpClient::watch(const HttpCall& call,
       call,
       [&](std::string_view bytes) {
         const bool more = reader.take(bytes, each);
-        too_long = reader.held() > kLargestEvent;
+        too_long = reader.buffered() > kLargestEvent;
         return more && !too_long;
       },
       kWatchSilence);

@@ -21,7 +21,7 @@ class EventReader {
   // Calls `each` with every event that is complete. Returns false as soon as `each` does.
   bool take(std::string_view bytes, const std::function<bool(const ServerEvent&)>& each);
   // Bytes of the event that is not complete yet. The caller should limit them.
-  [[nodiscard]] std::size_t held() const { return line_.size() + event_.data.size(); }
+  [[nodiscard]] std::size_t buffered() const { return line_.size() + event_.data.size(); }
 
  private:
   bool take_line(const std::function<bool(const ServerEvent&)>& each);

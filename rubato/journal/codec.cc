@@ -430,7 +430,7 @@ void describe(auto& f, Is<Cancelled> auto& value) {
   f.field("job", job);
 }
 
-void describe(auto& f, Is<Held> auto& value) {
+void describe(auto& f, Is<HoldChanged> auto& value) {
   auto& [job, on, until] = value;
   f.field("job", job);
   f.field("on", on);
@@ -575,7 +575,7 @@ Json Writer::write(const T& value) {
   } else if constexpr (std::is_same_v<T, LossPoint>) {
     const auto& [done, loss] = value;
     return Json::array({done, loss});
-  } else if constexpr (std::is_same_v<T, PlanStep>) {
+  } else if constexpr (std::is_same_v<T, GpuStep>) {
     const auto& [from, gpus] = value;
     return Json::array({write(from), gpus});
   } else if constexpr (std::is_same_v<T, std::pair<NodeId, int>>) {
@@ -638,7 +638,7 @@ void Decoder::read(const JsonValue& json, T& value) {
     read_list(json, value);
   } else if constexpr (std::is_same_v<T, LossPoint>) {
     if (json.is_row(2)) value = {json.at(0).number(), json.at(1).number()};
-  } else if constexpr (std::is_same_v<T, PlanStep>) {
+  } else if constexpr (std::is_same_v<T, GpuStep>) {
     if (json.is_row(2)) value = {get<Time>(json.at(0)), json.at(1).whole<int>()};
   } else if constexpr (std::is_same_v<T, std::pair<NodeId, int>>) {
     if (json.is_row(2)) value = {json.at(0).id<NodeId>(), json.at(1).whole<int>()};
@@ -1077,7 +1077,7 @@ constexpr std::string_view type_of(const NodeChanged& /*event*/) { return "node-
 constexpr std::string_view type_of(const Estimated& /*event*/) { return "estimated"; }
 constexpr std::string_view type_of(const Wake& /*event*/) { return "wake"; }
 constexpr std::string_view type_of(const Cancelled& /*event*/) { return "cancelled"; }
-constexpr std::string_view type_of(const Held& /*event*/) { return "held"; }
+constexpr std::string_view type_of(const HoldChanged& /*event*/) { return "held"; }
 constexpr std::string_view type_of(const Limited& /*event*/) { return "limited"; }
 constexpr std::string_view type_of(const Due& /*event*/) { return "due"; }
 constexpr std::string_view type_of(const Skipped& /*event*/) { return "skipped"; }

@@ -151,7 +151,7 @@ struct SameEvent {
   }
   bool operator()(const Wake& /*a*/, const Wake& /*b*/) const { return true; }
   bool operator()(const Cancelled& a, const Cancelled& b) const { return a.job == b.job; }
-  bool operator()(const Held& a, const Held& b) const {
+  bool operator()(const HoldChanged& a, const HoldChanged& b) const {
     const auto& [job, on, until] = a;
     return job == b.job && on == b.on && until == b.until;
   }
@@ -332,7 +332,7 @@ class Draw {
     decision.reject = list([&] {
       return Reject{id<JobId>(), text(), maybe([&] { return time(); })};
     });
-    const auto step = [&] { return PlanStep{time(), whole<int>()}; };
+    const auto step = [&] { return GpuStep{time(), whole<int>()}; };
     decision.promise = list([&] { return Promise{id<JobId>(), time(), list(step), coin()}; });
     decision.again_at = maybe([&] { return time(); });
     decision.as_of = id<Sequence>();
@@ -368,7 +368,7 @@ class Draw {
       case 8:
         return Cancelled{job};
       case 9:
-        return Held{job, coin(), maybe([&] { return time(); })};
+        return HoldChanged{job, coin(), maybe([&] { return time(); })};
       case 10:
         return Limited{job,
                        {whole<int>(), whole<int>(), list([&] { return whole<int>(); })},

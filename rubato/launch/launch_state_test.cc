@@ -655,7 +655,7 @@ RC_GTEST_PROP(LiveRun, NeverTwoFounders, ()) {
         RC_ASSERT(!greeted.empty() || alive.size() == 1);
       } else if (const auto* send = std::get_if<SendToWorker>(&order)) {
         RC_ASSERT(alive.contains(send->uid));
-        if (const auto* plan = std::get_if<wire::Plan>(&send->message)) {
+        if (const auto* plan = std::get_if<wire::MembershipPlan>(&send->message)) {
           RC_ASSERT(plan->number > seen[send->uid]);
           seen[send->uid] = plan->number;
           RC_ASSERT(static_cast<int>(plan->workers.size()) <= 5);

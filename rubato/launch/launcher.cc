@@ -26,9 +26,9 @@ constexpr Duration kLookAtSocketEvery = 1s;
 
 constexpr std::size_t kTokenBytes = 16;
 
-std::unique_ptr<LaunchState> new_state(const RunSpec& plan) {
-  if (plan.live) return std::make_unique<LiveRun>(plan.limits);
-  return std::make_unique<RestartRun>(plan.limits);
+std::unique_ptr<LaunchState> new_state(const RunSpec& spec) {
+  if (spec.live) return std::make_unique<LiveRun>(spec.limits);
+  return std::make_unique<RestartRun>(spec.limits);
 }
 
 }  // namespace
@@ -44,16 +44,16 @@ std::string line_of(const Json& json) {
 // --- start and end
 // --------------------------------------------------------------------------------
 
-Launcher::Launcher(RunSpec plan, RunSocket socket, LauncherFace& face)
-    : plan_(std::move(plan)),
+Launcher::Launcher(RunSpec spec, RunSocket socket, LauncherFace& face)
+    : spec_(std::move(spec)),
       socket_(std::move(socket)),
       face_(face),
       may_nice_(may_undo_nice()),
-      state_(new_state(plan_)),
+      state_(new_state(spec_)),
       server_(poller_, {.message = [this](int key, const Json& message) { handle(key, message); },
                         .dropped = [this](int key) { dropped(key); },
                         .handled = [this] { carry_out(); }}) {
-  if (plan_.token.empty()) plan_.token = wire::random_hex(kTokenBytes);
+  if (spec_.token.empty()) spec_.token = wire::random_hex(kTokenBytes);
 }
 
 Launcher::~Launcher() {
@@ -85,10 +85,10 @@ void Launcher::watch_signals() {
 Outcome Launcher::run() {
   watch_signals();
   server_.listen(std::move(socket_.listener));
-  face_.log("run", {{"name", plan_.name},
-                    {"mode", plan_.live ? "live" : "restart"},
-                    {"command", plan_.command}});
-  if (!plan_.slots.empty()) CHECK(state_->place(now(), plan_.slots).ok());
+  face_.log("run", {{"name", spec_.name},
+                    {"mode", spec_.live ? "live" : "restart"},
+                    {"command", spec_.command}});
+  if (!spec_.slots.empty()) CHECK(state_->place(now(), spec_.slots).ok());
   state_->begin(now());
   carry_out();
   while (!state_->outcome()) {
@@ -159,7 +159,7 @@ void Launcher::greet(int key, const Json& message) {
   const auto parsed = wire::parse_from_worker(message);
   const auto* hello = parsed ? std::get_if<wire::Hello>(&*parsed) : nullptr;
   const auto worker = hello != nullptr ? workers_.find(hello->uid) : workers_.end();
-  if (worker == workers_.end() || hello->token != plan_.token ||
+  if (worker == workers_.end() || hello->token != spec_.token ||
       !state_->said_hello(now(), *hello)) {
     server_.drop(key);
     return;
@@ -182,15 +182,15 @@ void Launcher::carry_out() {
 }
 
 Environment Launcher::environment_of(const StartWorker& start, bool niced) const {
-  Environment environment = plan_.environment;
+  Environment environment = spec_.environment;
   // Workers share the cores. Threads that spin while they wait for each other would use all of
   // them.
   set_default(environment, "OMP_NUM_THREADS", "1");
   set_default(environment, "OMP_WAIT_POLICY", "passive");
-  if (plan_.live) {
+  if (spec_.live) {
     set(environment, "RUBATO_LAUNCHER", "unix:" + socket_.path);
     set(environment, "RUBATO_WORKER", fmt::format("{}", start.uid));
-    set(environment, "RUBATO_TOKEN", plan_.token);
+    set(environment, "RUBATO_TOKEN", spec_.token);
     if (niced) set(environment, "RUBATO_NICED", "1");
     face_.complete(environment, start);
     return environment;
@@ -203,8 +203,8 @@ Environment Launcher::environment_of(const StartWorker& start, bool niced) const
   set(environment, "MASTER_ADDR", "127.0.0.1");
   set(environment, "MASTER_PORT", fmt::format("{}", port_));
   set(environment, "TORCHELASTIC_RESTART_COUNT", fmt::format("{}", counts.failures));
-  set(environment, "TORCHELASTIC_MAX_RESTARTS", fmt::format("{}", plan_.limits.max_failures));
-  set(environment, "TORCHELASTIC_RUN_ID", plan_.name);
+  set(environment, "TORCHELASTIC_MAX_RESTARTS", fmt::format("{}", spec_.limits.max_failures));
+  set(environment, "TORCHELASTIC_RUN_ID", spec_.name);
   // If we run under torchrun, this variable would make rank 0 look for a store that does not exist.
   set(environment, "TORCHELASTIC_USE_AGENT_STORE", "False");
   face_.complete(environment, start);
@@ -212,7 +212,7 @@ Environment Launcher::environment_of(const StartWorker& start, bool niced) const
 }
 
 void Launcher::carry_out(const StartWorker& start) {
-  if (!plan_.live && port_of_round_ != start.round) {
+  if (!spec_.live && port_of_round_ != start.round) {
     const auto port = free_port();
     if (!port) {
       state_->could_not_start(now(), start.uid, port.error().message, true);
@@ -223,8 +223,8 @@ void Launcher::carry_out(const StartWorker& start) {
   }
   const bool niced = start.shaded && may_nice_;
   bool shortage = false;
-  auto process = spawn(plan_.command, environment_of(start, niced),
-                       {niced, plan_.directory, plan_.close_others}, &shortage);
+  auto process = spawn(spec_.command, environment_of(start, niced),
+                       {niced, spec_.directory, spec_.close_others}, &shortage);
   if (!process) {
     state_->could_not_start(now(), start.uid, process.error().message, shortage);
     return;
@@ -233,7 +233,7 @@ void Launcher::carry_out(const StartWorker& start) {
   worker.process = std::move(*process);
   worker.slot = start.slot;
   worker.mark =
-      plan_.live ? fmt::format("RUBATO_WORKER={}", start.uid) : fmt::format("RANK={}", start.rank);
+      spec_.live ? fmt::format("RUBATO_WORKER={}", start.uid) : fmt::format("RANK={}", start.rank);
   worker.start_time = wire::start_time_of(worker.process.pid);
   Json fields = {{"worker", start.uid}, {"pid", worker.process.pid}};
   if (start.world > 0) {
@@ -265,7 +265,7 @@ void Launcher::carry_out(const SignalWorker& signal) {
 }
 
 void Launcher::carry_out(const SendToWorker& send) {
-  if (const auto* plan = std::get_if<wire::Plan>(&send.message)) {
+  if (const auto* plan = std::get_if<wire::MembershipPlan>(&send.message)) {
     face_.log("plan", {{"worker", send.uid}, {"plan", *plan}});
   }
   const auto found = workers_.find(send.uid);

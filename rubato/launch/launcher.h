@@ -64,7 +64,7 @@ class LauncherFace {
 
 class Launcher {
  public:
-  Launcher(RunSpec plan, RunSocket socket, LauncherFace& face);
+  Launcher(RunSpec spec, RunSocket socket, LauncherFace& face);
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
   ~Launcher();
@@ -76,7 +76,7 @@ class Launcher {
   [[nodiscard]] Time now() const;
   [[nodiscard]] LaunchState& state() { return *state_; }
   [[nodiscard]] const LaunchState& state() const { return *state_; }
-  [[nodiscard]] const RunSpec& plan() const { return plan_; }
+  [[nodiscard]] const RunSpec& spec() const { return spec_; }
   // Counts processes that have ended as ended, even if the notice of their end has not been read
   // yet.
   void collect_all();
@@ -119,7 +119,7 @@ class Launcher {
   [[nodiscard]] bool nothing_is_left() const;
   [[nodiscard]] bool someone_lingers() const;
 
-  RunSpec plan_;
+  RunSpec spec_;
   RunSocket socket_;
   LauncherFace& face_;
   bool may_nice_;

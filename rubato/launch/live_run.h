@@ -27,7 +27,7 @@ class LiveRun : public LaunchState {
   void begin(Time now) override;
   [[nodiscard]] bool said_hello(Time now, const wire::Hello& hello) override;
   void heard(Time now, Uid uid, const wire::FromWorker& message) override;
-  [[nodiscard]] const wire::Plan& plan() const { return plan_; }
+  [[nodiscard]] const wire::MembershipPlan& plan() const { return plan_; }
 
   [[nodiscard]] bool settled() const override;
   [[nodiscard]] bool silent() const override { return silent_; }
@@ -63,7 +63,7 @@ class LiveRun : public LaunchState {
   [[nodiscard]] std::string too_few() const;
   [[nodiscard]] bool planned(Uid uid) const;
 
-  wire::Plan plan_;
+  wire::MembershipPlan plan_;
   std::set<Uid> members_;  // of the newest notice
   std::set<Uid> working_;  // members that neither join nor leave
   std::vector<std::int64_t> members_age_;

@@ -24,7 +24,7 @@ std::string to_text(const Order& order) {
         return fmt::format("welcome {}({}) peers ({})", welcome.founder ? "founder " : "",
                            fmt::join(welcome.plan.workers, " "), fmt::join(peers, " "));
       },
-      [](const wire::Plan& plan) {
+      [](const wire::MembershipPlan& plan) {
         return fmt::format("plan {} ({})", plan.number, fmt::join(plan.workers, " "));
       },
       [](const wire::Stop&) { return std::string("stop"); }};

@@ -33,7 +33,7 @@ Result<std::unique_ptr<TerminalRun>> TerminalRun::open(TerminalOptions options) 
       return Error{fmt::format("--log {}: {}", options.log, std::strerror(errno))};
     }
   }
-  auto socket = claim_run(options.directory, options.plan.name);
+  auto socket = claim_run(options.directory, options.spec.name);
   if (!socket) {
     if (log != nullptr) std::fclose(log);
     return socket.error();
@@ -46,15 +46,15 @@ TerminalRun::TerminalRun(TerminalOptions options, RunSocket socket, std::FILE* l
       log_(log),
       console_(options_.json ? STDERR_FILENO : STDOUT_FILENO, STDERR_FILENO,
                isatty(STDERR_FILENO) != 0 && !options_.quiet),
-      launcher_(options_.plan, std::move(socket), *this) {}
+      launcher_(options_.spec, std::move(socket), *this) {}
 
 TerminalRun::~TerminalRun() {
   if (log_ != nullptr) std::fclose(log_);
 }
 
 int TerminalRun::run() {
-  const LaunchLimits& limits = options_.plan.limits;
-  say(fmt::format("{}: {} of {}:{}", options_.plan.name, count_of(limits.start, "worker"),
+  const LaunchLimits& limits = options_.spec.limits;
+  say(fmt::format("{}: {} of {}:{}", options_.spec.name, count_of(limits.start, "worker"),
                   limits.least, limits.most));
   const Outcome outcome = launcher_.run();
   print_summary(outcome);
@@ -129,30 +129,30 @@ Result<Json> TerminalRun::resize(const Json& request) {
   if (auto done = launcher_.state().resize(launcher_.now(), workers); !done) return done.error();
   log("resize", {{"from", before}, {"to", workers}});
   if (workers != before) say(fmt::format("from {} to {}", before, count_of(workers, "worker")));
-  return Json{{"name", options_.plan.name}, {"from", before}, {"to", workers}};
+  return Json{{"name", options_.spec.name}, {"from", before}, {"to", workers}};
 }
 
 Result<Json> TerminalRun::kill_one(const Json& request) {
   const auto killed = launcher_.state().kill(look_for_integer(request, "worker"));
   if (!killed) return killed.error();
   log("kill", {{"worker", *killed}});
-  return Json{{"name", options_.plan.name}, {"worker", *killed}};
+  return Json{{"name", options_.spec.name}, {"worker", *killed}};
 }
 
 Json TerminalRun::info() const {
   const LaunchCounts& counts = launcher_.state().counts();
-  Json content = {{"name", options_.plan.name},
+  Json content = {{"name", options_.spec.name},
                   {"pid", getpid()},
-                  {"mode", options_.plan.live ? "live" : "restart"},
-                  {"command", options_.plan.command},
+                  {"mode", options_.spec.live ? "live" : "restart"},
+                  {"command", options_.spec.command},
                   {"workers", launcher_.state().living()},
                   {"wanted", launcher_.state().wanted()},
-                  {"least", options_.plan.limits.least},
-                  {"most", options_.plan.limits.most},
+                  {"least", options_.spec.limits.least},
+                  {"most", options_.spec.limits.most},
                   {"failures", counts.failures},
                   {"resizes", counts.resizes},
                   {"seconds", seconds(launcher_.now())}};
-  if (options_.plan.live) {
+  if (options_.spec.live) {
     content["step"] = progress_.step;
     content["report"] = progress_.report;
   }
@@ -226,7 +226,7 @@ void TerminalRun::log(const std::string& event, const Json& fields) {
 
 void TerminalRun::print_summary(const Outcome& outcome) {
   const LaunchCounts& counts = launcher_.state().counts();
-  Json summary = {{"name", options_.plan.name},
+  Json summary = {{"name", options_.spec.name},
                   {"finished", outcome.code == 0},
                   {"code", outcome.code},
                   {"why", outcome.why},
@@ -235,16 +235,16 @@ void TerminalRun::print_summary(const Outcome& outcome) {
                   {"resizes", counts.resizes},
                   {"starts", counts.starts},
                   {"fresh_starts", counts.fresh_starts}};
-  if (options_.plan.live) {
+  if (options_.spec.live) {
     summary["step"] = progress_.step;
     summary["report"] = progress_.report;
   }
   log("end", summary);
   console_.status("");
   const std::string how = outcome.code == 0 ? "finished" : fmt::format("ended: {}", outcome.why);
-  const std::string step = options_.plan.live ? fmt::format(" at step {}", progress_.step) : "";
+  const std::string step = options_.spec.live ? fmt::format(" at step {}", progress_.step) : "";
   if (outcome.code != 0 || !options_.quiet) {
-    console_.err(fmt::format("rubato: {} {}; {:.1f} s{}, {}, {}", options_.plan.name, how,
+    console_.err(fmt::format("rubato: {} {}; {:.1f} s{}, {}, {}", options_.spec.name, how,
                              seconds(launcher_.now()), step, count_of(counts.resizes, "resize"),
                              count_of(counts.failures, "failure")));
   }

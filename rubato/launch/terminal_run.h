@@ -11,7 +11,7 @@
 namespace rubato::launch {
 
 struct TerminalOptions {
-  RunSpec plan;
+  RunSpec spec;
   std::string directory;  // of the socket
   std::string log;        // file for JSON lines; empty: none
   bool json = false;      // prints only the summary, as JSON, to standard output

@@ -121,7 +121,7 @@ class FakeWorker {
       if (const auto* welcome = std::get_if<wire::Welcome>(&*message)) {
         plan_ = welcome->plan;
         founder_ = welcome->founder;
-      } else if (const auto* plan = std::get_if<wire::Plan>(&*message)) {
+      } else if (const auto* plan = std::get_if<wire::MembershipPlan>(&*message)) {
         plan_ = *plan;
       } else {
         stopped_ = true;
@@ -149,7 +149,7 @@ class FakeWorker {
 
   wire::FrameStream stream_;
   Uid uid_ = 0;
-  wire::Plan plan_;
+  wire::MembershipPlan plan_;
   bool founder_ = false;
   bool joined_ = false;
   bool stopped_ = false;
@@ -188,13 +188,13 @@ Played play(const std::string& scene, LaunchLimits limits,
   std::string pattern = (std::filesystem::temp_directory_path() / "rubato-XXXXXX").string();
   const std::string root = mkdtemp(pattern.data());
   TerminalOptions options;
-  options.plan.limits = limits;
-  options.plan.name = "test";
-  options.plan.command = std::move(command);
-  if (options.plan.command.front() == "/proc/self/exe") {
-    options.plan.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
+  options.spec.limits = limits;
+  options.spec.name = "test";
+  options.spec.command = std::move(command);
+  if (options.spec.command.front() == "/proc/self/exe") {
+    options.spec.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
   }
-  options.plan.environment = {"PATH=/usr/bin:/bin", "SCENE=" + scene};
+  options.spec.environment = {"PATH=/usr/bin:/bin", "SCENE=" + scene};
   options.directory = root + "/runs";
   options.log = root + "/log";
   options.json = true;

@@ -21,13 +21,13 @@
 
 namespace rubato::loop {
 
-using Facts = std::vector<Event>;
+using Facts = std::vector<Fact>;
 
-template <class Fact>
-std::vector<Fact> only(const Facts& facts) {
-  std::vector<Fact> found;
+template <class Kind>
+std::vector<Kind> only(const Facts& facts) {
+  std::vector<Kind> found;
   for (const auto& fact : facts) {
-    if (const auto* one = std::get_if<Fact>(&fact)) found.push_back(*one);
+    if (const auto* one = std::get_if<Kind>(&fact)) found.push_back(*one);
   }
   return found;
 }
@@ -35,7 +35,7 @@ std::vector<Fact> only(const Facts& facts) {
 // The GPUs that a job has released, by the facts.
 inline Allocation released_by(const Facts& facts, JobId job) {
   Allocation gpus;
-  for (const auto& fact : only<Released>(facts)) {
+  for (const auto& fact : only<ReleasedFact>(facts)) {
     if (fact.job == job) gpus.add(fact.gpus);
   }
   return gpus;
@@ -62,7 +62,7 @@ TYPED_TEST_SUITE_P(EngineContract);
 TYPED_TEST_P(EngineContract, AStartIsAnsweredByRunning) {
   const Facts facts = this->start(0, 1, gpus_on({{0, 0b11}}));
   ASSERT_EQ(facts.size(), 1U);
-  const auto running = only<Running>(facts);
+  const auto running = only<RunningFact>(facts);
   ASSERT_EQ(running.size(), 1U);
   EXPECT_EQ(running[0].job, job_id(0));
   EXPECT_EQ(running[0].generation, Generation(1));
@@ -83,38 +83,39 @@ TYPED_TEST_P(EngineContract, AResizeReleasesExactlyTheDifferenceAndThenRuns) {
   this->start(0, 1, gpus_on({{0, 0b111}, {1, 0b1}}));
   const Facts facts = this->resize(0, 2, gpus_on({{0, 0b1001}}));
   EXPECT_EQ(released_by(facts, job_id(0)), gpus_on({{0, 0b110}, {1, 0b1}}));
-  for (const auto& released : only<Released>(facts)) {
+  for (const auto& released : only<ReleasedFact>(facts)) {
     EXPECT_EQ(released.generation, Generation(2));
     EXPECT_FALSE(released.stopped);
   }
   ASSERT_FALSE(facts.empty());
-  ASSERT_TRUE(std::holds_alternative<Running>(facts.back())) << "first it lets go, then it runs";
-  EXPECT_EQ(only<Running>(facts).size(), 1U);
-  EXPECT_EQ(std::get<Running>(facts.back()).generation, Generation(2));
+  ASSERT_TRUE(std::holds_alternative<RunningFact>(facts.back()))
+      << "first it lets go, then it runs";
+  EXPECT_EQ(only<RunningFact>(facts).size(), 1U);
+  EXPECT_EQ(std::get<RunningFact>(facts.back()).generation, Generation(2));
 }
 
 TYPED_TEST_P(EngineContract, GrowingReleasesNothing) {
   this->start(0, 1, gpus_on({{0, 0b1}}));
   const Facts facts = this->resize(0, 2, gpus_on({{0, 0b11}, {1, 0b1}}));
   ASSERT_EQ(facts.size(), 1U);
-  EXPECT_EQ(only<Running>(facts).size(), 1U);
+  EXPECT_EQ(only<RunningFact>(facts).size(), 1U);
 }
 
 TYPED_TEST_P(EngineContract, AStopReleasesEverything) {
   this->start(0, 1, gpus_on({{0, 0b11}, {1, 0b1}}));
   const Facts facts = this->stop(0, 2);
   EXPECT_EQ(released_by(facts, job_id(0)), gpus_on({{0, 0b11}, {1, 0b1}}));
-  ASSERT_FALSE(only<Released>(facts).empty());
-  EXPECT_TRUE(only<Released>(facts).back().stopped);
-  EXPECT_EQ(only<Released>(facts).back().generation, Generation(2));
-  EXPECT_TRUE(only<Running>(facts).empty());
+  ASSERT_FALSE(only<ReleasedFact>(facts).empty());
+  EXPECT_TRUE(only<ReleasedFact>(facts).back().stopped);
+  EXPECT_EQ(only<ReleasedFact>(facts).back().generation, Generation(2));
+  EXPECT_TRUE(only<RunningFact>(facts).empty());
   EXPECT_TRUE(only<Finished>(facts).empty());
 }
 
 TYPED_TEST_P(EngineContract, AStoppedJobGoesOnWhereItWas) {
   this->start(0, 1, gpus_on({{0, 0b11}}));
   this->stop(0, 2);
-  EXPECT_EQ(only<Running>(this->start(0, 3, gpus_on({{1, 0b1}}))).size(), 1U);
+  EXPECT_EQ(only<RunningFact>(this->start(0, 3, gpus_on({{1, 0b1}}))).size(), 1U);
   const auto finished = only<Finished>(this->harness.finish(job_id(0)));
   ASSERT_EQ(finished.size(), 1U);
   EXPECT_EQ(finished[0].generation, Generation(3));
@@ -143,12 +144,13 @@ TYPED_TEST_P(EngineContract, ABrokenNodeFailsTheJobsOnItAndNoOther) {
   EXPECT_EQ(only<NodeChanged>(facts)[0].node, node_id(1));
   EXPECT_EQ(only<NodeChanged>(facts)[0].state, NodeState::down);
   std::set<JobId> failed;
-  for (const auto& fact : only<Failed>(facts)) {
+  for (const auto& fact : only<FailedFact>(facts)) {
     EXPECT_TRUE(failed.insert(fact.job).second) << "once";
     EXPECT_EQ(fact.generation, Generation(1));
   }
   EXPECT_EQ(failed, (std::set<JobId>{job_id(0), job_id(2)}));
-  EXPECT_EQ(only<Running>(this->start(0, 2, gpus_on({{0, 0b1}}))).size(), 1U) << "it starts again";
+  EXPECT_EQ(only<RunningFact>(this->start(0, 2, gpus_on({{0, 0b1}}))).size(), 1U)
+      << "it starts again";
 }
 
 // The scheduler waits for an answer to its last command, so there must be one.
@@ -156,11 +158,11 @@ TYPED_TEST_P(EngineContract, ACommandThatCrossedWithAFailureIsAnswered) {
   this->start(0, 1, gpus_on({{0, 0b11}}));
   this->start(1, 1, gpus_on({{0, 0b1100}}));
   this->harness.break_unnoticed(node_id(0));
-  auto failed = only<Failed>(this->resize(0, 2, gpus_on({{0, 0b1}})));
-  std::erase_if(failed, [](const Failed& fact) { return fact.job != job_id(0); });
+  auto failed = only<FailedFact>(this->resize(0, 2, gpus_on({{0, 0b1}})));
+  std::erase_if(failed, [](const FailedFact& fact) { return fact.job != job_id(0); });
   ASSERT_FALSE(failed.empty());
   EXPECT_EQ(failed.back().generation, Generation(2));
-  const auto released = only<Released>(this->stop(1, 2));
+  const auto released = only<ReleasedFact>(this->stop(1, 2));
   ASSERT_EQ(released.size(), 1U);
   EXPECT_TRUE(released[0].stopped);
   EXPECT_EQ(released[0].generation, Generation(2));

@@ -97,8 +97,8 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
     if (!given_up->stopped) released = std::move(given_up->gpus);
   } else if (auto* cancelled = std::get_if<Cancelled>(&event)) {
     if (JobView* job = jobs.find(cancelled->job)) issue(*job, reaction);
-  } else if (auto* held = std::get_if<Held>(&event)) {
-    if (JobView* job = jobs.find(held->job)) issue(*job, reaction);
+  } else if (auto* hold = std::get_if<HoldChanged>(&event)) {
+    if (JobView* job = jobs.find(hold->job)) issue(*job, reaction);
   } else if (auto* limited = std::get_if<Limited>(&event); limited != nullptr && limited->keeps) {
     if (JobView* job = jobs.find(limited->job)) issue(*job, reaction);
   } else if (std::holds_alternative<Skipped>(event)) {

@@ -384,9 +384,9 @@ TEST(Scheduler, WhoWasTakenInIsNotRejectedAnyMore) {
   EXPECT_FALSE(loop.job(1).taken_in) << "nobody has seen it";
   loop.decide(0, {grant_count(0, 2)});
   EXPECT_TRUE(loop.job(1).taken_in);
-  loop.on(1, Held{job_id(1), true});
+  loop.on(1, HoldChanged{job_id(1), true});
   loop.decide(1, {grant_count(0, 2)});
-  loop.on(2, Held{job_id(1), false});
+  loop.on(2, HoldChanged{job_id(1), false});
   loop.on(2, Decided{rejecting(loop, 2, 1)});
   EXPECT_EQ(loop.reaction.refused, "job 1: rejected, but it was taken in before or is not there");
   EXPECT_FALSE(loop.gone(1));
@@ -395,10 +395,10 @@ TEST(Scheduler, WhoWasTakenInIsNotRejectedAnyMore) {
 TEST(Scheduler, WhoStaysAwayIsNotTakenIn) {
   Loop loop("1x2");
   loop.on(0, submitted(0, rigid_spec(2)));
-  loop.on(0, Held{job_id(0), true});
+  loop.on(0, HoldChanged{job_id(0), true});
   loop.decide(0, {});
   EXPECT_FALSE(loop.job(0).taken_in);
-  loop.on(1, Held{job_id(0), false});
+  loop.on(1, HoldChanged{job_id(0), false});
   loop.on(1, Decided{rejecting(loop, 1, 0)});
   EXPECT_EQ(loop.reaction.refused, "");
   EXPECT_TRUE(loop.gone(0));
@@ -507,12 +507,12 @@ TEST(Scheduler, AJobOnHoldPausesAndComesBack) {
   loop.on(0, submitted(0, elastic_spec(1, 4)));
   loop.decide(0, {grant_count(0, 2)});
   loop.running(0, 0);
-  EXPECT_EQ(loop.on(1, Held{job_id(0), true}), Lines{"stop 0 gen 2"});
+  EXPECT_EQ(loop.on(1, HoldChanged{job_id(0), true}), Lines{"stop 0 gen 2"});
   EXPECT_EQ(loop.decide(1, {grant_count(0, 2)}), Lines{}) << "whatever the policy thinks";
   EXPECT_TRUE(loop.reaction.refused.empty());
   loop.released(2, 0, gpus_on({{0, 0b11}}), true);
   EXPECT_EQ(loop.job(0).phase, Phase::pending);
-  EXPECT_EQ(loop.on(3, Held{job_id(0), false}), Lines{});
+  EXPECT_EQ(loop.on(3, HoldChanged{job_id(0), false}), Lines{});
   EXPECT_TRUE(loop.scheduler.decision_due());
   EXPECT_EQ(loop.decide(3, {grant_count(0, 2)}), Lines{"start 0 gen 3 on 0:11"});
   EXPECT_EQ(loop.job(0).restarts, 1);
@@ -1059,7 +1059,7 @@ class World {
     const double what = random_.uniform();
     ++wishes;
     if (what < 0.25) return post(Cancelled{id});
-    if (what < 0.85) return post(Held{id, !job->on_hold});
+    if (what < 0.85) return post(HoldChanged{id, !job->on_hold});
     post(Limited{id, {1, 1 + static_cast<int>(random_.below(6)), {}}});
   }
 

@@ -115,7 +115,7 @@ struct Folder {
     if (job->held.empty()) leave(*job);
   }
 
-  void operator()(const Held& e) const {
+  void operator()(const HoldChanged& e) const {
     JobView* job = state.snapshot.jobs.find(e.job);
     if (job == nullptr || job->on_hold == e.on) return;
     if (e.on) return stay_away(*job, job->on_hold);

@@ -106,7 +106,7 @@ void Links::hear_launcher() {
     const auto message = wire::parse_from_launcher(json);
     if (!message) continue;  // of a newer launcher
     if (const auto* welcome = std::get_if<wire::Welcome>(&*message)) hooks_.welcome(*welcome);
-    if (const auto* plan = std::get_if<Plan>(&*message)) hooks_.plan(*plan);
+    if (const auto* plan = std::get_if<MembershipPlan>(&*message)) hooks_.plan(*plan);
     if (std::holds_alternative<wire::Stop>(*message)) hooks_.stop();
   }
   // Without a launcher training goes on.

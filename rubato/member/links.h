@@ -51,7 +51,7 @@ class Links {
  public:
   struct Hooks {
     std::function<void(const wire::Welcome&)> welcome;
-    std::function<void(const Plan&)> plan;
+    std::function<void(const MembershipPlan&)> plan;
     std::function<void()> stop;
     std::function<void()> orphaned;  // the launcher is gone
     // Why a worker that dials us does not fit the job, in one sentence; empty if it fits.

@@ -6,11 +6,12 @@
 
 namespace rubato::member {
 
-void Membership::found(const Plan& plan, const StepPlan& first, const Generation& after) {
+void Membership::found(const MembershipPlan& plan, const StepPlan& first,
+                       const MembershipGeneration& after) {
   CHECK(!record_);
   plan_ = plan;
-  const Generation generation =
-      std::max(Generation{plan.number, 0}, Generation{after.plan, after.revision + 1});
+  const MembershipGeneration generation = std::max(
+      MembershipGeneration{plan.number, 0}, MembershipGeneration{after.plan, after.revision + 1});
   const std::int64_t recovery = known_ ? known_->recovery + 1 : 0;
   enter({generation, recovery, first.step, {{self_, Role::working, 0, 0}}});
   next_ = first;
@@ -54,7 +55,7 @@ void Membership::enter(const Record& record) {
   known_ = record;
 }
 
-void Membership::plan(const Plan& plan) {
+void Membership::plan(const MembershipPlan& plan) {
   if (plan.number > plan_.number) plan_ = plan;
 }
 
@@ -156,9 +157,10 @@ Record Membership::propose() const {
             [](const Member& a, const Member& b) { return a.uid < b.uid; });
   if (next.members == record_->members) return next;
   next.first = next_.step + 1;
-  next.generation = plan_.number > record_->generation.plan
-                        ? Generation{plan_.number, 0}
-                        : Generation{record_->generation.plan, record_->generation.revision + 1};
+  next.generation =
+      plan_.number > record_->generation.plan
+          ? MembershipGeneration{plan_.number, 0}
+          : MembershipGeneration{record_->generation.plan, record_->generation.revision + 1};
   return next;
 }
 

@@ -64,13 +64,14 @@ class Membership {
   explicit Membership(Uid self) : self_(self) {}
 
   // This worker starts the job, after a checkpoint of an earlier generation if there is one.
-  void found(const Plan& plan, const StepPlan& first, const Generation& after = {});
+  void found(const MembershipPlan& plan, const StepPlan& first,
+             const MembershipGeneration& after = {});
   // A donor has taken this worker in.
   void adopt(const Proposal& proposal);
 
-  void plan(const Plan& plan);  // from the launcher; older ones are ignored
-  void ready(Uid peer);         // connected both ways
-  void unready(Uid peer);       // no longer
+  void plan(const MembershipPlan& plan);  // from the launcher; older ones are ignored
+  void ready(Uid peer);                   // connected both ways
+  void unready(Uid peer);                 // no longer
   void level(Uid peer, const Level& level);
   void dead(Uid peer);  // its process has ended
   void lost(Uid peer);  // its connection broke: whether it is dead is not known yet
@@ -93,7 +94,7 @@ class Membership {
   // What to say to all members when this joining one holds all of the state and is connected with
   // each of them.
   [[nodiscard]] Level own_level() const;
-  [[nodiscard]] const Plan& newest_plan() const { return plan_; }
+  [[nodiscard]] const MembershipPlan& newest_plan() const { return plan_; }
   [[nodiscard]] std::vector<Uid> ready_peers() const;
   [[nodiscard]] bool is_dead(Uid uid) const { return dead_.contains(uid); }
 
@@ -102,7 +103,7 @@ class Membership {
  private:
   // What was last said to a peer in this recovery.
   struct Told {
-    Generation generation;
+    MembershipGeneration generation;
     std::vector<Uid> dead;
     friend bool operator==(const Told&, const Told&) = default;
   };
@@ -126,7 +127,7 @@ class Membership {
   void look_for_dead();
 
   Uid self_;
-  Plan plan_;
+  MembershipPlan plan_;
   std::optional<Record> record_;
   std::optional<Record> known_;  // the newest heard of, kept when no longer a member
   StepPlan next_;

@@ -180,7 +180,7 @@ TEST(Membership, ProposesWhatThePlanAsksFor) {
     for (Member& member : expected) member.since += member.since == 12 ? 1 : 0;
     EXPECT_EQ(next.members, expected);
     const bool changed = next.members != same.members;
-    EXPECT_EQ(next.generation, changed ? (Generation{1, 2}) : same.generation);
+    EXPECT_EQ(next.generation, changed ? (MembershipGeneration{1, 2}) : same.generation);
     EXPECT_EQ(next.first, changed ? 13 : same.first);
   }
 }
@@ -202,7 +202,7 @@ TEST(Membership, ALeaderWithAnOldPlanKeepsEverybody) {
   complete(m, {{5, 0}, 0, 12, {working(1), working(2)}});
   EXPECT_EQ(m.propose(), *m.record());
   m.plan({6, {1}});
-  EXPECT_EQ(m.propose().generation, (Generation{6, 0}));
+  EXPECT_EQ(m.propose().generation, (MembershipGeneration{6, 0}));
   EXPECT_EQ(m.propose().members[1].role, Role::leaving);
 }
 
@@ -943,7 +943,7 @@ class Simulation {
   std::deque<Channel> channels_;
   std::map<std::tuple<Uid, Uid, int>, std::size_t> named_;
   std::vector<std::size_t> busy_;
-  Plan plan_;
+  MembershipPlan plan_;
   Uid last_uid_ = 0;
   int kills_ = 0;
   int max_kills_ = 0;

@@ -164,7 +164,7 @@ Json write(const T& value) {
     return value;
   } else if constexpr (std::is_same_v<T, Role>) {
     return name_in(kRoles, value);
-  } else if constexpr (std::is_same_v<T, Generation>) {
+  } else if constexpr (std::is_same_v<T, MembershipGeneration>) {
     return Json::array({value.plan, value.revision});
   } else if constexpr (IsVector<T>::value) {
     Json list = Json::array();
@@ -211,7 +211,7 @@ void read(const JsonValue& json, T& value) {
     value = json.text();
   } else if constexpr (std::is_same_v<T, Role>) {
     value = json.choice(kRoles);
-  } else if constexpr (std::is_same_v<T, Generation>) {
+  } else if constexpr (std::is_same_v<T, MembershipGeneration>) {
     if (json.is_row(2))
       value = {json.at(0).template whole<std::int64_t>(),
                json.at(1).template whole<std::int64_t>()};

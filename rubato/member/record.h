@@ -11,8 +11,8 @@
 
 namespace rubato::member {
 
-using wire::Generation;
-using wire::Plan;
+using wire::MembershipGeneration;
+using wire::MembershipPlan;
 using wire::Uid;
 using Step = std::int64_t;  // counted from 1; 0 = nothing applied yet
 constexpr Step kNoState = -1;
@@ -33,7 +33,7 @@ struct Member {
 
 // Who takes part from step `first` on. All members hold the same record; there is no server.
 struct Record {
-  Generation generation;
+  MembershipGeneration generation;
   // Counts recoveries. Within one, members differ by at most one applied step; connections and
   // reports of an earlier one are void.
   std::int64_t recovery = 0;

@@ -36,23 +36,23 @@ Environment environment_for(const JobLaunch& launch, Environment environment) {
   return environment;
 }
 
-RunSpec plan_of(const JobLaunch& launch, const Environment& environment) {
-  RunSpec plan;
-  plan.limits.start = static_cast<int>(launch.slots.size());
-  plan.limits.most = std::max(plan.limits.start, launch.most);
-  plan.limits.max_failures = launch.max_failures;
-  plan.limits.grace = launch.grace;
-  plan.limits.hello = launch.hello;
-  plan.limits.silent = launch.silent;
-  plan.slots = launch.slots;
-  plan.live = launch.live;
-  plan.name = launch.name;
-  plan.token = launch.token;
-  plan.command = launch.command;
-  plan.environment = environment_for(launch, environment);
-  plan.directory = launch.directory;
-  plan.close_others = true;
-  return plan;
+RunSpec run_spec_of(const JobLaunch& launch, const Environment& environment) {
+  RunSpec spec;
+  spec.limits.start = static_cast<int>(launch.slots.size());
+  spec.limits.most = std::max(spec.limits.start, launch.most);
+  spec.limits.max_failures = launch.max_failures;
+  spec.limits.grace = launch.grace;
+  spec.limits.hello = launch.hello;
+  spec.limits.silent = launch.silent;
+  spec.slots = launch.slots;
+  spec.live = launch.live;
+  spec.name = launch.name;
+  spec.token = launch.token;
+  spec.command = launch.command;
+  spec.environment = environment_for(launch, environment);
+  spec.directory = launch.directory;
+  spec.close_others = true;
+  return spec;
 }
 
 JobEnd end_of(const Outcome& outcome) {
@@ -125,11 +125,11 @@ Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch
   // Programs that know nothing of Rubato may expect it to be there.
   mkdir(files.checkpoint().c_str(), S_IRWXU);
   return std::unique_ptr<Master>(new Master(
-      std::move(held), launch, machine_gpus, plan_of(launch, environment), std::move(*socket),
+      std::move(held), launch, machine_gpus, run_spec_of(launch, environment), std::move(*socket),
       {std::move(*output), std::move(*events)}, std::move(*secrets)));
 }
 
-Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec plan,
+Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec spec,
                RunSocket socket, Logs logs, std::map<std::string, std::string> secrets)
     : held_(std::move(held)),
       files_{held_.own_path()},
@@ -140,7 +140,7 @@ Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec p
       generation_(launch_.generation),
       batch_(launch_.batch),
       managed_at_(kStart + kFirstManagerWithin),
-      launcher_(std::move(plan), std::move(socket), *this) {}
+      launcher_(std::move(spec), std::move(socket), *this) {}
 
 Master::~Master() { remove_secrets(files_); }
 

@@ -45,7 +45,7 @@ class Master : private LauncherFace {
     Time progress_due;
   };
 
-  Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec plan, RunSocket socket,
+  Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec spec, RunSocket socket,
          Logs logs, std::map<std::string, std::string> secrets);
 
   [[nodiscard]] static Result<std::unique_ptr<Master>> open(HeldDirectory held,

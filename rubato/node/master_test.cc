@@ -145,7 +145,7 @@ class FakeMember {
       if (!message) std::_Exit(99);
       if (const auto* welcome = std::get_if<wire::Welcome>(&*message)) {
         plan_ = welcome->plan;
-      } else if (const auto* plan = std::get_if<wire::Plan>(&*message)) {
+      } else if (const auto* plan = std::get_if<wire::MembershipPlan>(&*message)) {
         plan_ = *plan;
       } else {
         stopped_ = true;
@@ -158,7 +158,7 @@ class FakeMember {
   std::string meeting_;
   wire::FrameStream stream_;
   Uid uid_ = 0;
-  wire::Plan plan_;
+  wire::MembershipPlan plan_;
   std::set<Uid> announced_;
   bool stopped_ = false;
   Clock::time_point began_ = Clock::now();

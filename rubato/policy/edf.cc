@@ -12,7 +12,7 @@ constexpr int kLargestAsked = 64;
 Time deadline_or_never(const JobView& job) { return job.spec->deadline.value_or(kNever); }
 
 // A job in a simulated schedule.
-struct Planned {
+struct ScheduledJob {
   const JobView* job = nullptr;
   int gpus = 0;
   GpuType type;
@@ -39,7 +39,7 @@ struct Outlook {
 template <class Size>
 Outlook run_ahead(const JobView* candidate, const std::vector<const JobView*>& order,
                   const Snapshot& snapshot, const Size& size) {
-  std::vector<Planned> left;
+  std::vector<ScheduledJob> left;
   left.reserve(order.size());
   for (const JobView* job : order)
     left.push_back({job, job->target.gpus(), job->target.type(), job->progress});
@@ -67,7 +67,7 @@ Outlook run_ahead(const JobView* candidate, const std::vector<const JobView*>& o
     }
     if (next == kNever) break;
     now = next;
-    std::erase_if(left, [&](const Planned& p) { return p.gpus > 0 && p.end() <= now; });
+    std::erase_if(left, [&](const ScheduledJob& p) { return p.gpus > 0 && p.end() <= now; });
   }
   return outlook;
 }

@@ -55,9 +55,9 @@ struct Runner {
 };
 
 // A decision in progress: which jobs run on how many GPUs.
-class ElasticPlan {
+class DecisionDraft {
  public:
-  ElasticPlan(int gpus, const ElasticTiresias::Config& config)
+  DecisionDraft(int gpus, const ElasticTiresias::Config& config)
       : gpus_(gpus), room_(gpus), config_(config) {}
 
   // As Tiresias: jobs that fit at the count asked for run, the others wait.
@@ -187,17 +187,17 @@ void ElasticTiresias::requeue(const Snapshot& snapshot, State& state) const {
 
 Decision ElasticTiresias::decide(const Snapshot& snapshot, State& state) const {
   requeue(snapshot, state);
-  ElasticPlan plan(snapshot.cluster.usable(), config);
+  DecisionDraft draft(snapshot.cluster.usable(), config);
   for (const auto& queue : state.queues) {
-    for (const JobId id : queue) plan.admit(*snapshot.jobs.find(id));
+    for (const JobId id : queue) draft.admit(*snapshot.jobs.find(id));
   }
-  plan.fill();
-  plan.compact();
-  plan.expand();
+  draft.fill();
+  draft.compact();
+  draft.expand();
 
   Decision decision;
   std::set<JobId> runs;
-  for (const Runner& runner : plan.runners()) {
+  for (const Runner& runner : draft.runners()) {
     decision.run.push_back({runner.job->id, Count{GpuType(), runner.gpus}});
     runs.insert(runner.job->id);
   }
@@ -206,7 +206,7 @@ Decision ElasticTiresias::decide(const Snapshot& snapshot, State& state) const {
   for (auto& queue : state.queues) {
     std::stable_partition(queue.begin(), queue.end(), [&](JobId id) { return runs.contains(id); });
   }
-  for (const Runner& runner : plan.runners()) {
+  for (const Runner& runner : draft.runners()) {
     const GpuTime attained = runner.job->attained(snapshot.now);
     for (const GpuTime limit : config.limits) {
       if (attained >= limit) continue;

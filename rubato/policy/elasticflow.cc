@@ -127,7 +127,7 @@ class ElasticFlowRound {
     JobId id;
     Party* party = nullptr;
     const Level* level = nullptr;
-    std::optional<Plan> plan;
+    std::optional<SharePlan> plan;
 
     friend bool operator<(const Offer& a, const Offer& b) {  // a is worse
       if (a.idle != b.idle) return b.idle;
@@ -276,9 +276,7 @@ Result<ElasticFlow::State> ElasticFlow::State::load(const Json& json) {
         }
       }
       const auto& steps = record.plan.steps;
-      const auto out_of_order = [](const PlanStep& a, const PlanStep& b) {
-        return a.from >= b.from;
-      };
+      const auto out_of_order = [](const GpuStep& a, const GpuStep& b) { return a.from >= b.from; };
       if (record.promised && (steps.empty() || std::adjacent_find(steps.begin(), steps.end(),
                                                                   out_of_order) != steps.end()))
         return Error{"saved ElasticFlow state: a promised job has no plan, or one out of order"};

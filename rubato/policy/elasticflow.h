@@ -56,7 +56,7 @@ struct ElasticFlow {
   struct Record {
     JobId job;
     bool promised = false;  // its deadline; else best effort
-    Plan plan;              // of a promised job
+    SharePlan plan;         // of a promised job
     // Not saved: what the speed curve allows.
     std::shared_ptr<const JobSpec> spec;
     std::shared_ptr<const SpeedModel> speed;

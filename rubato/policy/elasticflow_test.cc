@@ -48,10 +48,10 @@ TEST(SharePlanner, TakesTheSmallestCapThatIsInTime) {
     return planner.least_share(
         {levels, from_seconds(restart_s), time_at(deadline_s), {0, {80, kStart, 0}}}, kStart);
   };
-  EXPECT_EQ(plan(80, 0)->steps, (std::vector<PlanStep>{{kStart, 1}}));
+  EXPECT_EQ(plan(80, 0)->steps, (std::vector<GpuStep>{{kStart, 1}}));
   EXPECT_EQ(plan(80, 0)->finish, time_at(80));
   EXPECT_EQ(plan(79, 1)->steps.back().gpus, 2) << "the restart counts";
-  EXPECT_EQ(plan(11, 1)->steps, (std::vector<PlanStep>{{kStart, 8}}));
+  EXPECT_EQ(plan(11, 1)->steps, (std::vector<GpuStep>{{kStart, 8}}));
   EXPECT_FALSE(plan(10.9, 1).has_value());
 }
 
@@ -80,7 +80,7 @@ TEST(SharePlanner, ChangesOnlyAtTheMomentsOfDecision) {
   const std::vector<Level> levels = {{4, 1}};
   const auto plan = planner.least_share({levels, {}, time_at(1000), {0, {10, kStart, 0}}}, kStart);
   ASSERT_TRUE(plan.has_value());
-  EXPECT_EQ(plan->steps.back(), (PlanStep{time_at(120), 4}));
+  EXPECT_EQ(plan->steps.back(), (GpuStep{time_at(120), 4}));
 }
 
 TEST(ElasticFlow, GivesLeftoversToThoseWhoGain) {

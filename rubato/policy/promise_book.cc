@@ -31,8 +31,8 @@ bool is_on_the_way(const JobView& job) {
 }
 
 // Whether all counts of the plan are still ones the job can have.
-bool allows(const Traveller& traveller, const Plan& plan) {
-  return std::all_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& step) {
+bool allows(const Traveller& traveller, const SharePlan& plan) {
+  return std::all_of(plan.steps.begin(), plan.steps.end(), [&](const GpuStep& step) {
     return step.gpus == 0 || std::any_of(traveller.levels.begin(), traveller.levels.end(),
                                          [&](const Level& l) { return l.gpus == step.gpus; });
   });
@@ -88,7 +88,7 @@ Party PromiseBook::party(const JobView& job, std::span<const Level> levels) cons
   return party;
 }
 
-void PromiseBook::enter(Party party, Plan plan) {
+void PromiseBook::enter(Party party, SharePlan plan) {
   party.plan = std::move(plan);
   promised_.push_back(std::move(party));
 }
@@ -147,9 +147,9 @@ std::vector<std::size_t> PromiseBook::by_deadline() const {
 
 // New plans for all, in an order in which all fit, and reserved. If there is none, free_ is
 // spoilt until reserve_all().
-std::optional<std::vector<Plan>> PromiseBook::plans_for_all() {
+std::optional<std::vector<SharePlan>> PromiseBook::plans_for_all() {
   std::vector<std::size_t> order = by_deadline();
-  std::vector<Plan> plans(promised_.size());
+  std::vector<SharePlan> plans(promised_.size());
   const auto orders = std::min<std::size_t>(kMostOrders, kMostPlans / (order.size() + 1));
   for (std::size_t attempt = 0; attempt < orders; ++attempt) {
     free_.reset(now_, gpus_);
@@ -167,7 +167,7 @@ std::optional<std::vector<Plan>> PromiseBook::plans_for_all() {
   return std::nullopt;
 }
 
-void PromiseBook::take(std::vector<Plan> plans) {
+void PromiseBook::take(std::vector<SharePlan> plans) {
   for (std::size_t i = 0; i < plans.size(); ++i) promised_[i].plan = std::move(plans[i]);
 }
 
@@ -191,7 +191,7 @@ void PromiseBook::mend(std::vector<Party>& lost) {
   }
   std::vector<Party> still;
   for (std::size_t i = 0; i < promised_.size(); ++i) {
-    if (!kept[i]) promised_[i].plan = Plan();
+    if (!kept[i]) promised_[i].plan = SharePlan();
     (kept[i] ? still : lost).push_back(std::move(promised_[i]));
   }
   promised_ = std::move(still);
@@ -216,7 +216,7 @@ bool PromiseBook::admit(Party& party) {
   promised_.push_back(std::move(party));
   if (find_room_for_last()) return true;
   party = std::move(promised_.back());
-  party.plan = Plan();
+  party.plan = SharePlan();
   promised_.pop_back();
   return false;
 }
@@ -230,7 +230,7 @@ bool PromiseBook::find_room_for_last() {
     take(std::move(*plans));
     return true;
   }
-  promised_.back().plan = Plan();
+  promised_.back().plan = SharePlan();
   reserve_all();
   return find_room_between_plans();
 }
@@ -259,10 +259,10 @@ bool PromiseBook::find_room_by_stretching() {
 bool PromiseBook::plan_some(std::vector<std::size_t> order) {
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return due_before(promised_[a], promised_[b]); });
-  std::vector<Plan> old;
+  std::vector<SharePlan> old;
   for (const std::size_t i : order) {
     promised_[i].plan.give_back(free_);
-    old.push_back(std::exchange(promised_[i].plan, Plan()));
+    old.push_back(std::exchange(promised_[i].plan, SharePlan()));
   }
   for (const std::size_t i : order) {
     auto plan = planner_.least_share(promised_[i].traveller, now_);
@@ -306,8 +306,8 @@ std::optional<Time> PromiseBook::earliest(Party party) {
   }
   Time refused = last.deadline;
   Time possible = soonest->finish + soonest->margin;
-  const std::vector<Plan> standing = [&] {
-    std::vector<Plan> plans;
+  const std::vector<SharePlan> standing = [&] {
+    std::vector<SharePlan> plans;
     for (const Party& m : promised_) plans.push_back(m.plan);
     return plans;
   }();
@@ -330,13 +330,13 @@ void PromiseBook::plan_all() {
     Party& m = promised_[i];
     auto plan = planner_.least_share(m.traveller, now_);
     if (!plan) plan = planner_.soonest(m.traveller, now_);
-    m.plan = plan ? std::move(*plan) : Plan();
+    m.plan = plan ? std::move(*plan) : SharePlan();
     m.plan.reserve(free_);
   }
 }
 
 // A plan that begins with this level now and ends sooner.
-std::optional<Plan> PromiseBook::begun_with(Party& party, const Level& level) {
+std::optional<SharePlan> PromiseBook::begun_with(Party& party, const Level& level) {
   party.plan.give_back(free_);
   auto plan = planner_.begun_with(party.traveller, level, now_);
   party.plan.reserve(free_);
@@ -357,7 +357,7 @@ std::optional<PromiseBook::Growth> PromiseBook::growth(Party& party, int gpus) {
   return Growth{&*next, std::move(*plan), saved};
 }
 
-void PromiseBook::replace(Party& party, Plan plan) {
+void PromiseBook::replace(Party& party, SharePlan plan) {
   party.plan.give_back(free_);
   party.plan = std::move(plan);
   party.plan.reserve(free_);

@@ -18,8 +18,8 @@ namespace rubato::policy {
 struct Party {
   const JobView* view = nullptr;
   Traveller traveller;
-  Plan plan;     // of a promised job
-  int gpus = 0;  // now: by the plan, or as a guest
+  SharePlan plan;  // of a promised job
+  int gpus = 0;    // now: by the plan, or as a guest
 };
 
 class PromiseBook {
@@ -32,7 +32,7 @@ class PromiseBook {
   [[nodiscard]] Party party(const JobView& job, std::span<const Level> levels) const;
 
   // A promise of an earlier decision.
-  void enter(Party party, Plan plan);
+  void enter(Party party, SharePlan plan);
 
   // Follows the plans from where their jobs really are, and reserves their GPUs. If some are off
   // their course, or the machines are others, all are planned anew; who can neither keep its plan
@@ -56,12 +56,12 @@ class PromiseBook {
   // A promised job with its next level now, and a plan that ends sooner for it.
   struct Growth {
     const Level* level = nullptr;
-    Plan plan;
+    SharePlan plan;
     double saved = 0;  // GPU-seconds that the plan needs less later, for each one added now
   };
   // With so many GPUs more at most; nullopt if there is none.
   [[nodiscard]] std::optional<Growth> growth(Party& party, int gpus);
-  void replace(Party& party, Plan plan);
+  void replace(Party& party, SharePlan plan);
   // Gives promised jobs so many GPUs more in all, if plans allow it: first to those who have none,
   // then to who saves most.
   void grow(int gpus);
@@ -78,12 +78,12 @@ class PromiseBook {
  private:
   [[nodiscard]] bool check_courses();
   void reserve_all();
-  [[nodiscard]] std::optional<Plan> begun_with(Party& party, const Level& level);
+  [[nodiscard]] std::optional<SharePlan> begun_with(Party& party, const Level& level);
   void hold_back_now(int sign);
   void mend(std::vector<Party>& lost);
   [[nodiscard]] std::vector<std::size_t> by_deadline() const;
-  [[nodiscard]] std::optional<std::vector<Plan>> plans_for_all();
-  void take(std::vector<Plan> plans);
+  [[nodiscard]] std::optional<std::vector<SharePlan>> plans_for_all();
+  void take(std::vector<SharePlan> plans);
   [[nodiscard]] bool find_room_for_last();
   [[nodiscard]] bool find_room_by_stretching();
   [[nodiscard]] bool find_room_between_plans();

@@ -33,7 +33,7 @@ Result<Standing> standing_of(const Json& json) {
   auto& steps = standing.plan.steps;
   for (const auto& step : json.at("steps"))
     steps.push_back({Time(Duration(step.at(0).get<std::int64_t>())), step.at(1).get<int>()});
-  const auto out_of_order = [](const PlanStep& a, const PlanStep& b) { return a.from >= b.from; };
+  const auto out_of_order = [](const GpuStep& a, const GpuStep& b) { return a.from >= b.from; };
   if (steps.empty() || std::adjacent_find(steps.begin(), steps.end(), out_of_order) != steps.end())
     return Error{"a promised job has no plan, or one out of order"};
   return standing;

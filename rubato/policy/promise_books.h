@@ -21,7 +21,7 @@ namespace rubato::policy {
 struct Standing {
   bool promised = false;
   GpuType type;
-  Plan plan;
+  SharePlan plan;
   std::vector<std::vector<Level>> levels;  // by type; made of its spec and speed, so not saved
 
   void set_levels(const JobView& job, const Cluster& cluster);

@@ -43,7 +43,7 @@ std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int m
   return levels;
 }
 
-int Plan::gpus_at(Time when) const {
+int SharePlan::gpus_at(Time when) const {
   int gpus = 0;
   for (const auto& step : steps) {
     if (step.from > when) break;
@@ -52,14 +52,14 @@ int Plan::gpus_at(Time when) const {
   return gpus;
 }
 
-Time Plan::next_change(Time after) const {
+Time SharePlan::next_change(Time after) const {
   for (const auto& step : steps) {
     if (step.from > after) return step.from;
   }
   return kNever;
 }
 
-double Plan::gpu_seconds(Time from) const {
+double SharePlan::gpu_seconds(Time from) const {
   double sum = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Time begin = std::max(from, steps[i].from);
@@ -69,7 +69,7 @@ double Plan::gpu_seconds(Time from) const {
   return sum;
 }
 
-void Plan::begin_at(Time now) {
+void SharePlan::begin_at(Time now) {
   std::size_t passed = 0;
   while (passed + 1 < steps.size() && steps[passed + 1].from <= now) ++passed;
   steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(passed));
@@ -77,17 +77,17 @@ void Plan::begin_at(Time now) {
 }
 
 // A job without work still needs its GPUs for a moment.
-Time Plan::end_of(std::size_t step) const {
+Time SharePlan::end_of(std::size_t step) const {
   return step + 1 < steps.size() ? steps[step + 1].from
                                  : std::max(finish, steps[step].from + Duration(1)) + margin;
 }
 
-void Plan::add_to(FutureGpus& free, int sign) const {
+void SharePlan::add_to(FutureGpus& free, int sign) const {
   for (std::size_t i = 0; i < steps.size(); ++i)
     free.add(steps[i].from, end_of(i), sign * steps[i].gpus);
 }
 
-bool Plan::fits(const FutureGpus& free) const {
+bool SharePlan::fits(const FutureGpus& free) const {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (free.first_below(steps[i].from, steps[i].gpus) < end_of(i)) return false;
   }
@@ -126,7 +126,7 @@ Duration SharePlanner::margin_of(const Traveller& job, const Walk& walk) {
          job.lateness;
 }
 
-Plan SharePlanner::plan_of(const Traveller& job, Walk walk) {
+SharePlan SharePlanner::plan_of(const Traveller& job, Walk walk) {
   const Duration margin = margin_of(job, walk);
   return {std::move(walk.steps), walk.course.finish(), margin};
 }
@@ -203,8 +203,8 @@ bool SharePlanner::advance(const Traveller& job, Walk& walk, std::size_t cap, Ti
   return false;
 }
 
-std::optional<Plan> SharePlanner::relaxed(const Traveller& job, const Walk& begun, std::size_t cap,
-                                          const Plan& strict) const {
+std::optional<SharePlan> SharePlanner::relaxed(const Traveller& job, const Walk& begun,
+                                               std::size_t cap, const SharePlan& strict) const {
   const Level& fast = job.levels[cap];
   const Level& slow = job.levels[cap - 1];
   const double restart = seconds(job.restart);
@@ -224,12 +224,13 @@ std::optional<Plan> SharePlanner::relaxed(const Traveller& job, const Walk& begu
   Walk walk = begun;
   if (!advance(job, walk, cap - 1, until)) return std::nullopt;
   if (!walk.done && !advance(job, walk, cap, kNever)) return std::nullopt;
-  Plan plan = plan_of(job, std::move(walk));
+  SharePlan plan = plan_of(job, std::move(walk));
   if (plan.gpu_seconds(begun.at) >= strict.gpu_seconds(begun.at)) return std::nullopt;
   return plan;
 }
 
-std::optional<Plan> SharePlanner::least_share_after(const Traveller& job, const Walk& begun) const {
+std::optional<SharePlan> SharePlanner::least_share_after(const Traveller& job,
+                                                         const Walk& begun) const {
   const Work left = begun.course.progress.left(begun.at);
   for (std::size_t cap = 0; cap < job.levels.size(); ++cap) {
     const Level& level = job.levels[cap];
@@ -240,7 +241,7 @@ std::optional<Plan> SharePlanner::least_share_after(const Traveller& job, const 
     if (best > job.deadline) continue;
     Walk walk = begun;
     if (!advance(job, walk, cap, kNever)) continue;
-    Plan plan = plan_of(job, std::move(walk));
+    SharePlan plan = plan_of(job, std::move(walk));
     if (cap > 0) {
       if (auto less = relaxed(job, begun, cap, plan)) return less;
     }
@@ -249,15 +250,15 @@ std::optional<Plan> SharePlanner::least_share_after(const Traveller& job, const 
   return std::nullopt;
 }
 
-std::optional<Plan> SharePlanner::least_share(const Traveller& job, Time now) const {
+std::optional<SharePlan> SharePlanner::least_share(const Traveller& job, Time now) const {
   Walk begun;
   begun.at = now;
   begun.course = job.course;
   return least_share_after(job, begun);
 }
 
-std::optional<Plan> SharePlanner::begun_with(const Traveller& job, const Level& level,
-                                             Time now) const {
+std::optional<SharePlan> SharePlanner::begun_with(const Traveller& job, const Level& level,
+                                                  Time now) const {
   const Time lasts = free_.first_below(now, level.gpus);
   if (lasts <= now) return std::nullopt;
   Walk walk;
@@ -274,10 +275,10 @@ std::optional<Plan> SharePlanner::begun_with(const Traveller& job, const Level& 
   return least_share_after(job, walk);
 }
 
-std::optional<Plan> SharePlanner::soonest(const Traveller& job, Time now) const {
+std::optional<SharePlan> SharePlanner::soonest(const Traveller& job, Time now) const {
   Traveller patient = job;
   patient.deadline = kNever;
-  std::optional<Plan> best;
+  std::optional<SharePlan> best;
   for (std::size_t cap = 0; cap < job.levels.size(); ++cap) {
     Walk walk;
     walk.at = now;
@@ -288,7 +289,7 @@ std::optional<Plan> SharePlanner::soonest(const Traveller& job, Time now) const 
   return best;
 }
 
-Time SharePlanner::finish_of(const Traveller& job, std::span<const PlanStep> steps) {
+Time SharePlanner::finish_of(const Traveller& job, std::span<const GpuStep> steps) {
   Course course = job.course;
   for (const auto& step : steps) {
     if (course.finish() <= step.from) break;

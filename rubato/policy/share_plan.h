@@ -28,8 +28,8 @@ struct Level {
 [[nodiscard]] std::vector<Level> levels_of(const JobSpec& spec, const SpeedModel& speed, int most,
                                            GpuType type = GpuType());
 
-struct Plan {
-  std::vector<PlanStep> steps;  // ascending; no two neighbours alike
+struct SharePlan {
+  std::vector<GpuStep> steps;  // ascending; no two neighbours alike
   Time finish = kNever;
   // How long the last GPUs stay reserved after the end, for moves and late changes.
   Duration margin{0};
@@ -78,39 +78,39 @@ class SharePlanner {
 
   // The minimum satisfactory share: the smallest cap on the job's GPUs with which it meets the
   // deadline; the next smaller count is used as long as that is enough. nullopt if there is none.
-  [[nodiscard]] std::optional<Plan> least_share(const Traveller& job, Time now) const;
+  [[nodiscard]] std::optional<SharePlan> least_share(const Traveller& job, Time now) const;
 
   // This many GPUs from now on, as long as they are free; then the minimum satisfactory share.
-  [[nodiscard]] std::optional<Plan> begun_with(const Traveller& job, const Level& level,
-                                               Time now) const;
+  [[nodiscard]] std::optional<SharePlan> begun_with(const Traveller& job, const Level& level,
+                                                    Time now) const;
 
   // The plan that ends first, ignoring the deadline; nullopt if it would never end.
-  [[nodiscard]] std::optional<Plan> soonest(const Traveller& job, Time now) const;
+  [[nodiscard]] std::optional<SharePlan> soonest(const Traveller& job, Time now) const;
 
   // The course after following the steps from now on.
-  [[nodiscard]] static Time finish_of(const Traveller& job, std::span<const PlanStep> steps);
+  [[nodiscard]] static Time finish_of(const Traveller& job, std::span<const GpuStep> steps);
 
  private:
   // Simulates the job under a cap from `at` until `until`, or to its end. False if it will be late.
   struct Walk {
     Time at = kStart;
     Course course;
-    std::vector<PlanStep> steps;
+    std::vector<GpuStep> steps;
     bool done = false;
   };
   [[nodiscard]] bool advance(const Traveller& job, Walk& walk, std::size_t cap, Time until) const;
   void turn(const Traveller& job, Walk& walk, const Level* level) const;
   // The GPU count to use now, under the cap; nullptr = none.
   [[nodiscard]] const Level* choose(const Traveller& job, const Walk& walk, std::size_t cap) const;
-  [[nodiscard]] std::optional<Plan> least_share_after(const Traveller& job,
-                                                      const Walk& begun) const;
-  [[nodiscard]] std::optional<Plan> relaxed(const Traveller& job, const Walk& begun,
-                                            std::size_t cap, const Plan& strict) const;
+  [[nodiscard]] std::optional<SharePlan> least_share_after(const Traveller& job,
+                                                           const Walk& begun) const;
+  [[nodiscard]] std::optional<SharePlan> relaxed(const Traveller& job, const Walk& begun,
+                                                 std::size_t cap, const SharePlan& strict) const;
   [[nodiscard]] Time allowed_from(Time t) const;
   // How much later a job may end if it is moved once: the work lost at its highest speed, done
   // again at the speed of its last step.
   [[nodiscard]] static Duration margin_of(const Traveller& job, const Walk& walk);
-  [[nodiscard]] static Plan plan_of(const Traveller& job, Walk walk);
+  [[nodiscard]] static SharePlan plan_of(const Traveller& job, Walk walk);
 
   const FutureGpus& free_;
   Duration interval_;

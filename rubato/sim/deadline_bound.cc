@@ -55,7 +55,7 @@ Instance instance_of(const Workload& workload, const Cluster& cluster,
   return instance;
 }
 
-// ---- the cheapest plan of a job ----
+// ---- what a job buys at given prices, as cheaply as possible ----
 
 // A choice at one moment: nothing, or a corner of some type.
 struct Choice {
@@ -119,7 +119,7 @@ struct Use {
   double gpu_s = 0;
 };
 
-struct Plan {
+struct Purchase {
   double pay = 0;
   std::vector<Use> uses;
 };
@@ -131,7 +131,8 @@ double overlap(const Prices& prices, std::size_t period, double from, double unt
 }
 
 // The restart at the cheapest price of the job's time.
-void add_restart(const DeadlineJob& job, const Menu& menu, const Prices& prices, Plan& plan) {
+void add_restart(const DeadlineJob& job, const Menu& menu, const Prices& prices,
+                 Purchase& purchase) {
   if (!(job.restart_s > 0) || job.end_s > prices.start_s.back()) return;  // or it may be free
   Use cheapest;
   double least = kUnbounded;
@@ -147,14 +148,14 @@ void add_restart(const DeadlineJob& job, const Menu& menu, const Prices& prices,
     }
   }
   if (least == kUnbounded) return;
-  plan.pay += least;
-  plan.uses.push_back(cheapest);
+  purchase.pay += least;
+  purchase.uses.push_back(cheapest);
 }
 
 // After the last period GPUs cost nothing.
-Plan cheapest_plan(const DeadlineJob& job, const Menu& menu, const std::vector<Step>& steps,
-                   const Prices& prices) {
-  Plan plan;
+Purchase cheapest_purchase(const DeadlineJob& job, const Menu& menu, const std::vector<Step>& steps,
+                           const Prices& prices) {
+  Purchase purchase;
   double left =
       job.work_s - std::max(0.0, job.end_s - std::max(job.from_s(), prices.start_s.back()));
   for (const Step& step : steps) {
@@ -163,13 +164,13 @@ Plan cheapest_plan(const DeadlineJob& job, const Menu& menu, const std::vector<S
     if (seconds <= 0) continue;
     const double taken = std::min(seconds, left / step.speed);
     left -= taken * step.speed;
-    plan.pay += taken * step.pay;
-    plan.uses.push_back({step.to.type, step.period, taken * step.to.gpus});
+    purchase.pay += taken * step.pay;
+    purchase.uses.push_back({step.to.type, step.period, taken * step.to.gpus});
     if (step.from.gpus > 0)
-      plan.uses.push_back({step.from.type, step.period, -taken * step.from.gpus});
+      purchase.uses.push_back({step.from.type, step.period, -taken * step.from.gpus});
   }
-  add_restart(job, menu, prices, plan);
-  return plan;
+  add_restart(job, menu, prices, purchase);
+  return purchase;
 }
 
 // ---- prices ----
@@ -180,11 +181,12 @@ double proven(const Instance& instance, const Prices& prices, Demand* demand) {
   for (const Menu& menu : instance.menus) steps.push_back(steps_of(menu, prices));
   double sum = prices.earnings(instance.gpus);
   for (const DeadlineJob& job : instance.jobs) {
-    const Plan plan = cheapest_plan(job, instance.menus[job.menu], steps[job.menu], prices);
-    if (plan.pay >= 1) continue;
-    sum += 1 - plan.pay;
+    const Purchase purchase =
+        cheapest_purchase(job, instance.menus[job.menu], steps[job.menu], prices);
+    if (purchase.pay >= 1) continue;
+    sum += 1 - purchase.pay;
     if (demand == nullptr) continue;
-    for (const Use& use : plan.uses) (*demand)[use.type][use.period] += use.gpu_s;
+    for (const Use& use : purchase.uses) (*demand)[use.type][use.period] += use.gpu_s;
   }
   return sum;
 }

@@ -9,6 +9,17 @@
 namespace rubato::sim {
 namespace {
 
+// The event as machines would report it, without the progress.
+Fact fact_of(const Event& event) {
+  if (const auto* e = std::get_if<Running>(&event)) return RunningFact{e->job, e->generation};
+  if (const auto* e = std::get_if<Released>(&event))
+    return ReleasedFact{e->job, e->generation, e->gpus, e->stopped};
+  if (const auto* e = std::get_if<Failed>(&event))
+    return FailedFact{e->job, e->generation, e->infrastructure, e->why};
+  if (const auto* e = std::get_if<Finished>(&event)) return *e;
+  return std::get<NodeChanged>(event);
+}
+
 class SimHarness {
  public:
   Facts carry_out(const std::vector<Command>& commands) {
@@ -32,8 +43,10 @@ class SimHarness {
 
  private:
   Facts collect() {
+    std::vector<Event> events;
+    engine_.collect(now_, events);
     Facts facts;
-    engine_.collect(now_, facts);
+    for (const Event& event : events) facts.push_back(fact_of(event));
     return facts;
   }
 

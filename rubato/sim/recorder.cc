@@ -33,7 +33,7 @@ Recorder::Recorder(const Workload& workload, const Cluster& cluster, RecordingOp
       cluster_(cluster),
       options_(options),
       jobs_(workload.jobs.size()),
-      held_(workload.jobs.size()),
+      open_(workload.jobs.size()),
       active_integral_(workload.jobs.size()),
       use_(static_cast<std::size_t>(cluster.types()), GpuUse(cluster.nodes().size())),
       series_(kSeriesBuckets) {
@@ -124,12 +124,12 @@ void Recorder::rejected(Time now, const Reject& reject, bool was_active) {
 void Recorder::allocation(Time now, JobId job, const Allocation& gpus, WorkRate rate) {
   JobRecord& record = jobs_[job.index()];
   if (!gpus.empty() && !record.start) record.start = now;
-  change_held(now, job, gpus, rate);
+  change_gpus(now, job, gpus, rate);
 }
 
 void Recorder::speed(Time now, JobId job, WorkRate rate) {
-  const Held& held = held_[job.index()];
-  if (!held.gpus.empty() && held.rate != rate) change_held(now, job, Allocation(held.gpus), rate);
+  const OpenStretch& open = open_[job.index()];
+  if (!open.gpus.empty() && open.rate != rate) change_gpus(now, job, Allocation(open.gpus), rate);
 }
 
 double Recorder::speedup(JobId job, const Allocation& gpus, WorkRate rate) const {
@@ -168,7 +168,7 @@ void Recorder::changed(const Change& change) {
 }
 
 void Recorder::finished(Time now, JobId job) {
-  change_held(now, job, Allocation(), 0);
+  change_gpus(now, job, Allocation(), 0);
   --active_;
   count_waiting(job, -1);
   active_integral_[job.index()].second = active_seconds_;
@@ -178,45 +178,45 @@ void Recorder::finished(Time now, JobId job) {
 }
 
 void Recorder::failed(Time now, JobId job) {
-  change_held(now, job, Allocation(), 0);
+  change_gpus(now, job, Allocation(), 0);
   ++failures_;
 }
 
-void Recorder::change_held(Time now, JobId job, Allocation gpus, WorkRate rate) {
+void Recorder::change_gpus(Time now, JobId job, Allocation gpus, WorkRate rate) {
   advance(now);
   const double speedup = this->speedup(job, gpus, rate);
-  Held& held = held_[job.index()];
-  if (!held.gpus.empty()) {
-    const GpuTime used = GpuTime::of(held.gpus.gpus(), now - held.since);
+  OpenStretch& open = open_[job.index()];
+  if (!open.gpus.empty()) {
+    const GpuTime used = GpuTime::of(open.gpus.gpus(), now - open.since);
     jobs_[job.index()].attained += used;
     UserUse& user = users_[user_of_[job.index()]];
     user.gpu_s += used.gpu_seconds();
-    user.contended_gpu_s += held.gpus.gpus() * (contended_seconds_ - held.contended);
-    if (options_.timeline) draw(job, held, now);
+    user.contended_gpu_s += open.gpus.gpus() * (contended_seconds_ - open.contended);
+    if (options_.timeline) draw(job, open, now);
   }
-  const int more = (gpus.empty() ? 0 : 1) - (held.gpus.empty() ? 0 : 1);
+  const int more = (gpus.empty() ? 0 : 1) - (open.gpus.empty() ? 0 : 1);
   running_ += more;
   if (more != 0) count_waiting(job, -more);
-  if (!held.gpus.empty()) use_[held.gpus.type().index()].give(held.gpus);
+  if (!open.gpus.empty()) use_[open.gpus.type().index()].give(open.gpus);
   if (!gpus.empty()) {
     GpuUse& use = use_[gpus.type().index()];
     use.take(gpus);
     shared_ = shared_ || use.any_shared(gpus);
   }
   // Sums of doubles drift: an idle cluster is exactly idle.
-  speedups_ = running_ == 0 ? 0 : speedups_ + speedup - held.speedup;
+  speedups_ = running_ == 0 ? 0 : speedups_ + speedup - open.speedup;
   if (options_.history) {
     auto& history = jobs_[job.index()].gpus;
     if (!history.empty() && history.back().first == now) history.pop_back();
     if (history.empty() || history.back().second != gpus.gpus())
       history.emplace_back(now, gpus.gpus());
   }
-  held = {std::move(gpus), now, rate, speedup, contended_seconds_};
+  open = {std::move(gpus), now, rate, speedup, contended_seconds_};
 }
 
-void Recorder::draw(JobId job, const Held& held, Time until) {
-  if (until == held.since) return;
-  for (const auto& slice : held.gpus.slices()) {
+void Recorder::draw(JobId job, const OpenStretch& open, Time until) {
+  if (until == open.since) return;
+  for (const auto& slice : open.gpus.slices()) {
     std::uint64_t rest = slice.mask;
     while (rest != 0) {
       const int first = std::countr_zero(rest);
@@ -227,12 +227,12 @@ void Recorder::draw(JobId job, const Held& held, Time until) {
                                                << static_cast<unsigned>(first + width);
       const bool continues = !stretches_.empty() && stretches_.back().job == job &&
                              stretches_.back().end == until &&
-                             stretches_.back().start == held.since &&
+                             stretches_.back().start == open.since &&
                              stretches_.back().lane + stretches_.back().width == lane;
       if (continues) {
         stretches_.back().width += width;
       } else {
-        stretches_.push_back({job, lane, width, held.since, until});
+        stretches_.push_back({job, lane, width, open.since, until});
       }
     }
   }

@@ -109,7 +109,7 @@ class Recorder {
   [[nodiscard]] const StepSeries<series_count>& series() const { return series_; }
 
  private:
-  struct Held {
+  struct OpenStretch {
     Allocation gpus;
     Time since = kStart;
     WorkRate rate = 0;
@@ -120,10 +120,10 @@ class Recorder {
   void advance(Time now);
   void count_users();
   void count_waiting(JobId job, int change);
-  void change_held(Time now, JobId job, Allocation gpus, WorkRate rate);
+  void change_gpus(Time now, JobId job, Allocation gpus, WorkRate rate);
   [[nodiscard]] double speedup(JobId job, const Allocation& gpus, WorkRate rate) const;
   [[nodiscard]] WorkRate mean_rate(const SimJob& job, int gpus) const;
-  void draw(JobId job, const Held& held, Time until);
+  void draw(JobId job, const OpenStretch& open, Time until);
   [[nodiscard]] double fairness(JobId id) const;
 
   const Workload& workload_;
@@ -131,7 +131,7 @@ class Recorder {
   RecordingOptions options_;
   std::vector<int> first_lane_;  // by node
   std::vector<JobRecord> jobs_;
-  std::vector<Held> held_;
+  std::vector<OpenStretch> open_;
   std::vector<std::pair<double, double>> active_integral_;  // by job: at submission and at the end
 
   Time now_ = kStart;

@@ -1,7 +1,8 @@
-// The simulated machines: an Engine whose workers are computed. Only this class knows the truth
-// about jobs. GPUs are released at once (grace 0). A start or a change of the GPU set costs the job
-// its restart time, and a node failure costs no more than that. Two jobs on the same GPUs run at
-// the speeds of the pair. When one of them comes or goes, a Running reports the other's speed.
+// The simulated machines. They follow the contract of loop/engine.h, but their facts are events
+// with the progress of the job, because only this class knows the truth about jobs. GPUs are
+// released at once (grace 0). A start or a change of the GPU set costs the job its restart time,
+// and a node failure costs no more than that. Two jobs on the same GPUs run at the speeds of the
+// pair. When one of them comes or goes, a Running reports the other's speed.
 //
 // A job with a profile (sim/profiles.h) advances from epoch to epoch. Within an epoch its rate is
 // constant, so its end is exact. Its agent measures when a restart is over, when the batch changes,
@@ -18,22 +19,23 @@
 #include "rubato/base/indexed_heap.h"
 #include "rubato/base/ordered_bits.h"
 #include "rubato/core/cluster.h"
+#include "rubato/core/command.h"
+#include "rubato/core/event.h"
 #include "rubato/core/gpu_use.h"
-#include "rubato/loop/engine.h"
 #include "rubato/sim/sim_agent.h"
 #include "rubato/sim/workload.h"
 
 namespace rubato::sim {
 
-class SimEngine final : public Engine {
+class SimEngine {
  public:
   // With `topology`, speed depends on the nodes of a job's GPUs.
   // `interference`: the share of its speed that a job loses to another one on the same network.
   SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
             double interference = 0);
 
-  void carry_out(Time now, std::span<const Command> commands) override;
-  void collect(Time now, std::vector<Event>& facts) override;
+  void carry_out(Time now, std::span<const Command> commands);
+  void collect(Time now, std::vector<Event>& facts);
 
   // When the next fact will happen if no command comes.
   [[nodiscard]] std::optional<Time> next_fact() const;

@@ -133,15 +133,15 @@ Reduced reduce(std::vector<Worker>& workers, const std::vector<int>& sizes, int 
   std::vector<std::vector<float>> elements;
   int first = 0;
   for (std::size_t w = 0; w < sizes.size(); ++w) {
-    const elastic::RangePlan plan = elastic::plan_range(first, first + sizes[w]);
+    const elastic::SummationOrder order = elastic::summation_order(first, first + sizes[w]);
     first += sizes[w];
-    for (const elastic::LeafStep& step : plan.steps) {
+    for (const elastic::LeafStep& step : order.steps) {
       const auto result = compute_leaf(workers[w], step, time, true);
       EXPECT_TRUE(result) << result.error().message;
       reduced.norms.push_back(result->gradient_sqr_norm);
     }
-    for (std::size_t i = 0; i < plan.subtrees.size(); ++i) {
-      subtrees.push_back(plan.subtrees[i]);
+    for (std::size_t i = 0; i < order.subtrees.size(); ++i) {
+      subtrees.push_back(order.subtrees[i]);
       const auto slot = workers[w].replica->slot(static_cast<int>(i));
       elements.emplace_back(slot.begin(), slot.end());
     }
@@ -261,8 +261,8 @@ TEST(Replica, BatchNormCountsOneBatchAStepAndAveragesTheLeaves) {
   for (int time = 0; time < 3; ++time) {
     const torch::Tensor before = norm->running_mean.clone();
     torch::Tensor moves = torch::zeros_like(before);
-    const elastic::RangePlan plan = elastic::plan_range(0, kLeaves);
-    for (const elastic::LeafStep& step : plan.steps) {
+    const elastic::SummationOrder order = elastic::summation_order(0, kLeaves);
+    for (const elastic::LeafStep& step : order.steps) {
       ASSERT_TRUE(compute_leaf(workers[0], step, time));
       EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), time + 1);
       moves += (norm->running_mean - before) / kLeaves;
@@ -280,7 +280,7 @@ TEST(Replica, BucketsAreReadyInOrderInTheCallersThreadOnceTheirContentStands) {
   Worker worker = make_worker<Mlp>(momentum);
   const elastic::Layout& layout = worker.replica->layout();
   ASSERT_GT(layout.buckets.size(), 2U);
-  const elastic::RangePlan plan = elastic::plan_range(0, 4);
+  const elastic::SummationOrder order = elastic::summation_order(0, 4);
   std::vector<std::vector<float>> seen;
   const auto ready = [&](int bucket) {
     EXPECT_EQ(bucket, static_cast<int>(seen.size()));
@@ -289,7 +289,7 @@ TEST(Replica, BucketsAreReadyInOrderInTheCallersThreadOnceTheirContentStands) {
     seen.emplace_back(part.begin(), part.end());
   };
   const std::thread::id caller = std::this_thread::get_id();
-  for (const elastic::LeafStep& step : plan.steps) {
+  for (const elastic::LeafStep& step : order.steps) {
     const bool last = step.leaf == 3;
     ASSERT_TRUE(compute_leaf(worker, step, 0, false, [&](int bucket) {
       EXPECT_EQ(std::this_thread::get_id(), caller);
@@ -426,7 +426,7 @@ TEST(Replica, UnusedParametersHaveZeroGradientsAndFrozenOnesNone) {
   EXPECT_EQ(worker.replica->chunks(), 7) << "frozen parameters are state";
   for (float& value : worker.replica->slot(0)) value = 17;
   int buckets = 0;
-  ASSERT_TRUE(compute_leaf(worker, elastic::plan_range(0, 1).steps[0], 0, true,
+  ASSERT_TRUE(compute_leaf(worker, elastic::summation_order(0, 1).steps[0], 0, true,
                            [&](int bucket) { EXPECT_EQ(bucket, buckets++); }));
   EXPECT_EQ(buckets, static_cast<int>(worker.replica->layout().buckets.size()));
   for (const std::size_t parameter : {2U, 3U}) {
@@ -508,7 +508,7 @@ TEST(Replica, ATiedParameterIsOneParameter) {
 
 TEST(Replica, MeasuresTheWeightedGradientAndSeesWhatIsNotFinite) {
   Worker worker = make_worker<Mlp>(momentum);
-  const elastic::LeafStep step = elastic::plan_range(0, 1).steps[0];
+  const elastic::LeafStep step = elastic::summation_order(0, 1).steps[0];
   const auto measured = compute_leaf(worker, step, 0, true);
   ASSERT_TRUE(measured);
   EXPECT_TRUE(measured->finite);
@@ -618,7 +618,7 @@ struct SparseModel : Model {
 TEST(ReplicaRefuses, SparseGradients) {
   Worker worker = make_worker<SparseModel>(
       [](const auto& p) { return std::make_unique<torch::optim::SGD>(p, 0.1); });
-  const auto result = compute_leaf(worker, elastic::plan_range(0, 1).steps[0], 0);
+  const auto result = compute_leaf(worker, elastic::summation_order(0, 1).steps[0], 0);
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().message,
             "the gradient of parameter embedding.weight is sparse, and sparse gradients cannot be "
@@ -627,7 +627,7 @@ TEST(ReplicaRefuses, SparseGradients) {
 
 TEST(ReplicaRefuses, LossesThatAreNotOneNumber) {
   Worker worker = make_worker<Mlp>(momentum);
-  const elastic::LeafStep step = elastic::plan_range(0, 1).steps[0];
+  const elastic::LeafStep step = elastic::summation_order(0, 1).steps[0];
   const auto message = [&](const std::function<torch::Tensor()>& loss) {
     const auto result = worker.replica->leaf(step, 1, 0, loss, false);
     return result ? "" : result.error().message;

@@ -142,14 +142,14 @@ class Trainer {
         1, options_.batch / (options_.adaptive ? 1 : options_.virtual_workers));
     std::vector<std::int64_t> indices;
     for (std::int64_t i = 0; i < std::min(each, order_.samples()); ++i) indices.push_back(i);
-    for (const elastic::LeafStep& step : elastic::plan_range(0, leaves).steps) {
+    for (const elastic::LeafStep& step : elastic::summation_order(0, leaves).steps) {
       (void)compute_leaf(step, 1.0 / leaves, 0, indices, nullptr);
     }
   }
 
   void on(Session::Found&) {
     StepPlan first = first_plan();
-    member::Generation after;
+    member::MembershipGeneration after;
     if (!options_.checkpoint.empty()) {
       auto loaded = elastic::load_newest(options_.checkpoint);
       if (!loaded) return end(wire::kRefused, loaded.error().message);
@@ -255,7 +255,8 @@ class Trainer {
   }
 
   bool compute(const Session::Work& work, member::Word& word) {
-    const elastic::RangePlan range = elastic::plan_range(work.range.first, work.range.last);
+    const elastic::SummationOrder range =
+        elastic::summation_order(work.range.first, work.range.last);
     std::vector<float*> sums;
     for (int i = 0; i < range.slots; ++i) {
       float* slot = replica_->slot(i).data();

@@ -9,14 +9,14 @@
 
 namespace rubato::wire {
 
-void to_json(Json& json, const Generation& value) { json = {value.plan, value.revision}; }
-void from_json(const Json& json, Generation& value) {
+void to_json(Json& json, const MembershipGeneration& value) { json = {value.plan, value.revision}; }
+void from_json(const Json& json, MembershipGeneration& value) {
   value = {json.at(0).get<std::int64_t>(), json.at(1).get<std::int64_t>()};
 }
-void to_json(Json& json, const Plan& value) {
+void to_json(Json& json, const MembershipPlan& value) {
   json = {{"number", value.number}, {"workers", value.workers}};
 }
-void from_json(const Json& json, Plan& value) {
+void from_json(const Json& json, MembershipPlan& value) {
   json.at("number").get_to(value.number);
   json.at("workers").get_to(value.workers);
 }
@@ -43,13 +43,13 @@ Json encode(const Welcome& welcome) {
   return {
       {"type", "welcome"}, {"peers", peers}, {"plan", welcome.plan}, {"founder", welcome.founder}};
 }
-Json encode(const Plan& plan) { return {{"type", "plan"}, {"plan", plan}}; }
+Json encode(const MembershipPlan& plan) { return {{"type", "plan"}, {"plan", plan}}; }
 Json encode(const Stop&) { return {{"type", "stop"}}; }
 
 // One side may be newer, so unknown fields are always ignored.
 constexpr auto kIgnored = JsonFields::Unknown::ignored;
 
-void read_plan(const JsonValue& json, Plan& plan) {
+void read_plan(const JsonValue& json, MembershipPlan& plan) {
   JsonFields fields(json, kIgnored);
   plan.number = fields["number"].whole<std::int64_t>();
   fields["workers"].each([&](const JsonValue& uid) { plan.workers.push_back(uid.whole<Uid>()); });
@@ -83,7 +83,7 @@ std::optional<FromLauncher> read_from_launcher(const std::string& type, JsonFiel
   if (type == "welcome") return read_welcome(fields);
   if (type == "stop") return Stop{};
   if (type != "plan") return std::nullopt;
-  Plan plan;
+  MembershipPlan plan;
   read_plan(fields["plan"], plan);
   return plan;
 }

@@ -3,8 +3,8 @@
 // The environment tells a worker where its launcher listens (RUBATO_LAUNCHER, a unix: address), its
 // own number (RUBATO_WORKER) and the job's token (RUBATO_TOKEN). In the live cluster it also has
 // the start (RUBATO_START) and a directory (RUBATO_CHECKPOINT). The worker connects and sends a
-// Hello. The launcher answers with a Welcome. After that, the launcher sends Plans, and the worker
-// sends Beat, Report and Notice. A worker that loses its launcher continues to train.
+// Hello. The launcher answers with a Welcome. After that, the launcher sends MembershipPlans, and
+// the worker sends Beat, Report and Notice. A worker that loses its launcher continues to train.
 //
 // Every message is a JSON object with "type". Unknown fields are ignored, so that one side may be
 // newer.
@@ -25,18 +25,18 @@ using Uid = std::int64_t;
 // A generation (P, r). P is the number of the launcher's plan. r counts the changes of membership
 // within it (parts of a plan that were carried out, recoveries). Every record of members has its
 // own.
-struct Generation {
+struct MembershipGeneration {
   std::int64_t plan = 0;
   std::int64_t revision = 0;
-  friend auto operator<=>(const Generation&, const Generation&) = default;
+  friend auto operator<=>(const MembershipGeneration&, const MembershipGeneration&) = default;
 };
 
 // The workers that should train. A worker that is not named leaves. A named worker that is not a
 // member yet joins when it can.
-struct Plan {
+struct MembershipPlan {
   std::int64_t number = 0;
   std::vector<Uid> workers;
-  friend bool operator==(const Plan&, const Plan&) = default;
+  friend bool operator==(const MembershipPlan&, const MembershipPlan&) = default;
 };
 
 struct Peer {
@@ -70,7 +70,7 @@ struct Notice {
 // From launcher to worker.
 struct Welcome {
   std::vector<Peer> peers;  // workers that have sent a Hello before; connect to all of them
-  Plan plan;
+  MembershipPlan plan;
   // Exactly one worker starts a job, from the newest checkpoint or from nothing (the founder). All
   // others join it.
   bool founder = false;
@@ -78,7 +78,7 @@ struct Welcome {
 struct Stop {};  // write a checkpoint and end, all workers at the same step
 
 using FromWorker = std::variant<Hello, Beat, Report, Notice>;
-using FromLauncher = std::variant<Welcome, Plan, Stop>;
+using FromLauncher = std::variant<Welcome, MembershipPlan, Stop>;
 
 [[nodiscard]] Json to_json(const FromWorker& message);
 [[nodiscard]] Json to_json(const FromLauncher& message);
@@ -92,9 +92,9 @@ constexpr int kRefused = 2;    // it must not be started again, because it does 
 constexpr int kLeft = 3;       // a plan without it was carried out
 constexpr int kJobFailed = 4;  // another start would only fail again
 
-void to_json(Json& json, const Generation& value);
-void from_json(const Json& json, Generation& value);
-void to_json(Json& json, const Plan& value);
-void from_json(const Json& json, Plan& value);
+void to_json(Json& json, const MembershipGeneration& value);
+void from_json(const Json& json, MembershipGeneration& value);
+void to_json(Json& json, const MembershipPlan& value);
+void from_json(const Json& json, MembershipPlan& value);
 
 }  // namespace rubato::wire

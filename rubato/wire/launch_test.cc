@@ -10,7 +10,7 @@ TEST(Launch, WorkersMessagesComeBackAsTheyWere) {
       Hello{7, "token", 123, "unix:/x"},
       Beat{9},
       Report{{{"step", 3}, {"loss", 0.5}}},
-      Notice{"members", {{"uids", {1, 2}}, {"generation", Generation{3, 1}}}},
+      Notice{"members", {{"uids", {1, 2}}, {"generation", MembershipGeneration{3, 1}}}},
   };
   for (const FromWorker& message : messages) {
     const Json json = to_json(message);
@@ -25,8 +25,8 @@ TEST(Launch, WorkersMessagesComeBackAsTheyWere) {
 TEST(Launch, LaunchersMessagesComeBackAsTheyWere) {
   const std::vector<FromLauncher> messages = {
       Welcome{{{1, "unix:/a"}, {2, "unix:/b"}}, {4, {1, 2, 3}}, true},
-      Plan{5, {1}},
-      Plan{6, {}},
+      MembershipPlan{5, {1}},
+      MembershipPlan{6, {}},
       Stop{},
   };
   for (const FromLauncher& message : messages) {
@@ -65,9 +65,10 @@ TEST(Launch, RefusesWhatIsNoMessage) {
 }
 
 TEST(Launch, GenerationsAreOrderedByPlanThenRevision) {
-  EXPECT_LT((Generation{1, 9}), (Generation{2, 0}));
-  EXPECT_LT((Generation{2, 0}), (Generation{2, 1}));
-  EXPECT_EQ(Json(Generation{2, 1}).get<Generation>(), (Generation{2, 1}));
+  EXPECT_LT((MembershipGeneration{1, 9}), (MembershipGeneration{2, 0}));
+  EXPECT_LT((MembershipGeneration{2, 0}), (MembershipGeneration{2, 1}));
+  EXPECT_EQ(Json(MembershipGeneration{2, 1}).get<MembershipGeneration>(),
+            (MembershipGeneration{2, 1}));
 }
 
 }  // namespace
