@@ -2,14 +2,54 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace rubato::policy {
 namespace {
 
 constexpr std::size_t kMostSizes = 256;              // of a kind
 constexpr std::size_t kMostSizesOfAllKinds = 16384;  // then kinds are forgotten
-constexpr double kTailWeight = 16;                   // jobs
-constexpr double kFirstTailSeconds = 600;
+constexpr double kTailWeight = 64;                   // jobs
+constexpr double kFirstMeanSeconds = 600;
+constexpr double kOthers = 4;       // jobs, for everybody together
+constexpr double kLeastTry = 3600;  // seconds
+
+// What may be left of a job, and the least time to spend for an end.
+class Chances {
+ public:
+  // `tail` jobs of a heavy tail with this mean, and with `sum` seconds left in all `jobs` others.
+  Chances(double tail, double mean, double jobs, double sum)
+      : tail_(tail), mean_(mean), longer_(jobs), least_((sum + tail * mean) / (jobs + tail)) {}
+
+  // Those with so much left, ascending; how many.
+  void add(double left_s, double jobs) {
+    if (left_s > kLeastTry) try_once();
+    longer_ -= jobs;
+    ended_ += jobs;
+    spent_ += jobs * left_s;
+    if (left_s >= kLeastTry) try_for(left_s);
+  }
+
+  [[nodiscard]] double least() {
+    try_once();
+    return least_;
+  }
+
+ private:
+  void try_once() {
+    if (!std::exchange(tried_, true)) try_for(kLeastTry);
+  }
+  void try_for(double d) {
+    const double stay = mean_ / (mean_ + d);  // Lomax with exponent 2
+    const double spent = spent_ + longer_ * d + tail_ * d * stay;
+    least_ = std::min(least_, spent / (ended_ + tail_ * (1 - stay * stay)));
+  }
+
+  double tail_, mean_;
+  double longer_, ended_ = 0, spent_ = 0;
+  double least_;
+  bool tried_ = false;
+};
 
 }  // namespace
 
@@ -30,6 +70,10 @@ std::pair<double, double> LengthEstimate::Sizes::beyond(double done_s) const {
   if (first == sorted_.end()) return {0, 0};
   const auto many = static_cast<double>(sorted_.end() - first);
   return {sums_[static_cast<std::size_t>(first - sorted_.begin())] - many * done_s, many};
+}
+
+std::span<const double> LengthEstimate::Sizes::longer(double done_s) const {
+  return {std::upper_bound(sorted_.begin(), sorted_.end(), done_s), sorted_.end()};
 }
 
 std::string LengthEstimate::kind_of(const JobSpec& spec) { return spec.user + "\n" + spec.model; }
@@ -77,12 +121,27 @@ void LengthEstimate::forget_oldest_kind() {
 }
 
 double LengthEstimate::left_s(const Seen& seen) const {
+  const double done_s = seen.done_s;
   const auto [all_s, ends] = all_.beyond(0);
-  const double tail_s = (all_s + kTailWeight * kFirstTailSeconds) / (ends + kTailWeight);
-  const auto known = of_kind_.find(seen.kind);
-  const Sizes& alike = known == of_kind_.end() ? all_ : known->second.sizes;
-  const auto [left_s, longer] = alike.beyond(seen.done_s);
-  return (left_s + kTailWeight * (seen.done_s + tail_s)) / (longer + kTailWeight);
+  const double mean_s = (all_s + kTailWeight * kFirstMeanSeconds) / (ends + kTailWeight);
+
+  const auto [others_s, others] = all_.beyond(done_s);
+  const double each = kOthers / (others + kTailWeight);  // one of the others counts so much
+  const auto kind = of_kind_.find(seen.kind);
+  const auto [alike_s, alike] =
+      kind == of_kind_.end() ? std::pair(0.0, 0.0) : kind->second.sizes.beyond(done_s);
+  Chances chances(kTailWeight * each, done_s + mean_s, alike + others * each,
+                  alike_s + others_s * each);
+
+  std::span<const double> one, all = all_.longer(done_s);
+  if (kind != of_kind_.end()) one = kind->second.sizes.longer(done_s);
+  while (!one.empty() || !all.empty()) {
+    const bool is_alike = all.empty() || (!one.empty() && one.front() <= all.front());
+    std::span<const double>& next = is_alike ? one : all;
+    chances.add(next.front() - done_s, is_alike ? 1 : each);
+    next = next.subspan(1);
+  }
+  return chances.least();
 }
 
 Json LengthEstimate::save() const {

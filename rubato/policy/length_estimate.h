@@ -1,15 +1,20 @@
-// How much is left of jobs whose length nobody tells: what can be expected from how much they have
+// How much is left of jobs whose length nobody tells: what to count on, from how much they have
 // done and from those that have ended.
 //
-// Sizes are seconds on the smallest count. Jobs of the same user and model are taken to be alike;
-// of a user and model that nobody has seen, all that ended are. What is left of a job that has done
-// `a` is the mean of what was left of those that were longer, and of as many as kTailWeight jobs
-// more that stand for all that is not known yet: of these, a + their mean is left, as in a heavy
-// tail. So the young come first, until history says better.
+// Sizes are seconds on the smallest count. A job that has done `a` may go on like
+//   - those of the same user and model that were longer than `a`, each of them one job;
+//   - kOthers jobs that stand for everybody: for all that ended and were longer than `a`, and for
+//     kTailWeight more, of which nothing is known but that sizes have a heavy tail. These have
+//     a + s left on average (Lomax, with s the mean size), so the old are expected to stay.
+// What counts is the least time to spend for an end, which is one over the Gittins index:
 //
-// One over the Gittins index, the least time to spend for an end, was tried instead of the mean. It
-// is best on one machine without restarts; here it changes GPUs twice as often and is worse
-// (docs/rubato-policy.md).
+//     min over d of  E[min(left, d)] / P(left <= d)
+//
+// For one machine and known distributions, to serve the job for which it is least is optimal
+// (Gittins 1979). The mean of what is left, d = infinity, is nearly the same for young and old
+// where most jobs have one size; then jobs change places for nothing, and all of them end late.
+// Times d below kLeastTry are left out: nobody gets GPUs for less, and the sizes that happen to be
+// next would decide.
 //
 // Pure; a value. All of it is saved.
 #pragma once
@@ -17,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,7 +57,7 @@ class LengthEstimate {
   // A job has gone.
   void ended(const Seen& last, Time now);
 
-  // Seconds left, on the smallest count.
+  // Seconds to count on, on the smallest count.
   [[nodiscard]] double left_s(const Seen& seen) const;
 
   [[nodiscard]] Json save() const;
@@ -64,6 +70,7 @@ class LengthEstimate {
     void add(double size);
     // What is left of those that were longer than this: how much in all, and of how many.
     [[nodiscard]] std::pair<double, double> beyond(double done_s) const;
+    [[nodiscard]] std::span<const double> longer(double done_s) const;  // ascending
     [[nodiscard]] const std::deque<double>& in_order() const { return in_order_; }
 
    private:

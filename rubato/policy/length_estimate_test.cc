@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "rubato/base/random.h"
 #include "rubato/core/testing.h"
 #include "rubato/policy/testing.h"
 
@@ -14,8 +15,46 @@ LengthEstimate::Seen seen(const std::string& kind, double done_s) {
 
 TEST(LengthEstimate, WithoutHistoryTheYoungAreExpectedToEndFirst) {
   const LengthEstimate estimate;
-  EXPECT_DOUBLE_EQ(estimate.left_s(seen("a", 0)), 600);
-  EXPECT_DOUBLE_EQ(estimate.left_s(seen("a", 1000)), 1600);
+  // Of a heavy tail with the mean s, s (s + d) / (2 s + d) for an end if it is tried for d = 3600.
+  EXPECT_DOUBLE_EQ(estimate.left_s(seen("a", 0)), 600.0 * 4200 / 4800);
+  EXPECT_DOUBLE_EQ(estimate.left_s(seen("a", 1000)), 1600.0 * 5200 / 6800);
+}
+
+// The mean of what is left hardly falls with what is done, but an end comes nearer.
+TEST(LengthEstimate, WhereMostHaveOneSizeWhoHasBegunComesFirst) {
+  LengthEstimate estimate;
+  Random random(1);
+  for (int i = 0; i < 250; ++i)
+    estimate.ended({"a", i % 5 == 0 ? random.uniform(40'000, 80'000) : random.uniform(9000, 11'000),
+                    0, kStart},
+                   kStart);
+  double before = estimate.left_s(seen("a", 0));
+  for (const double done_s : {2000.0, 4000.0, 6000.0, 8000.0}) {
+    const double now = estimate.left_s(seen("a", done_s));
+    EXPECT_LT(now, before) << done_s;
+    before = now;
+  }
+  EXPECT_GT(estimate.left_s(seen("a", 12'000)), 2 * before) << "it is one of the long ones";
+}
+
+TEST(LengthEstimate, IsTheLeastTimeForAnEnd) {
+  LengthEstimate estimate;
+  for (int i = 0; i < 100; ++i)
+    estimate.ended({"a", i < 50 ? 5000.0 : 500'000.0, 0, kStart}, kStart);
+  // Half of them end within 5000 s: so 10000 s for an end, and a little for all that is not known.
+  EXPECT_NEAR(estimate.left_s(seen("a", 0)), 10'000, 500);
+  EXPECT_GT(estimate.left_s(seen("a", 5000)), 200'000) << "one of the other half";
+}
+
+TEST(LengthEstimate, AStrangerIsLikeEverybody) {
+  LengthEstimate estimate;
+  for (int i = 0; i < 200; ++i) estimate.ended({"a", 5000, 0, kStart}, kStart);
+  const double stranger = estimate.left_s(seen("b", 0));
+  EXPECT_NEAR(stranger, 5000, 1000);
+  for (int i = 0; i < 3; ++i) estimate.ended({"b", 50'000, 0, kStart}, kStart);
+  EXPECT_GT(estimate.left_s(seen("b", 0)), 1.4 * stranger) << "three say something";
+  for (int i = 0; i < 100; ++i) estimate.ended({"b", 50'000, 0, kStart}, kStart);
+  EXPECT_NEAR(estimate.left_s(seen("b", 0)), 50'000, 5000) << "a hundred say nearly all";
 }
 
 TEST(LengthEstimate, GoesByThoseThatAreAlikeAndWereLonger) {

@@ -17,6 +17,7 @@ constexpr double kInfinitePrice = std::numeric_limits<double>::infinity();
 // come and gone and the GPUs are divided anew.
 constexpr double kHorizonSeconds = 600;
 constexpr double kMostLost = 0.9;
+constexpr double kLeastLost = 1e-9;  // so that nobody is moved by a rounding error
 // Where jobs keep coming, more weight is there when a job ends than the jobs of now say, and what
 // is there costs more, because those who will come wait behind it.
 constexpr double kLater = 0.5;      // f becomes f to this power
@@ -42,10 +43,11 @@ void Market::set_costs(std::vector<Trader>& traders, std::span<const double> pri
     }
     trader.cost = best < kInfinitePrice ? best * trader.left : kInfinitePrice;
     trader.loses = 0;
-    if (trader.now.gpus == 0 || !(trader.restart_s > 0)) continue;
+    if (trader.now.gpus == 0) continue;
     const double ahead =
         std::min(std::max(kHorizonSeconds, interval_s_), rate > 0 ? trader.left / rate : 0);
-    trader.loses = ahead > 0 ? std::min(kMostLost, trader.restart_s / ahead) : kMostLost;
+    const double lost = trader.restart_s > 0 ? trader.restart_s / ahead : 0;
+    trader.loses = std::clamp(lost, kLeastLost, kMostLost);
   }
 }
 

@@ -618,7 +618,7 @@ std::vector<PolicyEntry> rubato_rows() {
   entry.admission_key = "promises";
   entry.work_conserving = false;
   entry.keys = {
-      number_key("fairness", 0.4, 0, 1,
+      number_key("fairness", 0.5, 0, 1,
                  "how much more who is behind its fair share bids; 0 = only the mean completion "
                  "time counts"),
       choice_key("promises", {"on", "off"},

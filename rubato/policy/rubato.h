@@ -43,7 +43,7 @@ namespace rubato::policy {
 struct Rubato {
   enum class Lengths : std::uint8_t { told, fraction, unknown };
   struct Config {
-    double fairness = 0.4;  // 0: only the mean completion time counts
+    double fairness = 0.5;  // 0: only the mean completion time counts
     bool promises = true;
     Duration patience = std::chrono::hours(72);
     Lengths lengths = Lengths::told;

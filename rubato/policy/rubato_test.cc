@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "rubato/core/testing.h"
 #include "rubato/policy/testing.h"
 
 namespace rubato::policy {
@@ -211,6 +212,28 @@ TEST(Rubato, EachJobIsTreatedByWhatIsKnownOfIt) {
   world.decide(*policy);
   EXPECT_TRUE(world.last().promise.empty());
   EXPECT_TRUE(world.last().reject.empty());
+}
+
+// One hour is guessed of each, as work / (work / 3600), which differs in the last bit. Restarts
+// cost nothing, so only a rule can keep the GPUs where they are. The others have come before.
+TEST(Rubato, NobodyIsMovedByARoundingError) {
+  for (const double work : {476.0, 1.0, 1e7 / 3, 0.1}) {
+    for (const double other : {476.0, 1.0, 7.7, 0.3}) {
+      World world("1x1");
+      const auto policy = make_policy("rubato");
+      const auto guess = [](JobSpec& spec) { spec.work_guessed = true; };
+      const auto submit = [&](double size) {
+        Draft draft{.work = size, .curve = rates({size / 3600})};
+        return world.submit_job(with_spec(draft.job(), guess));
+      };
+      for (int i = 0; i < 3; ++i) submit(other);
+      const JobId last = submit(work);
+      world.job(last).target = world.job(last).held = gpus_on({{0, 1}});
+      EXPECT_EQ(world.decide(*policy), "3x1") << work << " " << other;
+      submit(other);
+      EXPECT_EQ(world.decide(*policy), "3x1") << work << " " << other;
+    }
+  }
 }
 
 TEST(Rubato, ARunThatMeasuresGoesFirst) {
