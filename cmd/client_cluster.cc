@@ -4,6 +4,8 @@
 
 #include "cmd/client.h"
 #include "rubato/base/unicode.h"
+#include "rubato/client/log_filter.h"
+#include "rubato/client/metrics_json.h"
 
 namespace rubato::cmd {
 namespace {
@@ -113,9 +115,9 @@ int show_metrics(const ClientFlags& flags) {
     const auto reply = client.http().send({"GET", "/metrics", {}, {}});
     if (!reply || !reply->good()) return fail(client.get("/metrics"));
     if (flags.json) {
-      print_json(render::metrics(reply->body));
+      print_json(metrics_json(reply->body));
     } else if (::isatty(STDOUT_FILENO) != 0) {
-      fmt::print("{}", render::LogFilter().pass(reply->body));
+      fmt::print("{}", LogFilter().pass(reply->body));
     } else {
       fmt::print("{}", reply->body);
     }
@@ -153,7 +155,7 @@ void add_health(CLI::App& app, Action& chosen) {
       "health",
       "Say what is wrong now, and what to do about it. health looks for nodes that cannot be used, "
       "a "
-      "full disk, deadlines that will be missed, and jobs that fail again and again.");
+      "full disk, deadlines that will be missed, and jobs that fail repeatedly.");
   auto flags = std::make_shared<ClientFlags>();
   add_connection(*command, *flags);
   command->footer(with_exit_codes("  rubato health\n  rubato health --json", "something is wrong"));

@@ -10,6 +10,7 @@
 #include "rubato/api/job_verbs.h"
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
+#include "rubato/client/log_filter.h"
 #include "rubato/jobfile/job_file.h"
 #include "rubato/launch/console.h"
 
@@ -387,7 +388,7 @@ class LogPrinter {
 
   bool json_;
   bool filtered_;
-  render::LogFilter filter_;
+  LogFilter filter_;
   LineCutter cutter_;
 };
 

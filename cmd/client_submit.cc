@@ -19,14 +19,14 @@ struct SubmitFlags {
   ClientFlags client;
   JobFlags job;
   std::vector<std::string> words;  // the file, then the command
-  std::size_t behind_dashes = 0;   // how many of the words stood behind "--"
+  std::size_t behind_dashes = 0;   // how many of the words came after "--"
   std::string key;
   bool dry_run = false;
   bool wait = false;
   bool parsable = false;
 };
 
-// A daemon that starts again is back long before.
+// How long to wait for a daemon that is down. A restart takes much less.
 constexpr std::chrono::minutes kPatience{5};
 
 Result<std::string> read_all(const std::string& path) {
@@ -41,7 +41,7 @@ Result<std::string> read_all(const std::string& path) {
   return text;
 }
 
-// "NAME" alone stands for this process's own variable.
+// "NAME" without "=" takes the value from the environment of this process.
 Result<void> expand_environment(std::vector<std::string>& variables) {
   for (std::string& variable : variables) {
     if (variable.find('=') != std::string::npos) continue;
@@ -62,7 +62,7 @@ Result<std::string> absolute(const std::string& path) {
   return whole.lexically_normal().string();
 }
 
-// Paths on the command line are as seen from here.
+// Relative paths on the command line start from the present directory.
 Result<void> absolute_paths(JobFlags& job) {
   for (std::string& directory : job.given["--directory"]) {
     if (directory.empty()) continue;
@@ -80,7 +80,8 @@ Result<void> absolute_paths(JobFlags& job) {
   return {};
 }
 
-// On the daemon's machine a file that is not there is better said now than when the job starts.
+// Checks secrets now if the daemon is on this machine. A missing file is better reported now than
+// when the job starts.
 Result<void> check_secrets(const JobFile& job) {
   for (const auto& [name, path] : job.secrets) {
     if (::access(path.c_str(), R_OK) == 0) continue;
@@ -152,13 +153,13 @@ int wait_for_end(const SubmitFlags& flags, const Client& client, const std::stri
 int submit(SubmitFlags& flags) {
   const auto job = job_of(flags);
   if (!job) return bad_input(job.error());
-  // 128 random bits: two submissions never meet by chance.
+  // 128 random bits, so two submissions never have the same key.
   const std::string key = flags.key.empty() ? wire::random_hex(16) : flags.key;
   return with_client(flags.client, [&](const Client& client) {
     const Said said = client.submit(*job, key, flags.dry_run);
     const bool judged = said.body.is_object() && said.body.contains("verdict");
     if (!said.ok() && !judged) return fail(said);
-    // A job that was refused is an answer, too; a wait prints one JSON value, the last.
+    // A refusal of the job is an answer, too. With --wait, only the last JSON value is printed.
     const bool waits = flags.wait && said.ok() && !flags.dry_run;
     if (!(waits && flags.client.json)) print_submission(flags, said);
     if (!said.ok()) return static_cast<int>(said.exit);

@@ -242,9 +242,9 @@ check 'another policy' says 0 '^elasticflow$' policy elasticflow
 check 'no such policy' says 2 'unknown policy' policy nonsense
 check 'profiling' says 0 ': profiling, verdict by ' submit --name later --profile other --work steps=10 --deadline +1h \
   -- sh "$dir/train.sh" "$dir/done-later"
-check 'nothing to measure' says 1 'tells nothing of its speed' submit --profile mute --work steps=10 --deadline +1h \
+check 'nothing to measure' says 1 'does not report its speed' submit --profile mute --work steps=10 --deadline +1h \
   --no-elastic -- true
-check 'explain: profiling' says 0 'Nobody knows yet how fast it is' explain later
+check 'explain: profiling' says 0 'Its speed is not known yet' explain later
 check 'what would be measured' says 0 'dry run: would be measured first' submit --dry-run --profile more --work steps=10 \
   --deadline +1h -- true
 check 'cancel' says 0 'CANCELLED|STOPPING' cancel later

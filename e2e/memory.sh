@@ -95,7 +95,7 @@ check 'with the reason' grep -q 'short of memory' <<<"$sentence"
 check 'the daemon is there' kill -0 "$daemon"
 check 'running jobs continue' runs "$first"
 check 'commands that read still work' says 0 '^JOBID' ls -n 5
-check 'health says what is wrong' says 1 'the daemon is short of memory and takes no new jobs' health
+check 'health says what is wrong' says 1 'the daemon is short of memory and accepts no new jobs' health
 check 'jobs are cancelled' says 0 'CANCELLED' cancel "$second"
 prlimit --pid "$daemon" --as=unlimited:
 taken_again() { "$RUBATO" submit --parsable --no-elastic --gpus 1 -- true; }

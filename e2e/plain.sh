@@ -48,7 +48,7 @@ check 'the daemon answers' await answers
 
 check 'a plain script completes' "$RUBATO" submit --name plain --wait -- sh -c "echo \$\$ >>$dir/runs; sleep 0.5"
 check 'it ran once on 8 GPUs' test "$(wc -l <runs)" -eq 1
-one='does not speak to Rubato, so it runs as one process on one GPU; to train on more, use the training library'
+one='so it runs as one process on one GPU; to train on more, use that library'
 for command in status logs history; do check "$command says so" prints "$one" "$command" plain; done
 check 'explain says so' prints 'has one process on one GPU' explain plain
 check 'explain says what to change' prints 'submit it with --no-elastic' explain plain
@@ -66,7 +66,7 @@ check 'the process is the first' test "$(wc -l <long)" -eq 1
 check 'and lives' kill -0 "$program"
 check 'status says so' prints "$one" status "$long"
 check 'a resize is refused' test "$("$RUBATO" resize "$long" 4 >out.txt 2>&1; echo $?)" -eq 1
-check 'with the reason' grep -q 'cannot be resized: the program does not speak to Rubato' out.txt
+check 'with the reason' grep -q "cannot be resized: the program does not use Rubato's library" out.txt
 "$RUBATO" hold "$long" >/dev/null
 check 'it can be put on hold' await shows "$long" '"state": ?"HELD"'
 check 'then its process is gone' test ! -e "/proc/$program"

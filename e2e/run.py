@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # Ten times what a check needs. A check that hangs must fail, and not use up the time of the others.
 LIMIT = 900
 # Checks with training jobs. "live" stands for all its scenarios.
-BUSY = ("live", "elastic", "chaos", "demo", "managed", "stop_while_leaving", "unmodified")
+BUSY = ("live", "elastic", "chaos", "demo", "master", "stop_while_leaving", "unmodified")
 
 
 def checks(build):

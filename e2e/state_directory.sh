@@ -111,7 +111,7 @@ assert spans and all(a[1] + 1 == b[0] for a, b in zip(spans, spans[1:])), spans'
 rm "$S/jobs.secret"
 : >err.txt
 up "$S"
-check 'a lost secret is said' grep -q 'jobs.secret was gone and was made anew' err.txt
+check 'a lost secret is said' grep -q 'jobs.secret was missing and was created again' err.txt
 
 # --- files are deleted while the daemon runs ---
 rm "$S/lock"
@@ -130,7 +130,7 @@ rm "$S"/journal.sqlite*
 await ended "$daemon"
 wait "$daemon"
 check 'a deleted journal ends the daemon' test $? -eq 1
-check 'with a sentence' grep -q 'was deleted or replaced while the daemon was running; jobs go on; all that it had was written' err.txt
+check 'with a sentence' grep -q 'was deleted or replaced while the daemon was running; jobs continue; all that it had was written' err.txt
 up "$S"
 check 'and nothing is lost' test "$("$RUBATO" ls -a --state "$S" --parsable | wc -l)" -eq "$before"
 check 'the job goes on' await is "$S" "$long" RUNNING

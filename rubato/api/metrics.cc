@@ -11,7 +11,7 @@
 namespace rubato::api {
 namespace {
 
-// A backslash before backslashes and line feeds, and before quotes in values of labels.
+// Escapes backslashes and line feeds, and in values of labels also quotes.
 void append_escaped(std::string& text, std::string_view raw, bool quotes) {
   for (const char c : raw) {
     if (c == '\n') {
@@ -33,7 +33,7 @@ double as_double(std::uint64_t count) { return static_cast<double>(count); }
 
 void write_queue(MetricsWriter& out, const Metrics& metrics) {
   out.family("rubato_jobs", "gauge", "Jobs by state; PENDING is the length of the queue.");
-  // All of them, also those with no job: a series that comes and goes cannot be drawn.
+  // Writes all states, also those without a job: a series that disappears cannot be drawn.
   for (int i = 0; i <= static_cast<int>(JobState::refused); ++i) {
     const auto state = static_cast<JobState>(i);
     const auto found = metrics.jobs.find(state);
@@ -119,7 +119,7 @@ void write_shares(MetricsWriter& out, const Metrics& metrics, const Caller& call
   each([](const Metrics::Share& share) { return as_double(share.gpus); });
   out.family("rubato_user_gpu_seconds_total", "counter", "GPU time that a user has had.");
   each([](const Metrics::Share& share) { return share.gpu_seconds; });
-  out.family("rubato_user_weight", "gauge", "The weight that the share of a user is fair by.");
+  out.family("rubato_user_weight", "gauge", "The weight of a user in fair sharing.");
   each([](const Metrics::Share& share) { return share.weight; });
 }
 
@@ -140,7 +140,7 @@ void Histogram::observe(double value) {
 std::vector<double> bucket_bounds(double least, double most) {
   CHECK(least > 0 && least < most);
   std::vector<double> bounds;
-  // Powers are computed one by one, so that 1e-5 is written as that.
+  // Computes each power by itself, so that 1e-5 is printed as 1e-05 and not with rounding errors.
   for (int power = static_cast<int>(std::floor(std::log10(least))); power < 300; ++power) {
     for (const int step : {10, 25, 50}) {
       const double bound =

@@ -15,7 +15,7 @@ namespace rubato::api {
 
 namespace {
 
-// Of a user or a pattern of names in a body.
+// The longest user name, or pattern of job names, in a body.
 constexpr std::size_t kLongestPattern = 400;
 
 enum class BodyKind : std::uint8_t { none, json, job_file };
@@ -26,7 +26,7 @@ using Checked = std::variant<T, HttpRefusal>;
 using Task = Checked<HttpTask>;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// What the functions of the routes work on.
+// The parts of a request, as the functions of the routes get them.
 struct Parts {
   const std::vector<std::string>& parts;
   const Pairs& queries;
@@ -52,11 +52,11 @@ HttpRefusal bad(std::string sentence) { return {400, std::move(sentence), {}}; }
 struct Route {
   const char* verb;
   const char* pattern;
-  const char* queries;  // names with spaces between
+  const char* queries;  // names, separated by spaces
   BodyKind body;
   bool admin;
   Task (*make)(const Parts& parts);
-  Ask (*about)(JobRef job) = nullptr;  // of a JobVerb, instead of `make`
+  Ask (*about)(JobRef job) = nullptr;  // for a JobVerb, instead of `make`
 };
 
 namespace {
@@ -72,7 +72,7 @@ bool printable(std::string_view text, std::size_t most) {
                      [](unsigned char c) { return c > 0x20 && c < 0x7F; });
 }
 
-// Numbers that are no id are no job either; the sentence is that of every job that is not there.
+// A number that cannot be a job id gets the same answer as a job that does not exist.
 Checked<JobRef> job_ref(const std::string& text) {
   const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
   if (!digits) return JobRef(text);
@@ -113,7 +113,7 @@ Checked<std::int64_t> integer(const Parts& parts, std::string_view name, std::in
 
 constexpr int kMostGpus = 1'000'000;
 
-// The words for what the reader found in a body.
+// The sentence for a problem that the reader of a body has found.
 std::string sentence(const JsonProblem& problem) {
   const auto& [kind, path, why, field, known] = problem;
   switch (kind) {
@@ -130,7 +130,7 @@ std::string sentence(const JsonProblem& problem) {
                      near ? fmt::format("; did you mean {}?", *near) : "");
 }
 
-// A body that is a JSON object, as `read` makes it a value.
+// Reads a body that must be a JSON object.
 template <class T>
 Checked<T> read_body(const Parts& parts, void (*read)(JsonFields&, T&)) {
   const auto json = parse_json(parts.body, "the body", {kLargestHttpBody, kDeepestHttpBody});
@@ -153,8 +153,7 @@ void read_limits(JsonFields& fields, GpuLimits& limits) {
   const auto allowed = fields.find("allowed");
   fields.finish();
   if (!fields.ok()) return;
-  // A body with a field too many or too few is as wrong as one with a bad number: one sentence
-  // shows how it should be.
+  // If a field is missing, unknown or wrong, one sentence shows the whole form of the body.
   JsonTrouble inner;
   const auto count = [&](const std::optional<JsonValue>& json) {
     return json ? JsonValue(json->json(), inner).whole(1, kMostGpus) : 0;
@@ -178,7 +177,8 @@ void read_limits(JsonFields& fields, GpuLimits& limits) {
 
 Result<JobFile> read_job_file(const Parts& parts) {
   const std::string source = "the job file";
-  // A file that does not look like JSON is read as YAML; who said JSON must not get that.
+  // A text that does not look like JSON is read as YAML, but not if the client says that it is
+  // JSON.
   if (parts.content_type == "application/json" && !trim(parts.body).starts_with('{')) {
     return Error{source + " is no JSON object; send YAML with Content-Type: application/yaml"};
   }
@@ -246,7 +246,7 @@ Task history(const Parts& parts) {
   return task(std::move(ask));
 }
 
-// Numbers and names, as in the path of a job.
+// Reads job numbers and names, as in the path of a job.
 void read_refs(const JsonValue& json, std::vector<JobRef>& refs) {
   constexpr std::string_view kList = "a list of numbers and names of jobs";
   if (!json.must_be(json.json().is_array() && json.size() > 0, kList)) return;
@@ -256,7 +256,7 @@ void read_refs(const JsonValue& json, std::vector<JobRef>& refs) {
     const auto* name = one.get_ptr<const std::string*>();
     const std::string text = name != nullptr ? *name : one.dump();
     auto ref = job_ref(text);
-    // A number that no job can have is looked for by its digits, which are nobody's name.
+    // A number that cannot be a job id is treated as a name. No job has a name of digits only.
     refs.push_back(std::holds_alternative<HttpRefusal>(ref) ? JobRef(text)
                                                             : std::get<JobRef>(std::move(ref)));
   }
@@ -272,7 +272,7 @@ void read_state_names(const JsonValue& json, std::vector<std::string>& names) {
   }
 }
 
-// A pattern of names of jobs, or a user.
+// Reads a pattern of job names, or a user name.
 const std::string& read_pattern(const JsonValue& json) {
   const std::string& text = json.text();
   if (text.empty() || text.size() > kLongestPattern)
@@ -454,7 +454,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// nullopt if an escape is broken, or what comes out is no text in UTF-8 without control characters.
+// nullopt if an escape is broken, or if the result is not UTF-8 or has control characters.
 std::optional<std::string> decoded(std::string_view text) {
   std::string result;
   result.reserve(text.size());
@@ -473,12 +473,12 @@ std::optional<std::string> decoded(std::string_view text) {
   for (const unsigned char c : result) {
     if (c < 0x20 || c == 0x7F) return std::nullopt;
   }
-  // Answers are JSON and repeat it.
+  // Answers repeat it, and they are JSON.
   if (!canonical_json(Json(result))) return std::nullopt;
   return result;
 }
 
-// The parts that stand for names in braces, not decoded; nullopt if the path is another.
+// The values of the names in braces, not decoded; nullopt if the path does not match.
 std::optional<std::vector<std::string_view>> match(std::string_view pattern,
                                                    std::string_view path) {
   std::vector<std::string_view> found;
@@ -520,7 +520,7 @@ Checked<Pairs> parse_query(std::string_view text, const Route& route) {
                              near ? fmt::format("; did you mean {}?", *near) : ""));
     }
     for (const auto& [before, unused] : queries) {
-      if (before == *name) return bad(fmt::format("the parameter {} stands twice", *name));
+      if (before == *name) return bad(fmt::format("the parameter {} occurs twice", *name));
     }
     queries.emplace_back(*name, std::move(*value));
   }
@@ -578,7 +578,7 @@ std::optional<HttpRefusal> check_length(const HttpHead& head, const Route& route
   return std::nullopt;
 }
 
-// Text of a header that goes on into answers and rows.
+// The value of a header that is copied into answers and rows.
 Checked<std::string> short_header(const HttpHead& head, const char* name, std::size_t most) {
   auto value = single_header(head, name);
   if (auto* refused = std::get_if<HttpRefusal>(&value)) return std::move(*refused);
@@ -603,7 +603,7 @@ Checked<Found> find_route(std::string_view verb, std::string_view path) {
   for (const Route& route : routes()) {
     auto parts = match(route.pattern, path);
     if (!parts) continue;
-    // HEAD asks what GET would be answered, without the body of the answer.
+    // HEAD gets the answer of GET without the body.
     const std::string_view route_verb = route.verb;
     if (verb == route_verb || (verb == "HEAD" && route_verb == "GET"))
       return Found{&route, std::move(*parts)};
@@ -689,16 +689,16 @@ std::optional<HttpRefusal> check_framing(const HttpHead& head, unsigned version)
   for (const auto& [name, value] : head.headers) {
     if (name == "content-length") {
       ++lengths;
-      // Beast would take a list of equal ones.
+      // Beast would accept a list of equal numbers.
       const bool digits = !value.empty() && std::all_of(value.begin(), value.end(), is_digit);
       if (!digits) return bad("the Content-Length is no number");
     }
     if (name != "transfer-encoding") continue;
     ++encodings;
-    // Without parameters, which some would read and some not.
+    // Must have no parameters, because programs do not agree on how to read them.
     chunked = media_type(value) == "chunked" && value.find(';') == std::string::npos;
   }
-  if (lengths > 1) return bad("the header content-length stands twice");
+  if (lengths > 1) return bad("the header content-length occurs twice");
   if (encodings == 0) return std::nullopt;
   if (lengths > 0) return bad("a request has a Content-Length or a Transfer-Encoding, not both");
   if (encodings > 1 || !chunked) return bad("the only Transfer-Encoding known is chunked");
@@ -731,7 +731,7 @@ std::optional<HttpRefusal> check_origin(const HttpHead& head,
   if (auto* refused = std::get_if<HttpRefusal>(&given)) return std::move(*refused);
   const auto& host = std::get<std::optional<std::string>>(given);
   if (!host) return bad("the request has no Host header");
-  // The colon of a port stands behind the bracket of an address that has colons of its own.
+  // In an IPv6 address the colon of the port follows the closing bracket.
   const auto colon = host->find(':', host->substr(0, 1) == "[" ? host->find(']') : 0);
   const std::string name = media_type(host->substr(0, colon));
   const bool good_port = colon == std::string::npos ||
@@ -773,7 +773,7 @@ std::variant<std::optional<std::string>, HttpRefusal> single_header(const HttpHe
   std::optional<std::string> found;
   for (const auto& [key, value] : head.headers) {
     if (key != name) continue;
-    if (found) return bad(fmt::format("the header {} stands twice", name));
+    if (found) return bad(fmt::format("the header {} occurs twice", name));
     found = value;
   }
   return found;

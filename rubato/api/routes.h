@@ -1,11 +1,11 @@
-// The daemon's HTTP API without any HTTP: from the head and the body of a request to what it asks
-// of the daemon, or to the one sentence and the status that say why not. Pure, so that it can be
-// fuzzed; sockets and time are server.h's.
+// The routes of the daemon's HTTP API. Turns the head and the body of a request into a request to
+// the daemon (request.h), or into an HTTP status and one sentence that say why it is refused. Pure,
+// so that it can be fuzzed. server.h has the sockets and the clock.
 //
-// Strict: unknown parameters and fields, repeated headers, bodies where none belongs are errors,
-// because a misspelt limit that is ignored is worse than one that is refused.
+// Strict: unknown parameters and fields, repeated headers, and bodies where none is expected are
+// errors. A misspelt limit that is ignored would be worse than one that is refused.
 //
-// docs/openapi.yaml describes the same routes; tools/check_api compares the two.
+// docs/openapi.yaml describes the same routes. tools/check_api compares the two.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace rubato::api {
 
-// Sizes beyond which nothing is read.
+// The limits of what is read.
 inline constexpr std::size_t kLargestHttpHead = std::size_t{16} << 10U;
 inline constexpr std::size_t kLargestHttpBody = std::size_t{1} << 20U;
 inline constexpr int kDeepestHttpBody = 16;
@@ -39,13 +39,13 @@ struct HttpRefusal {
   std::string allow;  // for 405
 };
 
-// What the server does itself, with a Request's help or without.
+// Tasks that the server carries out itself.
 struct WatchEvents {
   std::string last_event_id;  // empty: from now on
 };
 struct ReadLog {
   JobRef job;
-  std::int64_t from = 0;  // a byte of the file; negative = so many before its end
+  std::int64_t from = 0;  // first byte; negative: so many bytes before the end
   bool follow = false;
 };
 struct ReadMetrics {};
@@ -55,18 +55,18 @@ using HttpTask = std::variant<Ask, WatchEvents, ReadLog, ReadMetrics, ReadHealth
 
 struct Route;
 
-// A request whose head is good: there is such a route, and the caller may take it.
+// A request whose head was accepted: the route exists, and the caller may use it.
 class RoutedRequest {
  public:
   [[nodiscard]] bool wants_body() const;
-  // "GET /v1/jobs/{job}": few, so it can label a metric.
+  // "GET /v1/jobs/{job}". There are few of them, so metrics can have them as labels.
   [[nodiscard]] std::string label() const;
   [[nodiscard]] std::variant<HttpTask, HttpRefusal> with_body(std::string_view body) const;
 
  private:
   friend std::variant<RoutedRequest, HttpRefusal> route(const HttpHead& head, const Caller& caller);
   const Route* route_ = nullptr;
-  std::vector<std::string> parts_;                            // what stands for the names in braces
+  std::vector<std::string> parts_;                            // the values of the names in braces
   std::vector<std::pair<std::string, std::string>> queries_;  // decoded
   std::string content_type_;
   std::string key_;
@@ -76,28 +76,31 @@ class RoutedRequest {
 [[nodiscard]] std::variant<RoutedRequest, HttpRefusal> route(const HttpHead& head,
                                                              const Caller& caller);
 
-// --- how a request is framed: what is wrong here ends its connection, because two who read it
-// differently could take a part of it for another request ---
+// --- the framing of a request: an error here ends the connection. Otherwise two programs that read
+// the request differently could take a part of it for another request (request smuggling) ---
 
-// The bytes of a head, with the empty line at its end: no line may go on in the next one.
+// Checks the bytes of a head, with the empty line at its end: no header may be folded over two
+// lines.
 [[nodiscard]] std::optional<HttpRefusal> check_raw_head(std::string_view head);
-// At most one header says how long the body is, and in a way that is known. `version`: 10 or 11.
+// Checks that at most one header gives the length of the body, in a known form. `version`: 10 or
+// 11.
 [[nodiscard]] std::optional<HttpRefusal> check_framing(const HttpHead& head, unsigned version);
-// "GET http://localhost/v1/jobs": the target becomes its path, and its host counts as the Host.
+// For "GET http://localhost/v1/jobs": the target becomes the path, and the host replaces the Host.
 [[nodiscard]] std::optional<HttpRefusal> take_absolute_form(HttpHead& head);
 
-// Open to everybody, whoever they are: it says nothing but that the daemon lives.
+// Everybody may ask this without a token. The answer says only that the daemon is alive.
 [[nodiscard]] bool is_health(const HttpHead& head);
 
-// Against pages in a browser that reach for what listens on this machine: the Host must be one of
-// `hosts` ("localhost"; with any port, as ports may be forwarded), and an Origin must be that Host.
+// Refuses requests that other web pages make through a browser on this machine. The Host must be
+// one of `hosts` ("localhost"; any port, because ports may be forwarded). An Origin must be equal
+// to the Host.
 [[nodiscard]] std::optional<HttpRefusal> check_origin(const HttpHead& head,
                                                       const std::vector<std::string>& hosts);
 
 // The token of "Authorization: Bearer TOKEN"; empty if there is none.
 [[nodiscard]] std::variant<std::string, HttpRefusal> bearer_token(const HttpHead& head);
 
-// The value of a header that may stand once; nullopt where it is absent.
+// The value of a header that may occur only once; nullopt if it is absent.
 [[nodiscard]] std::variant<std::optional<std::string>, HttpRefusal> single_header(
     const HttpHead& head, std::string_view name);
 

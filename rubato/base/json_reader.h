@@ -9,11 +9,11 @@
 //   if (!trouble.ok()) return trouble.error("a user");
 //
 // A field that is missing, unknown, of another type or out of its range is trouble. The first
-// trouble is kept, with the path of the field; after it every read gives an empty value and says
-// nothing more, so that a parser needs no check after each field.
+// trouble is kept, with the path of the field. After it, every read returns an empty value and
+// reports nothing more, so a parser needs no check after each field.
 //
-// Cheap to compile: what is not a template stands in the .cc, and a parser that uses this reader
-// instantiates none of the library's get<T>(), value() and at().
+// Cheap to compile: everything that is not a template is in the .cc, and a parser with this reader
+// uses none of the templates of the JSON library.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ inline constexpr std::int64_t kLeastInt64 = std::numeric_limits<std::int64_t>::m
 template <class E>
 using NameOf = std::pair<E, std::string_view>;
 
-// Empty if the table does not have it.
+// Empty if the table does not have the value.
 template <class E, std::size_t kSize>
 [[nodiscard]] constexpr std::string_view name_in(const std::array<NameOf<E>, kSize>& names,
                                                  E value) {
@@ -65,7 +65,7 @@ class JsonTrouble {
   [[nodiscard]] bool ok() const { return !problem_; }
   // Kept unless there was one before.
   void note(JsonProblem problem);
-  // For those who have words of their own for it.
+  // For callers that write their own sentence.
   [[nodiscard]] const std::optional<JsonProblem>& problem() const { return problem_; }
 
   // "job.limits.min: must be a whole number from 1 to 8", where `root` is "job". There must be one.
@@ -76,8 +76,8 @@ class JsonTrouble {
   std::optional<JsonProblem> problem_;
 };
 
-// A value that is being read, and where it stands, which is spelled out only if it is wrong. One
-// that is inside another must not outlive that one.
+// A value that is being read. It knows its position in the document, and spells the position out
+// only for an error. A value inside another one must not outlive that one.
 class JsonValue {
  public:
   JsonValue(const Json& json, JsonTrouble& trouble) : json_(&json), trouble_(&trouble) {}
@@ -92,7 +92,7 @@ class JsonValue {
   [[nodiscard]] std::string path() const;
 
   void refuse(std::string_view why) const;
-  // Whether it holds and there was no trouble before; if it does not, the value is refused.
+  // True if `holds`, and there was no trouble before. If `holds` is false, the value is refused.
   bool must_be(bool holds, std::string_view what) const;
 
   [[nodiscard]] bool boolean() const;
@@ -117,9 +117,9 @@ class JsonValue {
   [[nodiscard]] double number() const;
   [[nodiscard]] double number(double least, double most) const;
   [[nodiscard]] const std::string& text(std::size_t most_bytes = kLongestJsonText) const;
-  // For the system, to which a NUL is the end.
+  // A text for the system, which may not contain NUL.
   [[nodiscard]] const std::string& system_text() const;
-  // One of a table. "must be fixed or adaptive" if it is none.
+  // One of the names of a table. Otherwise the trouble is "must be fixed or adaptive".
   template <class E, std::size_t kSize>
   [[nodiscard]] E choice(const std::array<NameOf<E>, kSize>& names) const {
     std::array<std::string_view, kSize> words;
@@ -128,10 +128,10 @@ class JsonValue {
   }
 
   [[nodiscard]] bool is_list() const { return must_be(json_->is_array(), "a list"); }
-  // A list of exactly so many.
+  // A list with exactly this number of elements.
   [[nodiscard]] bool is_row(std::size_t elements) const;
   [[nodiscard]] std::size_t size() const { return json_->size(); }
-  // Of a list that is long enough.
+  // The list must be long enough.
   [[nodiscard]] JsonValue at(std::size_t index) const& { return {(*json_)[index], *this, index}; }
   [[nodiscard]] JsonValue at(std::size_t index) && = delete;
   // read(element) for each element of a list, as long as there is no trouble.
@@ -162,8 +162,7 @@ class JsonValue {
   std::size_t index_ = 0;
 };
 
-// The fields of an object. Those that were never asked for are trouble when it is finished, at the
-// latest by its destructor.
+// The fields of an object. finish(), or the destructor, reports fields that were never asked for.
 class JsonFields {
  public:
   enum class Unknown : std::uint8_t { refused, ignored };
@@ -177,7 +176,7 @@ class JsonFields {
   [[nodiscard]] const JsonValue& object() const { return object_; }
   void refuse(std::string_view why) const { object_.refuse(why); }
 
-  // It is trouble if there is none.
+  // A missing field is trouble.
   [[nodiscard]] JsonValue operator[](std::string_view name);
   // nullopt if there is none.
   [[nodiscard]] std::optional<JsonValue> find(std::string_view name);
@@ -189,11 +188,11 @@ class JsonFields {
  private:
   JsonValue object_;
   bool strict_;
-  std::vector<std::string> asked_;  // their own text: a name may be shorter-lived than the fields
+  std::vector<std::string> asked_;  // copies, because the fields may outlive a name
 };
 
-// Where one side may be of a newer version or of another hand: what is not as expected is as if it
-// were not there.
+// For data that another version or another program may have written: a value that is not as
+// expected counts as missing.
 [[nodiscard]] const Json* look_for(const Json& object, std::string_view name);
 [[nodiscard]] std::optional<double> look_for_number(const Json& object, std::string_view name);
 [[nodiscard]] std::optional<std::int64_t> look_for_integer(const Json& object,

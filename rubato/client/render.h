@@ -57,19 +57,4 @@ struct Look {
 // no times and no progress.
 [[nodiscard]] std::string top_gist(const Json& nodes, const Json& jobs);
 
-// The text format of Prometheus as JSON: {"metrics": [{"name", "labels": {...}, "value"}]}.
-[[nodiscard]] Json metrics(std::string_view text);
-
-// Filters the output of programs for a terminal. Line ends, tabs and colours pass. All other
-// control sequences are escaped. Characters may be cut anywhere between two calls.
-class LogFilter {
- public:
-  [[nodiscard]] std::string pass(std::string_view bytes);
-  // The rest, which was incomplete so far.
-  [[nodiscard]] std::string finish();
-
- private:
-  std::string held_;
-};
-
 }  // namespace rubato::client::render

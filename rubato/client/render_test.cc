@@ -323,35 +323,5 @@ TEST(Show, SmallTexts) {
   EXPECT_EQ(render::node_list({"1.2", "0.1", "0.0", "x", "0.9", 3}), "0[0-1,9],1[2]");
 }
 
-TEST(Show, MetricsAsJson) {
-  EXPECT_EQ(render::metrics("# HELP a b\na 1\nb{x=\"y\\\"z\",n=\"1\"} 2.5\nc{le=\"+Inf\"} NaN\n\n")
-                .dump(),
-            R"({"metrics":[{"name":"a","labels":{},"value":1.0},)"
-            R"({"name":"b","labels":{"x":"y\"z","n":"1"},"value":2.5},)"
-            R"({"name":"c","labels":{"le":"+Inf"},"value":null}]})");
-}
-
-TEST(LogFilter, ColoursPassAndCommandsDoNot) {
-  render::LogFilter filter;
-  EXPECT_EQ(filter.pass("a\tb\r\n\x1b[1;31mred\x1b[0m \x1b[2J \x1b]0;x\x07é"),
-            "a\tb\r\n\x1b[1;31mred\x1b[0m \\x1b[2J \\x1b]0;x\\x07é");
-  EXPECT_EQ(filter.finish(), "");
-}
-
-TEST(LogFilter, DoesNotCareWhereBytesAreCut) {
-  const std::string text = "x\x1b[32mgrün 日本\x1b[0m\x1b[3A\xff\xe6\x97 end\x1b";
-  render::LogFilter whole;
-  std::string expected = whole.pass(text);
-  expected += whole.finish();
-  for (std::size_t piece = 1; piece < text.size(); ++piece) {
-    render::LogFilter filter;
-    std::string out;
-    for (std::size_t at = 0; at < text.size(); at += piece)
-      out += filter.pass(text.substr(at, piece));
-    out += filter.finish();
-    EXPECT_EQ(out, expected) << piece;
-  }
-}
-
 }  // namespace
 }  // namespace rubato::client

@@ -9,7 +9,7 @@ namespace rubato::daemon {
 
 struct BackgroundThreads::Progress {
   std::atomic<bool> done = false;
-  bool left_alone = false;  // start() has not waited for the end
+  bool left_alone = false;  // start() returned before the work was done
 };
 
 class BackgroundThreads::ThreadTask final : public Task {
@@ -23,8 +23,8 @@ class BackgroundThreads::ThreadTask final : public Task {
 
 struct BackgroundThreads::Worker {
   std::condition_variable called;
-  std::function<void()> work;          // to be begun
-  std::shared_ptr<Progress> progress;  // of what it does; null: it is idle
+  std::function<void()> work;          // not begun yet
+  std::shared_ptr<Progress> progress;  // of the present work; null: the thread is idle
   std::thread thread;
 };
 
@@ -47,7 +47,7 @@ std::unique_ptr<Task> BackgroundThreads::start(Length length, std::function<void
   Worker* worker = idle_worker();
   if (worker == nullptr) {
     lock.unlock();
-    work();  // the machine has no thread for us now, so the caller has to wait
+    work();  // no thread can be started now, so the caller does the work
     progress->done = true;
     return std::make_unique<ThreadTask>(std::move(progress));
   }
@@ -82,7 +82,7 @@ void BackgroundThreads::run(Worker& worker) {
     auto work = std::exchange(worker.work, nullptr);
     lock.unlock();
     work();
-    work = nullptr;  // what it holds is let go of before anybody hears that it is done
+    work = nullptr;  // frees what it holds before anybody is told that it is done
     lock.lock();
     const auto progress = std::exchange(worker.progress, nullptr);
     progress->done = true;

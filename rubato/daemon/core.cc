@@ -156,7 +156,7 @@ std::optional<Transaction> Core::take_in(WallTime wall, Load& load, Replies& rep
 bool Core::drop_what_fails(Load& load, const Suspect& suspect, const std::string& why, Turn& turn) {
   const auto could_not = [&](const Asked& one) {
     turn.answers.emplace_back(
-        one.id, refusal(500, fmt::format("the daemon could not take this in: {}", why)));
+        one.id, refusal(500, fmt::format("the daemon could not process this: {}", why)));
   };
   if (const auto* fact = std::get_if<const Fact*>(&suspect)) {
     load.facts.erase(load.facts.begin() + (*fact - load.facts.data()));
@@ -329,8 +329,8 @@ void Core::take_back() {
 void Core::refuse(const std::vector<Asked>& asked, Turn& turn) {
   const auto no = [&](std::uint64_t id) {
     turn.answers.emplace_back(
-        id, refusal(503, fmt::format("nothing can be stored now, so nothing new is taken in; what "
-                                     "runs goes on; the reason: {}",
+        id, refusal(503, fmt::format("nothing can be stored now, so no change is accepted; running "
+                                     "jobs continue; the reason: {}",
                                      trouble())));
   };
   if (lost()) {

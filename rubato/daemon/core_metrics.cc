@@ -8,8 +8,6 @@
 
 namespace rubato::daemon {
 
-// Of resizes that were settled between the two: a status has the newest ones, so what it shares
-// with the end of the last one is known.
 void observe_pauses(const std::vector<double>& before, const std::vector<double>& after,
                     Histogram& histogram) {
   std::size_t known = std::min(before.size(), after.size());

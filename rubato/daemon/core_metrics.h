@@ -1,4 +1,4 @@
-// What the core counts, and the text of it all for Prometheus (api/metrics.h).
+// The counters of the core, and their text for Prometheus (api/metrics.h).
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace rubato::daemon {
 
-// The pauses of resizes that were settled between two statuses of a job. A status has the newest
-// ones: those that it shares with the end of the status before are known already.
+// Counts the pauses of resizes that ended between two statuses of a job. A status lists the newest
+// pauses. Those that the status before also had were counted then.
 void observe_pauses(const std::vector<double>& before, const std::vector<double>& after,
                     Histogram& histogram);
 
-// A job that is gone.
+// Counts a job that has ended.
 void count_end(Metrics& metrics, const JobRecord& job);
 
-// First starts, with the time the job has waited, and restarts.
+// Counts first starts, with the time that the job has waited, and restarts.
 void count_starts(Metrics& metrics, const std::vector<Command>& commands, const DaemonState& state,
                   Time now);
 
-// What was counted and how things stand, as this caller may see it.
+// All metrics that this caller may see.
 [[nodiscard]] std::string metrics_for(const Caller& caller, const CoreParts& core);
 
 }  // namespace rubato::daemon

@@ -830,7 +830,7 @@ TEST(Core, ExplainsWhoIsBeforeItAndNamesNobodyElsesJob) {
   const JobId small = id_of(daemon.submit(kBob, job_file("small", 1e6, 1, 1)));
   const Json all = daemon.ask(kRoot, ExplainJob{small}).body;
   EXPECT_EQ(all["waits_for"], Json::array({head.value()})) << "two GPUs are free for it";
-  EXPECT_NE(all["sentences"].dump().find("room is kept for those before it"), std::string::npos);
+  EXPECT_NE(all["sentences"].dump().find("GPUs are kept free for them"), std::string::npos);
   const Json his = daemon.ask(kBob, ExplainJob{small}).body;
   EXPECT_TRUE(his["waits_for"].empty());
   EXPECT_NE(his["sentences"].dump().find("1 job that came before it waits too"), std::string::npos)
@@ -901,7 +901,7 @@ TEST(Core, AJobThatCoolsDownIsGrownLater) {
   daemon.pass(20);
   EXPECT_EQ(daemon.show(id)["gpus"], shrunk);
   const std::string why = daemon.ask(kAda, ExplainJob{id}).body["sentences"].dump();
-  EXPECT_NE(why.find("and asks not to be grown before"), std::string::npos) << why;
+  EXPECT_NE(why.find("and its cooldown lasts until"), std::string::npos) << why;
   EXPECT_EQ(why.find("gave it 8 GPUs"), std::string::npos) << why;
   daemon.kill();
   daemon.start();
@@ -1383,7 +1383,7 @@ TEST(Core, ARefusalSaysHowTheMeasuringRunEnded) {
   const JobId id = id_of(daemon.submit(kAda, due_job(20, 1, 4, 600)));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "REFUSED"; }, 100));
   const std::string reason = daemon.show(id)["reason"];
-  EXPECT_NE(reason.find("the run that was to do so ended: failed 4 times; the last time: its "
+  EXPECT_NE(reason.find("the measuring run ended: failed 4 times; the last time: its "
                         "program failed"),
             std::string::npos)
       << reason;

@@ -136,8 +136,8 @@ Result<void> Daemon::start() {
   options_.core.may_grow = [this]() -> Result<void> {
     if (memory_.there()) return {};
     return Error{
-        "the daemon is short of memory, so no new job is taken in; what is there goes on; try "
-        "again when jobs have ended, or start it again with more memory"};
+        "the daemon is short of memory, so it accepts no new job; present jobs continue; try again "
+        "when jobs have ended, or restart it with more memory"};
   };
   options_.core.problems = [this] { return problems(); };
   options_.core.background =
@@ -152,8 +152,8 @@ Result<void> Daemon::start() {
   note(core_->made_up_for());
   if (!had_secret && !options_.restored && !core_->state().jobs().empty()) {
     note(
-        fmt::format("{}/jobs.secret was gone and was made anew: jobs that have run before cannot "
-                    "be started again in their directories, nor their logs be shown.",
+        fmt::format("{}/jobs.secret was missing and was created again: jobs that have run before "
+                    "cannot be restarted in their directories, and their logs cannot be shown.",
                     state));
   }
   began_at_ = core_->time();
@@ -249,8 +249,8 @@ std::vector<Problem> Daemon::problems() {
   std::vector<Problem> found;
   const std::string& state = options_.state_directory;
   if (auto may = options_.core.may_grow(); !may) {
-    found.push_back({"the daemon is short of memory and takes no new jobs",
-                     "raise its limit of memory (ulimit -v), or cancel jobs that wait"});
+    found.push_back({"the daemon is short of memory and accepts no new jobs",
+                     "raise its memory limit (ulimit -v), or cancel waiting jobs"});
   }
   struct statvfs disk {};
   if (::statvfs(state.c_str(), &disk) == 0 && disk.f_blocks > 0) {
@@ -265,7 +265,7 @@ std::vector<Problem> Daemon::problems() {
   if (!dropped_.empty()) {
     found.push_back(
         {fmt::format("the journal was repaired at the last start: {}", dropped_),
-         "look whether jobs are missing; start the daemon again when you have seen it"});
+         "check whether jobs are missing; a restart of the daemon removes this message"});
   }
   return found;
 }
@@ -275,9 +275,10 @@ void Daemon::say_trouble() {
   const bool now = !core_->trouble().empty();
   if (now == in_trouble_ || core_->lost()) return;
   in_trouble_ = now;
-  say(now ? fmt::format("nothing can be stored, so nothing new is taken in; what runs goes on; the "
-                        "reason: {}",
-                        core_->trouble())
+  say(now ? fmt::format(
+                "nothing can be stored, so no change is accepted; running jobs continue; the "
+                "reason: {}",
+                core_->trouble())
           : std::string("the journal can be written again"));
 }
 

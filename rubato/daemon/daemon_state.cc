@@ -129,7 +129,7 @@ Result<void> DaemonState::apply(RowNumber number, const JournalRow& row) {
   };
   if (row.time < time_) return said({"its time is before that of the row before it"});
   const auto fold = folds().find(row.type);
-  if (!begun() && row.type != "began") return said({"stands before the row that begins it all"});
+  if (!begun() && row.type != "began") return said({"comes before the first row of a journal"});
   time_ = row.time;
   if (fold == folds().end()) {
     if (auto ok = fold_event(number, row); !ok) return said(ok.error());
@@ -162,13 +162,13 @@ Result<void> DaemonState::fold_event(RowNumber number, const JournalRow& row) {
     if (const auto* skipped = std::get_if<Skipped>(&*event)) {
       const auto legal = [](int n) { return n >= 0 && n <= kMostSkipped; };
       if (!legal(skipped->jobs) || !legal(skipped->generations))
-        return Error{"skips more than anybody would"};
+        return Error{"skips more numbers than is possible"};
     }
     post(row.time, std::move(*event), reaction);
     next_job_ = std::max(next_job_, now().jobs.next_id());
     return {};
   }
-  if (!decided->carried) return Error{"does not say what became of it"};
+  if (!decided->carried) return Error{"does not say what the result was"};
   Decision decision = decided->decision;
   if (!asked_) static_cast<void>(scheduler_->ask(row.time));
   heard(number);
@@ -854,7 +854,7 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
     for (const Json& one : j.at("gone")) {
       const JobId id(one.get<JobId::rep>());
       const JobRecord* job = find(id);
-      if (job == nullptr) return Error{"a job that is gone has no record"};
+      if (job == nullptr) return Error{"an ended job has no record"};
       (job->started ? ran_ : never_ran_).add(*job);
     }
     if (j.contains("used_by_forgotten")) {  // older ones have none
@@ -884,7 +884,7 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
       whys_.push_back(one.size() > 3 ? one.at(3).get<std::string>() : "");  // older ones have none
     }
     if (wishes_.size() != now().cluster.nodes().size())
-      return Error{"has not as many nodes as its cluster"};
+      return Error{"does not have as many nodes as its cluster"};
     if (j.contains("last_decision")) {
       const Json& last = j.at("last_decision");
       auto event = decode_event(

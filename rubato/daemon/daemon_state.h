@@ -1,18 +1,18 @@
-// What the daemon knows: the fold of its journal's rows (docs/journal.md lists them). The loop with
-// its policy, the records of jobs and users, what was measured, the offset of the wall clock.
+// The state of the daemon: the fold of the rows of its journal (docs/journal.md lists them). It has
+// the loop with its policy, the records of jobs and users, measurements, and the offset of the wall
+// clock.
 //
-// One way in: apply() folds a row, whether it is new or read back, so that what was recovered is
-// what was there before. Nothing is decided twice: a "decided" row carries what became of it, and
-// the policy is given the state it had. A row that cannot be folded is an error, after which the
-// state is of no more use.
+// apply() is the only way to change it. It folds new rows and rows that are read back alike, so
+// recovery gives the state that was there before. No decision is taken twice: a "decided" row
+// contains the result of the decision, and the policy gets the state that was stored for it. If a
+// row cannot be folded, that is an error, and the state must not be used any more.
 //
-// The policy is asked in three steps: ask() makes a Question, think() lets the policy decide, on
-// any thread, and answer() carries out what it said and gives the rows that say so. The state may
-// change between ask() and answer(); then a row "asked" stands in the journal where ask() was
-// called, and the loop that the policy looks at is left to the Question: the state goes on with a
-// copy.
+// The policy is asked in three steps. ask() makes a Question. think() lets the policy decide, on
+// any thread. answer() carries out the decision and returns its rows. The state may change between
+// ask() and answer(). Then the journal has a row "asked" where ask() was called. The policy keeps
+// the loop that it looks at, and the state goes on with a copy.
 //
-// Pure but for the files a policy reads when it is made; of one thread, but for think().
+// Pure, except that a policy may read files when it is made. Belongs to one thread, except think().
 #pragma once
 
 #include <cstddef>
@@ -41,12 +41,12 @@ namespace rubato::daemon {
 
 struct DaemonStateOptions {
   PolicyInputs inputs;
-  // How many ended jobs are remembered, with their keys. Beyond that, the user who has the most
-  // ended jobs loses the oldest of them, so nobody pushes out what others did. Jobs that never
-  // started go first while they are more than a quarter of all: a user who cancels a long queue
-  // loses no job that ran.
+  // How many ended jobs are remembered, with their keys. When there are more, the oldest one is
+  // forgotten of the user who has the most, so no user can push out the jobs of others. Jobs that
+  // never started are forgotten first while they are more than a quarter of all. So a user who
+  // cancels a long queue loses no job that ran.
   std::size_t ended_kept = 10'000;
-  std::size_t lines_kept = 10'000;  // of history
+  std::size_t lines_kept = 10'000;  // lines of history that are kept in memory
 };
 
 // The most job numbers, and the most generations, that one row may skip.
@@ -75,18 +75,18 @@ struct LastDecision {
   Time at = kStart;
   std::string policy;
   Decision decision;
-  std::string refused;  // why it was not carried out; or empty
-  // What the policy said of its jobs; nullptr if it says nothing. Not stored, so it is missing from
-  // a restart of the daemon until the next decision.
+  std::string refused;  // why it could not be carried out; or empty
+  // What the policy says about its jobs; nullptr if it says nothing. It is not stored, so after a
+  // restart of the daemon it is missing until the next decision.
   std::shared_ptr<const Quotes> quotes = nullptr;
 };
 
-// What a policy is asked, and what it says. Touches nothing that the state changes meanwhile.
+// A question to the policy, and its answer. It uses nothing that the state changes meanwhile.
 struct Question {
   std::shared_ptr<Policy> policy;
   std::shared_ptr<const Scheduler> loop;  // as it was when the policy was asked
   std::optional<Result<Decision>> decision;
-  std::optional<Result<std::string>> policy_state;  // after that, as text
+  std::optional<Result<std::string>> policy_state;  // after the decision, as text
   std::vector<double> prices = {};                  // Policy::prices()
   std::shared_ptr<const Quotes> quotes = nullptr;   // Policy::quotes()
 };
@@ -96,7 +96,7 @@ class DaemonState {
  public:
   explicit DaemonState(DaemonStateOptions options);
 
-  // The types of rows it folds, for JournalOptions.
+  // The types of rows that it can fold, for JournalOptions.
   [[nodiscard]] static const std::map<std::string, int, std::less<>>& row_types();
   static constexpr int kSnapshotVersion = 1;
 
@@ -105,23 +105,23 @@ class DaemonState {
   // Asks the policy about the state as it is now. If a row follows before the answer, the first one
   // must be "asked".
   [[nodiscard]] Question ask(Time now);
-  // Carries out what the policy has said. What no longer fits the state is left out. The rows are
-  // folded already; the first gets `number`.
+  // Carries out the decision. Parts that no longer fit the state are left out. The rows that it
+  // returns are folded already; the first one must get `number`.
   [[nodiscard]] Result<std::vector<JournalRow>> answer(Question question, Time now,
                                                        RowNumber number);
   // The row that asked the policy, if its answer is still to come.
   [[nodiscard]] std::optional<RowNumber> asked() const { return asked_; }
-  // The last answer of the policy had seen all rows before this one.
+  // The last decision knew all rows before this one.
   [[nodiscard]] RowNumber decided_before() const { return decided_before_; }
 
   // The row of the commands that were issued since the last one; nullopt if there are none.
   [[nodiscard]] Result<std::optional<JournalRow>> row_of_commands(Time now) const;
   [[nodiscard]] const std::vector<Command>& issued() const { return issued_; }
 
-  // All of it as the body of a JournalSnapshot, and back into a state without rows.
+  // The whole state as the body of a JournalSnapshot. load() reads it into a new state.
   [[nodiscard]] Result<std::string> snapshot() const;
   [[nodiscard]] Result<void> load(const JournalSnapshot& snapshot);
-  // After load() and rows that were read back, before anything is decided.
+  // Call it after load() and apply() of the rows that were read back, before anything is decided.
   [[nodiscard]] Result<void> load_policy();
 
   // --- looking ---
@@ -138,10 +138,10 @@ class DaemonState {
   [[nodiscard]] std::optional<Reject> never_fits(const Submitted& submitted) const;
   // Whether the policy has admitted the job by its deadline, as of its last answer.
   [[nodiscard]] bool keeps_deadline(JobId id) const;
-  // A second policy in the state of the last answer, to ask what if.
+  // A second policy in the state of the last answer, for dry runs.
   [[nodiscard]] Result<std::unique_ptr<Policy>> another_policy() const;
   [[nodiscard]] const std::optional<LastDecision>& last_decision() const { return last_decision_; }
-  // Of GPUs, by type, as of the last answer; empty if the policy trades none.
+  // The prices of GPUs, by type, as of the last answer. Empty if the policy has none.
   [[nodiscard]] const std::vector<double>& prices() const { return prices_; }
 
   [[nodiscard]] Time time() const { return time_; }  // of the last row
@@ -156,12 +156,12 @@ class DaemonState {
   [[nodiscard]] const JobView* view(JobId id) const { return now().jobs.find(id); }
   [[nodiscard]] std::optional<JobId> by_key(const std::string& user, const std::string& key) const;
   [[nodiscard]] JobId next_job() const { return next_job_; }
-  // How many jobs are not gone.
+  // The number of jobs that have not ended.
   [[nodiscard]] std::size_t alive() const { return jobs_.size() - ran_.count - never_ran_.count; }
-  // What one user's jobs that are not gone take up.
+  // What the jobs of one user that have not ended take up.
   struct UserUsage {
     std::size_t jobs = 0;
-    std::int64_t bytes = 0;  // of texts that are kept on disk
+    std::int64_t bytes = 0;  // of job files that are kept on disk
   };
   [[nodiscard]] UserUsage usage_of(const std::string& user) const;
   // The texts (job_texts.h) that are still needed, and by how many jobs.
@@ -190,7 +190,7 @@ class DaemonState {
   [[nodiscard]] WallTime node_since(NodeId node) const;
 
   [[nodiscard]] const std::deque<HistoryLine>& lines() const { return lines_; }
-  // The first row whose lines are in memory; those of older rows are in the journal only.
+  // The first row whose lines are in memory. Older lines must be made from the journal.
   [[nodiscard]] RowNumber first_line_row() const { return first_line_row_; }
 
  private:
@@ -239,21 +239,21 @@ class DaemonState {
   std::optional<RowNumber> asked_;
   RowNumber decided_before_;
   bool loop_lent_ = false;    // a Question has scheduler_
-  bool policy_lent_ = false;  // a Question has policy_object_: its state must not be looked at
-  mutable std::unique_ptr<Policy> stand_in_;  // for it meanwhile, once somebody asked
+  bool policy_lent_ = false;  // a Question has policy_object_: do not read its state
+  mutable std::unique_ptr<Policy> stand_in_;  // used in its place meanwhile; made when needed
   Placement placement_ = Placement::pack;
   PolicyInForce policy_;
   std::shared_ptr<Policy> policy_object_;
-  DeltaText policy_state_;     // as last stored; empty: a new policy's
-  bool policy_loaded_ = true;  // it is in that state
+  DeltaText policy_state_;     // as last stored; empty: that of a new policy
+  bool policy_loaded_ = true;  // policy_object_ is in that state
   std::optional<LastDecision> last_decision_;
-  std::vector<double> prices_;  // in the policy's state, so they need no row
+  std::vector<double> prices_;  // part of the policy's state, so they need no row
   Duration offset_{};
-  std::map<RowNumber, Duration> offsets_;  // all that ever were, by the row that said so
+  std::map<RowNumber, Duration> offsets_;  // all offsets so far, by the row that set them
 
   std::map<JobId, JobRecord> jobs_;
   std::map<std::pair<std::string, std::string>, JobId> by_key_;
-  // Jobs that are gone, by user, in the order in which they went.
+  // Ended jobs, by user, in the order in which they ended.
   struct GoneJobs {
     std::map<std::string, std::deque<JobId>> by_user;
     std::size_t count = 0;
@@ -274,7 +274,7 @@ class DaemonState {
   std::map<std::string, Rates> profiles_;
   std::vector<NodeState> wishes_;    // by node
   std::vector<NodeState> reported_;  // by node
-  std::vector<std::string> whys_;    // of what was reported, by node
+  std::vector<std::string> whys_;    // reasons for the reported states, by node
   std::vector<WallTime> node_since_;
 
   std::vector<Command> issued_;  // since the last row of commands

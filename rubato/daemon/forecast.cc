@@ -13,7 +13,7 @@ struct End {
   int gpus = 0;
 };
 
-// How long it would take from its start, if that was measured of it or its like.
+// How long the job would run. nullopt unless its speed, or that of its profile, was measured.
 std::optional<Duration> takes(const DaemonState& state, const JobRecord* job, const JobView& view,
                               int gpus, Time now) {
   if (job == nullptr || !job->file.work) return std::nullopt;
@@ -38,7 +38,7 @@ std::optional<Time> expected_end(const JobRecord& job, const JobView& view, Time
 
 namespace {
 
-// `record_of` knows the record of each job.
+// `record_of(id)` gives the record of a job, or nullptr.
 template <class RecordOf>
 std::map<JobId, Outlook> forecast_of(const DaemonState& state, const Snapshot& snapshot, Time now,
                                      const RecordOf& record_of) {

@@ -1,9 +1,9 @@
-// When waiting jobs may start: an estimate for policies that promise nothing.
+// Estimates when waiting jobs will start, for policies that promise nothing.
 //
-// Running jobs are taken to end as their speed says. Waiting jobs are taken in order of submission;
-// each starts when its smallest number of GPUs is free. Real policies shrink jobs or let small jobs
-// pass, so the estimate is no promise. If the end of a job is unknown, the start of every job that
-// needs its GPUs is unknown, too.
+// Assumptions: a running job ends when its speed says. Waiting jobs start in order of submission,
+// each as soon as its smallest number of GPUs is free. Real policies shrink jobs or let small jobs
+// overtake, so the estimate is no promise. If the end of a job is unknown, the start of every job
+// that needs its GPUs is unknown, too.
 //
 // Pure.
 #pragma once
@@ -16,17 +16,17 @@
 namespace rubato::daemon {
 
 struct Outlook {
-  int position = 0;           // among those that wait, from 1
+  int position = 0;           // in the queue, from 1
   std::optional<Time> start;  // nullopt: unknown
 };
 
-// For every job that waits.
+// The outlook of every waiting job.
 [[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& state);
-// The same for a loop in another state, with a job that `state` does not know.
+// The same for another snapshot of the loop, with a job that `state` does not have.
 [[nodiscard]] std::map<JobId, Outlook> forecast(const DaemonState& state, const Snapshot& snapshot,
                                                 const JobRecord& newcomer);
 
-// When the job will be done if all goes on as it is.
+// When the job will end if nothing changes. nullopt if that is unknown.
 [[nodiscard]] std::optional<Time> expected_end(const JobRecord& job, const JobView& view, Time now);
 
 }  // namespace rubato::daemon

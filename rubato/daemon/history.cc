@@ -51,7 +51,7 @@ class Lines {
             fmt::format("told to go to {} ({}){}", plural(resize->gpus.gpus(), "GPU"),
                         short_slots(resize->gpus), batch_text(resize->batch)));
       } else {
-        add("stopped", std::get<Stop>(command).job, "told to stop and let go of its GPUs");
+        add("stopped", std::get<Stop>(command).job, "told to stop and to release its GPUs");
       }
     }
   }
@@ -85,7 +85,7 @@ class Lines {
   void failed(const Json& body) {
     const std::string why = body.value("why", "");
     const bool ours = body.value("infrastructure", false);
-    const char* what = ours ? "it could not be run, by no fault of its own" : "its run failed";
+    const char* what = ours ? "its run failed because of the infrastructure" : "its run failed";
     add("failure", JobId(body.at("job").get<JobId::rep>()),
         fmt::format("{}{}{}", what, why.empty() ? "" : ": ", why));
   }
@@ -154,8 +154,8 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
          lines.add("plain", job_of(body),
                    body.contains("limits")
                        ? fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus)
-                       : std::string("the program speaks to Rubato after all: it may have as many "
-                                     "GPUs as before"));
+                       : std::string("the program has connected to its launcher after all: it may "
+                                     "have as many GPUs as before"));
        }},
       {"policy",
        [](Lines& lines, const Json& body) {
@@ -175,8 +175,8 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
       {"skipped",
        [](Lines& lines, const Json& /*body*/) {
          lines.add("repaired", std::nullopt,
-                   "rows of the journal were lost: every job was told again what it should have, "
-                   "and numbers that may have been used are left out");
+                   "rows of the journal were lost: every job got its last command again, and "
+                   "numbers that may have been used are skipped");
        }},
       {"user",
        [](Lines& lines, const Json& body) {

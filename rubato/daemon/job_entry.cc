@@ -27,8 +27,9 @@ std::optional<JobEnding> refuse_at_once(const JobRecord& job, const DaemonState&
   if (job.deadline && *job.deadline <= job.submitted) return because("its deadline has passed");
   if (must_be_measured(job, state) && !job.file.elastic) {
     return because(
-        "its program tells nothing of its speed (elastic: false), so nothing can be promised; "
-        "submit it without a deadline, or name a profile that was measured at a count it may have");
+        "its program does not report its speed (elastic: false), so nothing can be promised; "
+        "submit it without a deadline, or name a profile that was measured on a GPU count that it "
+        "may have");
   }
   if (const auto never = state.never_fits(submitted_event(job, state, options)))
     return because(never->reason);

@@ -1,19 +1,19 @@
-// From what the owner of a job wrote to what the loop is told of it, and from what was measured to
-// what policies are told of its speed.
+// Turns what the owner of a job wrote into what the loop is told about the job, and measurements
+// into the speed that policies are told.
 //
-// Speeds are in the job's own unit of work a second. What nobody has measured is guessed: an hour
-// on the smallest count it may have, and perfect scaling from there (CoDDL overestimates first,
-// Hwang et al., NSDI'21). A job that does not say how much work it has is taken for one of an hour,
-// and its unit is a second of that hour; it ends when its program says so.
+// Speeds are in the job's own unit of work per second. A speed that was not measured is guessed: an
+// hour on the smallest GPU count that the job may have, with perfect scaling from there (CoDDL
+// overestimates first, too: Hwang et al., NSDI'21). A job that does not say how much work it has
+// counts as an hour of work, and its unit is a second of that hour. It ends when its program ends.
 //
-// How a policy is told:
-//   jobs with a deadline, where the policy promises   the counts that were measured, and no other:
-//                                                     a promise on a guess is none
-//   where counts are tried out (policy/measuring.h,   the measured counts, perfect scaling beyond
-//   or by the policy itself)
-//   else                                              the same estimate at every count worth trying
-//   where the policy tunes batches, jobs that let     a GoodputEstimate, fitted to the steps that
-//   their batch change                                were measured, of jobs of its profile, too
+// What a policy is told:
+//   jobs with a deadline, if the policy makes       only the measured counts, because a promise
+//   promises                                        must not depend on a guess
+//   if counts are tried out (policy/measuring.h,    the measured counts, and perfect scaling beyond
+//   or by the policy itself)                        them
+//   otherwise                                       the same estimate at every count worth trying
+//   adaptive jobs, if the policy tunes batches      a GoodputEstimate, fitted to the measured steps
+//                                                   of this job and of other jobs of its profile
 //
 // Pure.
 #pragma once
@@ -33,17 +33,17 @@ namespace rubato::daemon {
 
 inline constexpr double kGuessedSeconds = 3600;
 
-// The counts a job may have on this cluster: "as many as there are" made a number.
+// The limits of a job on this cluster: "as many as there are" becomes a number.
 [[nodiscard]] GpuLimits limits_on(const Cluster& cluster, GpuLimits limits);
 
-// The same of a job, by what its owner has last said of it.
+// The present limits of a job, as its owner has last set them.
 [[nodiscard]] GpuLimits limits_now(const JobRecord& job, const DaemonState& state);
 
-// Whether its speed was measured, of it or of its like, at a count that it may have: all else would
-// be a guess.
+// Whether the speed of the job, or of a job of its profile, was measured on a GPU count that it may
+// have. Otherwise its speed is a guess.
 [[nodiscard]] bool speed_known(const JobRecord& job, const GpuLimits& limits);
 
-// The work the loop is told, known or guessed.
+// The work that the loop is told, known or guessed.
 [[nodiscard]] Work work_of(const JobFile& file);
 
 [[nodiscard]] std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& state,
@@ -53,30 +53,30 @@ inline constexpr double kGuessedSeconds = 3600;
                                                             const GpuLimits& limits,
                                                             const PolicyInForce& policy);
 
-// What it does on the GPUs it holds, in its own unit, as far as its policy knows. (Goodput is told
-// in another unit: then it is what was measured, or the guess.)
+// The speed of the job on the GPUs that it holds, in its own unit, as far as the policy knows. (A
+// goodput has another unit. Then it is the measured speed, or the guess.)
 [[nodiscard]] WorkRate rate_held(const JobRecord& job, const JobView& view);
 
 [[nodiscard]] bool is_goodput(const SpeedModel& speed);
-// How much a sample is worth at its present batch, beside one at the batch it was tuned for: at
-// most 1, and 1 if nothing is known.
+// The value of a sample at the present batch size, relative to the batch size for which the job was
+// tuned. At most 1; 1 if it is not known.
 [[nodiscard]] double efficiency_of(const JobRecord& job, const JobProgress& progress);
-// The variables by which the training library learns what the file says of the batch
-// (train/options.h); none for a job whose batch is fixed.
+// The environment variables that tell the training library what the job file says about the batch
+// (train/options.h). Empty for a job with a fixed batch.
 [[nodiscard]] std::map<std::string, std::string> batch_environment(const JobFile& file);
 
-// Whether what is now known makes a difference somewhere, so that a policy should hear of it.
+// Whether the new speed differs from the told one so much that the policy should be told.
 [[nodiscard]] bool tells_more(const SpeedModel& told, const SpeedModel& now,
                               const GpuLimits& limits);
 
-// How much of its unit a job has done and does a second, by what its program tells; 0 = not told.
+// The work that is done, and the work per second, as the program reports them; 0: not reported.
 [[nodiscard]] double done_by(const JobRecord& job, const JobProgress& progress);
 [[nodiscard]] double rate_by(const JobRecord& job, const JobProgress& progress);
 
-// The nonce of a job that runs to measure another.
+// The nonce of a run that measures another job.
 [[nodiscard]] std::optional<std::string> nonce_of_run(const JobRecord& job, JobId run);
 
-// A name for a job without one, never all digits.
+// The name of a job; if it has none, a new one, which is never only digits.
 [[nodiscard]] std::string name_of(const JobFile& file);
 
 }  // namespace rubato::daemon

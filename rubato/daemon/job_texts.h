@@ -1,10 +1,10 @@
-// Large job files on disk: a job that waits with 60 KB of arguments should not cost 60 KB of
-// memory.
+// Keeps large job files on disk, so that a waiting job with 60 KB of arguments does not need 60 KB
+// of memory.
 //
-// A file S/texts/DIGEST has the canonical JSON of a whole job file, and its name is the SHA-256 of
-// it: equal jobs share one, and a file that was changed is noticed. It is durable before the row of
-// its job is stored, and it is removed when no job that has not ended needs it any more (the state
-// counts). Meanwhile the record of the job has a shortened file, for people to look at.
+// A file S/texts/DIGEST has the canonical JSON of a whole job file. Its name is the SHA-256 of the
+// content, so equal jobs share one file, and a changed file is noticed. It is durable before the
+// row of its job is stored. It is removed when no job that has not ended needs it (the state counts
+// them). Meanwhile the record of the job has a shortened file, for display.
 //
 // Belongs to one thread.
 #pragma once
@@ -23,13 +23,13 @@ namespace rubato::daemon {
 
 // Job files whose canonical JSON is longer are kept on disk.
 inline constexpr std::size_t kLargestTextInMemory = 2048;
-// So much of the command stays in memory.
+// How much of the command stays in memory.
 inline constexpr std::size_t kShortCommand = 256;
 
 // The canonical JSON of a job file, and the digest by which it is known.
 [[nodiscard]] Result<std::string> text_of(const JobFile& file);
 [[nodiscard]] Digest digest_of_text(std::string_view text);
-// With the beginning of its command, and without env and secrets. Not to be run.
+// The file with only the beginning of its command, and without env and secrets. It must not be run.
 [[nodiscard]] JobFile shortened(JobFile file);
 
 class JobTexts {
@@ -41,7 +41,7 @@ class JobTexts {
   [[nodiscard]] Result<JobFile> load(const Digest& digest) const;
   // Does nothing if it is not there.
   void remove(const Digest& digest) const;
-  // At a start: whatever a daemon that died has left behind.
+  // For the start of a daemon: also removes files that a daemon left when it died.
   void remove_all_but(const std::set<Digest>& needed);
 
   [[nodiscard]] std::string path_of(const Digest& digest) const;

@@ -33,7 +33,7 @@ bool give_back() {
 void when_memory_is_out() {
   if (give_back()) return;
   constexpr std::string_view kSentence =
-      "rubato: out of memory; the daemon ends; jobs train on, and the next `rubato up` with more "
+      "rubato: out of memory; the daemon ends; jobs continue, and the next `rubato up` with more "
       "memory takes them over\n";
   static_cast<void>(!::write(STDERR_FILENO, kSentence.data(), kSentence.size()));
   ::_exit(MemoryReserve::kOutOfMemory);

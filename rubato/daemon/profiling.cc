@@ -20,7 +20,7 @@ std::string why_unmeasured(const JobRecord* run) {
                                           : run->ending  ? run->ending
                                                          : run->leaves_as;
   if (!ending || ending->how == Ending::completed) return "its speed could not be measured in time";
-  return fmt::format("its speed could not be measured, because the run that was to do so ended: {}",
+  return fmt::format("its speed could not be measured, because the measuring run ended: {}",
                      ending->why);
 }
 
@@ -66,8 +66,7 @@ void give_verdict(Transaction& tx, const JobRecord& job, std::optional<JobId> ru
   tx.touch(id);
   tx.put("verdict", verdict);
   if (run)
-    tx.end_job(*run, {Ending::cancelled, "has measured what it was to measure", std::nullopt,
-                      std::nullopt});
+    tx.end_job(*run, {Ending::cancelled, "has measured the speed", std::nullopt, std::nullopt});
   // A job that an earlier policy has admitted stays, and the policy sees an assumed speed.
   if (!measured && state.policy().admits() && !state.view(id)->accepted()) {
     return tx.end_job(id,

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "rubato/daemon/core_metrics.h"
+#include "rubato/daemon/explain.h"
+#include "rubato/daemon/health.h"
 #include "rubato/daemon/history_query.h"
 
 namespace rubato::daemon {
@@ -180,8 +182,8 @@ Reply Reader::operator()(const ShowHealth& /*ask*/) const {
     std::vector<Problem> problems;
     if (!core_.trouble.empty()) {
       problems.push_back({fmt::format("nothing can be stored: {}", core_.trouble),
-                          "make room on the disk of the state directory, or mend what the reason "
-                          "names; the daemon goes on by itself"});
+                          "free some space on the disk of the state directory, or repair what the "
+                          "reason names; the daemon then continues by itself"});
     }
     if (core_.options.problems) {
       for (Problem& one : core_.options.problems()) problems.push_back(std::move(one));

@@ -2,18 +2,14 @@
 
 #include <array>
 #include <fmt/format.h>
-#include <type_traits>
 #include <utility>
 
-#include "rubato/base/json_reader.h"
+#include "rubato/base/json_record.h"
 #include "rubato/journal/codec.h"
 #include "rubato/model/fit.h"
 
 namespace rubato::daemon {
 namespace {
-
-template <class T, class Plain>
-concept Is = std::is_same_v<std::remove_const_t<T>, Plain>;
 
 constexpr std::array<NameOf<Ending>, 4> kEndings = {{
     {Ending::completed, "completed"},
@@ -22,8 +18,15 @@ constexpr std::array<NameOf<Ending>, 4> kEndings = {{
     {Ending::refused, "refused"},
 }};
 
-// One description of each record for reading and writing. It binds all members by position, so it
-// does not compile if one is forgotten.
+struct Format : RecordFormat {
+  static constexpr std::size_t kLongestText = std::string::npos;
+};
+using Writer = RecordWriter<Format>;
+using Reader = RecordReader<Format>;
+
+const auto& names_of(const Format& /*format*/, Ending /*any*/) { return kEndings; }
+
+// One description of each record for reading and writing (base/json_record.h).
 void describe(auto& f, Is<JobEnding> auto& value) {
   auto& [how, why, code, earliest] = value;
   f("code", code);
@@ -123,111 +126,17 @@ void describe(auto& f, Is<UserRecord> auto& value) {
   f("tokens", tokens);
 }
 
-template <class T>
-struct IsId : std::false_type {};
-template <class Tag, class Rep>
-struct IsId<Id<Tag, Rep>> : std::true_type {};
-template <class T>
-struct IsOptional : std::false_type {};
-template <class T>
-struct IsOptional<std::optional<T>> : std::true_type {};
-
-class Writer {
- public:
-  template <class T>
-  Json record(const T& value) {
-    Json json = Json::object();
-    const auto field = [&](const char* name, const auto& member) {
-      if constexpr (IsOptional<std::remove_cvref_t<decltype(member)>>::value) {
-        if (member) json[name] = write(*member);
-      } else {
-        json[name] = write(member);
-      }
-    };
-    describe(field, value);
-    return json;
-  }
-
-  template <class T>
-  Json write(const T& value) {
-    if constexpr (std::is_same_v<T, bool> || std::is_arithmetic_v<T> ||
-                  std::is_same_v<T, std::string>) {
-      return value;
-    } else if constexpr (IsId<T>::value) {
-      return value.value();
-    } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
-      return value.time_since_epoch().count();
-    } else if constexpr (std::is_same_v<T, GpuTime>) {
-      return value.gpu_micros();
-    } else if constexpr (std::is_same_v<T, Ending>) {
-      return std::string(to_text(value));
-    } else if constexpr (std::is_same_v<T, Digest>) {
-      return hex(value);
-    } else if constexpr (std::is_same_v<T, std::map<int, WorkRate>>) {
-      Json list = Json::array();
-      for (const auto& [gpus, rate] : value) list.push_back(Json::array({gpus, rate}));
-      return list;
-    } else if constexpr (std::is_same_v<T, std::set<std::string>> ||
-                         std::is_same_v<T, std::vector<int>>) {
-      Json list = Json::array();
-      for (const auto& one : value) list.push_back(one);
-      return list;
-    } else if constexpr (std::is_same_v<T, std::vector<GpuStep>>) {
-      Json list = Json::array();
-      for (const auto& step : value) list.push_back(Json::array({write(step.from), step.gpus}));
-      return list;
-    } else if constexpr (std::is_same_v<T, std::vector<StepMeasurement>>) {
-      Json list = Json::array();
-      for (const auto& [place, batch, step_seconds, grad_seconds] : value) {
-        list.push_back(Json::array({place.nodes, place.gpus, batch.per_gpu, batch.accumulation,
-                                    step_seconds, grad_seconds}));
-      }
-      return list;
-    } else if constexpr (std::is_same_v<T, JobFile> || std::is_same_v<T, JobProgress>) {
-      return to_json(value);
-    } else if constexpr (std::is_same_v<T, Command>) {
-      return command(value);
-    } else {
-      return record(value);
-    }
-  }
-
-  [[nodiscard]] Result<Json> finish(Json json) const {
-    if (!wrong_.empty()) return Error{wrong_};
-    return json;
-  }
-
- private:
-  Json command(const Command& value) {
-    auto coded = encode_json(value);
-    if (!coded) {
-      wrong_ = coded.error().message;
-      return nullptr;
-    }
-    return {
-        {"type", coded->type}, {"version", coded->version}, {"command", std::move(coded->body)}};
-  }
-
-  std::string wrong_;
-};
-
-// --- reading ---
-
-template <class T>
-void read(const JsonValue& json, T& value);
-
-template <class T>
-void read_record_of(const JsonValue& json, T& value) {
-  JsonFields fields(json);
-  const auto field = [&](const char* name, auto& member) {
-    if constexpr (IsOptional<std::remove_cvref_t<decltype(member)>>::value) {
-      if (const auto found = fields.find(name)) read(*found, member.emplace());
-    } else {
-      read(fields[name], member);
-    }
-  };
-  describe(field, value);
+void describe_row(auto& f, Is<GpuStep> auto& value) {
+  auto& [from, gpus] = value;
+  f(from, gpus);
 }
+
+void describe_row(auto& f, Is<StepMeasurement> auto& value) {
+  auto& [place, batch, step_seconds, grad_seconds] = value;
+  f(place.nodes, place.gpus, batch.per_gpu, batch.accumulation, step_seconds, grad_seconds);
+}
+
+// --- values that are written in another way, or checked when they are read ---
 
 template <class T>
 void take(const JsonValue& json, Result<T> parsed, T& value) {
@@ -235,107 +144,96 @@ void take(const JsonValue& json, Result<T> parsed, T& value) {
   value = std::move(*parsed);
 }
 
-void read_rates(const JsonValue& json, std::map<int, WorkRate>& rates) {
+Json write_json(Writer& /*writer*/, const Is<Digest> auto& value) { return hex(value); }
+void read_json(Reader& /*reader*/, const JsonValue& json, Is<Digest> auto& value) {
+  const auto digest = parse_digest(json.text());
+  if (json.must_be(digest.has_value(), "64 hexadecimal digits")) value = *digest;
+}
+
+Json write_json(Writer& /*writer*/, const Is<std::set<std::string>> auto& value) {
+  Json list = Json::array();
+  for (const std::string& one : value) list.push_back(one);
+  return list;
+}
+void read_json(Reader& /*reader*/, const JsonValue& json, Is<std::set<std::string>> auto& value) {
+  json.each([&](const JsonValue& one) { value.insert(one.text()); });
+}
+
+Json write_json(Writer& /*writer*/, const Is<std::map<int, WorkRate>> auto& value) {
+  Json list = Json::array();
+  for (const auto& [gpus, rate] : value) list.push_back(Json::array({gpus, rate}));
+  return list;
+}
+void read_json(Reader& /*reader*/, const JsonValue& json, Is<std::map<int, WorkRate>> auto& value) {
   json.each([&](const JsonValue& pair) {
     if (!pair.is_row(2)) return;
     const int gpus = pair.at(0).whole<int>();
     const WorkRate rate = pair.at(1).number();
-    if (pair.must_be(gpus >= 1 && rate > 0, "a count and a speed above 0")) rates[gpus] = rate;
+    if (pair.must_be(gpus >= 1 && rate > 0, "a count and a speed above 0")) value[gpus] = rate;
   });
 }
 
-void read_steps(const JsonValue& json, std::vector<StepMeasurement>& steps) {
+void read_json(Reader& reader, const JsonValue& json,
+               Is<std::vector<StepMeasurement>> auto& value) {
   if (!json.must_be(json.json().is_array() && json.size() <= kStepsKept,
                     fmt::format("a list of at most {}", kStepsKept)))
     return;
   json.each([&](const JsonValue& row) {
-    if (!row.is_row(6)) return;
-    const StepMeasurement step{{row.at(0).whole<int>(), row.at(1).whole<int>()},
-                               {row.at(2).whole<int>(), row.at(3).whole<int>()},
-                               row.at(4).number(),
-                               row.at(5).number()};
+    const auto step = reader.get<StepMeasurement>(row);
     if (!row.ok()) return;
     if (auto ok = check_measurement(step); !ok) return row.refuse(ok.error().message);
-    steps.push_back(step);
+    value.push_back(step);
   });
 }
 
-void check(const JsonValue& json, const Tuning& tuning) {
-  json.must_be(
-      tuning.initial >= 1 && tuning.largest >= tuning.initial && tuning.largest_per_gpu >= 1,
-      "limits from 1 on, in order");
-  json.must_be(!tuning.noise || *tuning.noise >= 0, "with a noise of 0 or more");
+void read_json(Reader& reader, const JsonValue& json, Is<Tuning> auto& value) {
+  reader.read_fields(json, value);
+  json.must_be(value.initial >= 1 && value.largest >= value.initial && value.largest_per_gpu >= 1,
+               "limits from 1 on, in order");
+  json.must_be(!value.noise || *value.noise >= 0, "with a noise of 0 or more");
 }
 
-void read_command(const JsonValue& json, Command& command) {
+Json write_json(Writer& /*writer*/, const Is<JobFile> auto& value) { return to_json(value); }
+void read_json(Reader& /*reader*/, const JsonValue& json, Is<JobFile> auto& value) {
+  take(json, read_job(json.json(), "the job's file"), value);
+}
+
+Json write_json(Writer& /*writer*/, const Is<JobProgress> auto& value) { return to_json(value); }
+void read_json(Reader& /*reader*/, const JsonValue& json, Is<JobProgress> auto& value) {
+  read_job_progress(json, value);
+}
+
+Json write_json(Writer& writer, const Is<Command> auto& value) {
+  auto coded = encode_json(value);
+  if (!coded) {
+    writer.refuse(coded.error().message);
+    return nullptr;
+  }
+  return {{"type", coded->type}, {"version", coded->version}, {"command", std::move(coded->body)}};
+}
+void read_json(Reader& /*reader*/, const JsonValue& json, Is<Command> auto& value) {
   CodedJson coded;
   JsonFields fields(json);
   coded.type = fields["type"].text();
-  coded.version = fields["version"].whole<int>();
+  coded.version = fields["version"].template whole<int>();
   coded.body = fields["command"].json();
-  if (json.ok()) take(json, decode_command_json(coded), command);
-}
-
-template <class T>
-void read(const JsonValue& json, T& value) {
-  if (!json.ok()) return;
-  if constexpr (std::is_same_v<T, bool>) {
-    value = json.boolean();
-  } else if constexpr (std::is_integral_v<T>) {
-    value = json.whole<T>();
-  } else if constexpr (std::is_floating_point_v<T>) {
-    value = json.number();
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    value = json.text(std::string::npos);
-  } else if constexpr (IsId<T>::value) {
-    value = json.id<T>();
-  } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
-    value = T(Duration(json.whole<std::int64_t>()));
-  } else if constexpr (std::is_same_v<T, GpuTime>) {
-    value = GpuTime::micros(json.whole<std::int64_t>());
-  } else if constexpr (std::is_same_v<T, Ending>) {
-    value = json.choice(kEndings);
-  } else if constexpr (std::is_same_v<T, Digest>) {
-    const auto digest = parse_digest(json.text());
-    if (json.must_be(digest.has_value(), "64 hexadecimal digits")) value = *digest;
-  } else if constexpr (std::is_same_v<T, std::map<int, WorkRate>>) {
-    read_rates(json, value);
-  } else if constexpr (std::is_same_v<T, std::vector<int>>) {
-    json.each([&](const JsonValue& one) { value.push_back(one.whole<int>()); });
-  } else if constexpr (std::is_same_v<T, std::set<std::string>>) {
-    json.each([&](const JsonValue& one) { value.insert(one.text()); });
-  } else if constexpr (std::is_same_v<T, std::vector<GpuStep>>) {
-    json.each([&](const JsonValue& pair) {
-      if (!pair.is_row(2)) return;
-      value.push_back({Time(Duration(pair.at(0).whole<std::int64_t>())), pair.at(1).whole<int>()});
-    });
-  } else if constexpr (std::is_same_v<T, Tuning>) {
-    read_record_of(json, value);
-    check(json, value);
-  } else if constexpr (std::is_same_v<T, std::vector<StepMeasurement>>) {
-    read_steps(json, value);
-  } else if constexpr (std::is_same_v<T, JobFile>) {
-    take(json, read_job(json.json(), "the job's file"), value);
-  } else if constexpr (std::is_same_v<T, JobProgress>) {
-    read_job_progress(json, value);
-  } else if constexpr (std::is_same_v<T, Command>) {
-    read_command(json, value);
-  } else {
-    read_record_of(json, value);
-  }
+  if (json.ok()) take(json, decode_command_json(coded), value);
 }
 
 template <class T>
 Result<Json> write_any(const T& value) {
-  Writer writer;
+  Format format;
+  Writer writer(format);
   Json json = writer.write(value);
-  return writer.finish(std::move(json));
+  if (!writer.trouble().empty()) return Error{writer.trouble()};
+  return json;
 }
 
 template <class T>
 Result<void> read_any(const Json& json, T& value, std::string_view what) {
   JsonTrouble trouble;
-  read(JsonValue(json, trouble), value);
+  Format format;
+  Reader(format).read(JsonValue(json, trouble), value);
   if (!trouble.ok()) return trouble.error(what);
   return {};
 }

@@ -1,10 +1,10 @@
-// What the daemon knows beyond the loop: whose jobs there are, what they were promised and told,
-// how they ended, what was measured of them; the users and their tokens. Plain values with their
-// JSON, which is what snapshots and rows of the journal (docs/journal.md) are made of.
+// The records of the daemon: everything that it knows and the loop does not. The owner of each job,
+// promises, the last command, how a job ended, measurements; users and their tokens. They are plain
+// values with their JSON, which snapshots and rows of the journal contain (docs/journal.md).
 //
-// Wall times are kept where people are told them; all else is the loop's own time.
+// Times that users see are wall times. All other times are loop times.
 //
-// Reading is strict: a record that cannot be read whole is an error with one sentence.
+// Reading is strict. A record that cannot be read completely is an error with one sentence.
 #pragma once
 
 #include <cstdint>
@@ -28,107 +28,110 @@
 
 namespace rubato::daemon {
 
-// How a job is gone.
+// How a job ended.
 enum class Ending : std::uint8_t { completed, failed, cancelled, refused };
 [[nodiscard]] std::string_view to_text(Ending how);
 
 struct JobEnding {
   Ending how = Ending::completed;
-  std::string why;               // one sentence; empty if it just finished
-  std::optional<int> code;       // what its program exited with
-  std::optional<Time> earliest;  // of a refused one: the deadline that could have been promised
+  std::string why;               // one sentence; empty if it finished normally
+  std::optional<int> code;       // the exit code of its program
+  std::optional<Time> earliest;  // if refused: the earliest deadline that could be promised
 };
 
-// What was measured of the steps of a job that chooses its batch by itself (docs/goodput.md): what
-// its goodput is estimated from.
+// Measurements of a job that chooses its batch size itself (docs/goodput.md). Its goodput is
+// estimated from them.
 struct Tuning {
-  int initial = 1;  // limits of its batch (launch/master_messages.h)
+  int initial = 1;  // limits of its batch size (launch/master_messages.h)
   int largest = 1;
   int largest_per_gpu = 1;
   std::optional<double> noise;         // the gradient noise scale, in samples
-  std::vector<StepMeasurement> steps;  // the newest of each placement and batch, the latest last
+  std::vector<StepMeasurement> steps;  // one for each placement and batch; the newest is last
 };
 inline constexpr std::size_t kStepsKept = 64;
 
-// What was measured of a job, or of all jobs of one profile.
+// Measurements of one job, or of all jobs of a profile.
 struct Rates {
-  std::map<int, WorkRate> by_gpus;  // in units of work a second
-  double pause = 0;                 // seconds that a resize kept the training waiting; 0 = unknown
+  std::map<int, WorkRate> by_gpus;  // units of work per second
+  double pause = 0;                 // seconds that a resize stopped training; 0: unknown
   std::optional<Tuning> tuning;
 
-  // Takes in what is newer.
+  // Merges newer measurements into these.
   void learn(const Rates& newer);
 };
 
-// Runs of a job that failed one soon after the other: each next one begins after a longer pause.
+// Failures of a job shortly after each other. The backoff before the next start grows with each.
 struct Setbacks {
   int in_a_row = 0;
   Time last;                    // when the last of them failed
-  bool infrastructure = false;  // the last one was no fault of the job
-  std::string why;              // of the last one; may be empty
-  std::optional<Time> until;    // the pause, while there is one
+  bool infrastructure = false;  // the last one was an infrastructure failure
+  std::string why;              // reason of the last one; may be empty
+  std::optional<Time> until;    // end of the backoff, if it is going on
 };
 
 struct JobRecord {
   JobId id;
   std::string user;
-  std::string key;  // idempotency; may be empty
-  // Of the file as it was submitted (job_texts.h); old rows have none.
+  std::string key;  // idempotency key; may be empty
+  // Digest of the file as it was submitted (job_texts.h). Records of older versions have none.
   std::optional<Digest> digest;
-  // Bytes of that file if it is so large that it is kept on disk under its digest: then `file` is
-  // shortened, and must not be run.
+  // Size of that file in bytes, if it is so large that it is kept on disk. Then `file` is shortened
+  // and must not be run.
   std::optional<std::int64_t> text_bytes;
   JobFile file;
   std::string name;
-  std::optional<std::string> nonce;  // SubmitJob; jobs of older versions have none
+  std::optional<std::string> nonce;  // SubmitJob::nonce; records of older versions have none
   WallTime submitted{};
-  std::optional<WallTime> started;  // given GPUs; its workers may still load
+  std::optional<WallTime> started;  // when it first got GPUs; its workers may still be loading
   std::optional<WallTime> ended;
   std::optional<WallTime> deadline;
   std::optional<JobEnding> ending;
 
-  // Work in the unit of its file; if it has none, a guess in seconds on its smallest count.
+  // In the unit of its file. If the file does not say how much work it has, a guess in seconds on
+  // its smallest GPU count.
   Work work = 0;
-  double scale = 1;  // of what its program counts to that unit; 0: not yet known
+  double scale = 1;  // units of work for each unit that its program reports; 0: not known yet
   Rates rates;
 
-  // The promise that the last decision to make one made.
+  // The newest promise that a decision has made.
   std::optional<Promise> promise;
-  bool honoured = false;  // by the last decision
+  bool honoured = false;  // whether the last decision keeps it
 
-  // A job that waits for what another, which runs for it, measures; and the other way round.
+  // The run that measures this job, while the job waits for it; and for that run, the job that it
+  // measures.
   std::optional<JobId> measured_by;
   std::optional<JobId> measures_for;
   std::optional<Time> verdict_by;
 
-  std::optional<Command> told;  // the last, as stored
+  std::optional<Command> told;  // the last command, as stored
   std::optional<NodeId> home;
-  Time running_since = kStart;  // on the present GPUs
-  int failures = 0;             // of the job as a whole; not those of the infrastructure
-  int worker_failures = 0;      // that one of its runs has had, as it tells
+  Time running_since = kStart;  // since when it runs on its present GPUs
+  int failures = 0;             // of the whole job, without infrastructure failures
+  int worker_failures = 0;      // of workers in one run, as its master reports
   int resizes = 0;
-  std::optional<Setbacks> setbacks;    // none if no run of it has failed
-  std::optional<JobEnding> leaves_as;  // decided already; it still has to let go of its GPUs
-  // Its program does not speak to its launcher, so it runs as one process: the limits it had
-  // before.
+  std::optional<Setbacks> setbacks;    // none if no run has failed
+  std::optional<JobEnding> leaves_as;  // how it will end when it has released its GPUs
+  // Set if its program does not use Rubato's library, so that it runs as one process: the limits
+  // that it had before.
   std::optional<GpuLimits> plain;
   JobProgress progress;
   std::optional<Time> measured_at;
 
-  // Of a job that is gone: the loop has forgotten it.
+  // Set when the job has ended, because the loop then forgets it.
   GpuTime attained;
   int restarts = 0;
   std::optional<GpuLimits> limits;
 
-  std::optional<double> last_pause;  // seconds that its last resize kept it waiting
+  std::optional<double> last_pause;  // seconds that its last resize stopped training
 
   [[nodiscard]] bool gone() const { return ending.has_value(); }
-  // Until when it is kept from starting again after a failure; nullopt: it is not.
+  // The end of its backoff after a failure; nullopt if there is none.
   [[nodiscard]] std::optional<Time> paused_until() const {
     return setbacks ? setbacks->until : std::nullopt;
   }
   [[nodiscard]] WorkUnit unit() const { return file.work ? file.work->unit : WorkUnit::samples; }
-  // Whose measurements it shares: of one user, because names are theirs.
+  // The name under which jobs share measurements. It contains the user, because users choose the
+  // names.
   [[nodiscard]] std::string profile() const;
 };
 
@@ -139,8 +142,8 @@ struct UserRecord {
   std::set<std::string> tokens;  // SHA-256 in hex
 };
 
-// The JSON of a record. Canonical: equal records have equal texts. An error only for what the codec
-// of commands refuses.
+// The JSON of a record. Equal records have equal JSON. An error only if a command cannot be
+// encoded.
 [[nodiscard]] Result<Json> write_record(const JobRecord& job);
 [[nodiscard]] Result<Json> write_record(const UserRecord& user);
 [[nodiscard]] Result<Json> write_record(const JobEnding& ending);

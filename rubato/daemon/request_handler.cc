@@ -11,6 +11,7 @@
 #include "rubato/daemon/job_entry.h"
 #include "rubato/daemon/job_model.h"
 #include "rubato/daemon/measuring.h"
+#include "rubato/daemon/phrases.h"
 #include "rubato/daemon/policy_switch.h"
 #include "rubato/daemon/trial.h"
 
@@ -302,7 +303,8 @@ template <>
 Reply RequestHandler::handle(const SetNode& ask) {
   if (ask.node.index() >= state().now().cluster.nodes().size())
     return say(404, fmt::format("there is no node {}", ask.node.value()));
-  if (ask.state == NodeState::unknown) return say(400, "a node can be wanted up, draining or down");
+  if (ask.state == NodeState::unknown)
+    return say(400, "the wanted state of a node must be up, draining or down");
   const NodeState before = state().wish(ask.node);
   if (before != ask.state) {
     tx_.put("node", {{"node", ask.node.value()}, {"wish", std::string(to_text(ask.state))}});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rubato/daemon/job_entry.h"
+#include "rubato/daemon/phrases.h"
 
 namespace rubato::daemon {
 

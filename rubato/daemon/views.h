@@ -1,4 +1,4 @@
-// What people and programs see of the state, as JSON (docs/live.md, docs/openapi.yaml).
+// The JSON that users and programs see of the state (docs/http-api.md, docs/openapi.yaml).
 //
 // Pure functions of the state and of the newest reports of the machines.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace rubato::daemon {
 
-// What a job looks like from outside.
+// The state of a job as users see it.
 [[nodiscard]] JobState state_of(const DaemonState& state, const JobRecord& job);
 
 struct ViewContext {
@@ -28,7 +28,7 @@ struct ViewContext {
 
 [[nodiscard]] Json show_job(const ViewContext& context, const JobRecord& job);
 
-// "admitted", "refused", "position 3" and so on, of a job that was just submitted or tried.
+// The answer to a submission or a dry run: "admitted", "refused", "position 3" and so on.
 struct Verdict {
   std::optional<bool> admitted;
   std::string text;
@@ -39,26 +39,19 @@ struct Verdict {
   std::optional<Time> by;
 };
 [[nodiscard]] Verdict verdict_on(const ViewContext& context, const JobRecord& job);
-// Of a promise that a policy would make.
+// The verdict for a promise that a policy would make.
 [[nodiscard]] Verdict promised(const DaemonState& state, const JobRecord& job,
                                const Promise& promise);
 [[nodiscard]] Verdict refused(const DaemonState& state, const std::string& why,
                               std::optional<Time> earliest);
 [[nodiscard]] Json to_json(const DaemonState& state, const Verdict& verdict);
 
-[[nodiscard]] Json explain(const ViewContext& context, const JobRecord& job, bool sees_all);
 [[nodiscard]] Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible);
-// What is wrong now, and what to do about it. Of jobs, those that are visible.
-[[nodiscard]] std::vector<Problem> problems_of(const DaemonState& state,
-                                               const std::function<bool(JobId)>& visible);
 [[nodiscard]] Json show_policy(const DaemonState& state, const std::function<bool(JobId)>& visible);
 [[nodiscard]] Json show_line(const HistoryLine& line);
 [[nodiscard]] Json show_user(const UserRecord& user);
 
-// As rubato up --cluster takes it: "2x4", "1x8:v100,2x4:k80".
+// The cluster in the form of `rubato up --cluster`: "2x4", "1x8:v100,2x4:k80".
 [[nodiscard]] std::string machines_text(const Cluster& cluster);
-[[nodiscard]] Json iso(const std::optional<WallTime>& time);
-// "17:40", with the date if it is another day than `now`'s.
-[[nodiscard]] std::string clock_text(WallTime time, WallTime now);
 
 }  // namespace rubato::daemon

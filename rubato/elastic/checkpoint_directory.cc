@@ -343,8 +343,8 @@ Result<std::optional<Loaded>> load_newest(const std::string& directory) {
   }
   if (skipped.empty()) return std::optional<Loaded>();
   return Error{
-      fmt::format("{}: none of its {} checkpoints can be used (the newest: {}); repair or "
-                  "remove them to begin anew",
+      fmt::format("{}: none of its {} checkpoints can be used (the newest: {}); repair or remove "
+                  "them to start from the beginning",
                   directory, skipped.size(), skipped.front().reason)};
 }
 

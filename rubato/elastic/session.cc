@@ -509,8 +509,8 @@ std::string Session::disagreement() const {
   for (const auto& [uid, word] : words_) {
     if (word.digest != first.digest) {
       return fmt::format(
-          "before step {} worker {} has state digest {} and worker {} has {}; replicas have come "
-          "apart, which is a fault of the model's code (unseeded randomness) or of a machine",
+          "before step {} worker {} has state digest {} and worker {} has {}; the replicas differ, "
+          "which is a fault of the model's code (unseeded randomness) or of a machine",
           word.step, first_uid, first.digest, uid, word.digest);
     }
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rubato/base/check.h"
+#include "rubato/base/json_reader.h"
 #include "rubato/model/fit.h"
 
 namespace rubato::elastic {
@@ -42,58 +43,8 @@ constexpr std::array<std::pair<const char*, double StepTime::*>, 7> kStepTimeFie
     {"overlap", &StepTime::overlap},
 }};
 
-// Reads the fields of an object, and remembers the first one that is missing or out of range.
-class Fields {
- public:
-  Fields(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
-    if (!json.is_object()) problem_ = fmt::format("{} is not an object", what_);
-  }
-
-  double real(const char* key, double low, double high) {
-    const Json* value = find(key);
-    if (value == nullptr) return low;
-    if (!value->is_number()) return refuse(key, low);
-    const auto number = value->get<double>();
-    return number >= low && number <= high ? number : refuse(key, low);
-  }
-  int whole(const char* key, int low) {
-    const double value = real(key, low, std::numeric_limits<int>::max());
-    return value == std::floor(value) ? static_cast<int>(value) : refuse(key, low);
-  }
-  bool flag(const char* key) {
-    const Json* value = find(key);
-    if (value == nullptr) return false;
-    return value->is_boolean() ? value->get<bool>() : refuse(key, false);
-  }
-  const Json& part(const char* key) {
-    static const Json kNothing;
-    const Json* value = find(key);
-    return value == nullptr ? kNothing : *value;
-  }
-  [[nodiscard]] const std::optional<std::string>& problem() const { return problem_; }
-
- private:
-  const Json* find(const char* key) {
-    if (problem_) return nullptr;
-    const auto found = json_.find(key);
-    if (found != json_.end()) return &*found;
-    problem_ = fmt::format("{} lacks \"{}\"", what_, key);
-    return nullptr;
-  }
-  template <class T>
-  T refuse(const char* key, T instead) {
-    problem_ = fmt::format("\"{}\" of {} cannot be {}", key, what_, json_.at(key).dump());
-    return instead;
-  }
-
-  const Json& json_;
-  std::string what_;
-  std::optional<std::string> problem_;
-};
-
-Error bad_state(const std::string& problem) {
-  return Error{fmt::format("state of the batch tuner: {}", problem)};
-}
+// State in a checkpoint of a newer version may have more fields.
+constexpr auto kIgnored = JsonFields::Unknown::ignored;
 
 }  // namespace
 
@@ -267,36 +218,34 @@ Json Tuner::to_json() const {
 Result<Tuner> Tuner::from_json(const TunerLimits& limits, const Json& json) {
   constexpr double kAny = std::numeric_limits<double>::max();
   Tuner tuner(limits);
-  Fields fields(json, "it");
-  tuner.new_key_ = fields.flag("new_key");
-  tuner.new_steps_ = fields.whole("new_steps", 0);
-  const Json& steps = fields.part("steps");
-  const Json& noise = fields.part("noise");
-  const Json& fit = fields.part("fit");
-  if (fields.problem()) return bad_state(*fields.problem());
-  if (!steps.is_array()) return bad_state("\"steps\" is not a list");
-
-  for (const auto& entry : steps) {
-    Fields step(entry, "a step");
-    const Key key{step.whole("nodes", 1), step.whole("gpus", 1), step.whole("per_gpu", 1),
-                  step.whole("accumulation", 0)};
-    const Mean mean{step.real("step_seconds", kShortest, kLongest),
-                    step.real("grad_seconds", kShortest, kLongest), step.whole("count", 1)};
-    if (step.problem()) return bad_state(*step.problem());
-    if (key.gpus < key.nodes) return bad_state("a step has fewer GPUs than nodes");
-    tuner.means_[key] = mean;
+  JsonTrouble trouble;
+  JsonFields fields(JsonValue(json, trouble), kIgnored);
+  tuner.new_key_ = fields["new_key"].boolean();
+  tuner.new_steps_ = fields["new_steps"].whole<int>(0);
+  fields["steps"].each([&](const JsonValue& entry) {
+    JsonFields step(entry, kIgnored);
+    const Key key{step["nodes"].whole<int>(1), step["gpus"].whole<int>(1),
+                  step["per_gpu"].whole<int>(1), step["accumulation"].whole<int>(0)};
+    const Mean mean{step["step_seconds"].number(kShortest, kLongest),
+                    step["grad_seconds"].number(kShortest, kLongest), step["count"].whole<int>(1)};
+    if (entry.must_be(key.gpus >= key.nodes, "a step with at least one GPU on each node"))
+      tuner.means_[key] = mean;
+  });
+  {
+    JsonFields noise(fields["noise"], kIgnored);
+    tuner.noise_ = {noise["sqr"].number(), noise["var"].number(), noise["weight"].number(0, 1),
+                    noise["differenced"].boolean()};
   }
-  Fields average(noise, "the noise");
-  tuner.noise_ = {average.real("sqr", -kAny, kAny), average.real("var", -kAny, kAny),
-                  average.real("weight", 0, 1), average.flag("differenced")};
-  if (average.problem()) return bad_state(*average.problem());
-  if (fit.is_null()) return tuner;
-  Fields parameters(fit, "the fit");
-  StepTime time;
-  for (const auto& [name, member] : kStepTimeFields) time.*member = parameters.real(name, 0, kAny);
-  if (parameters.problem()) return bad_state(*parameters.problem());
-  if (time.overlap < 1 || time.grad(1) <= 0) return bad_state("its fit is not that of a step");
-  tuner.fit_ = time;
+  const JsonValue fit = fields["fit"];
+  if (fit.ok() && !fit.json().is_null()) {
+    JsonFields parameters(fit, kIgnored);
+    StepTime time;
+    for (const auto& [name, member] : kStepTimeFields)
+      time.*member = parameters[name].number(0, kAny);
+    fit.must_be(time.overlap >= 1 && time.grad(1) > 0, "the fit of a step");
+    tuner.fit_ = time;
+  }
+  if (!trouble.ok()) return trouble.error("state of the batch tuner");
   return tuner;
 }
 

@@ -273,20 +273,23 @@ TEST(Tuner, BadJsonIsASentence) {
     const auto read = Tuner::from_json(kLimits, bad);
     return read.ok() ? "no error" : read.error().message;
   };
-  const std::string start = "state of the batch tuner: ";
-  EXPECT_EQ(message("/steps/0/count", 0), start + "\"count\" of a step cannot be 0");
-  EXPECT_EQ(message("/steps/0/gpus", 1.5), start + "\"gpus\" of a step cannot be 1.5");
-  EXPECT_EQ(message("/steps/0/nodes", 5), start + "a step has fewer GPUs than nodes");
-  EXPECT_EQ(message("/steps", 1), start + "\"steps\" is not a list");
-  EXPECT_EQ(message("/noise/var", "x"), start + "\"var\" of the noise cannot be \"x\"");
-  EXPECT_EQ(message("/noise/weight", nullptr), start + "\"weight\" of the noise cannot be null");
-  EXPECT_EQ(message("/fit", 3), start + "the fit is not an object");
-  EXPECT_EQ(message("/fit/overlap", 0), start + "its fit is not that of a step");
-  EXPECT_EQ(message("/new_key", 1), start + "\"new_key\" of it cannot be 1");
+  const std::string start = "state of the batch tuner";
+  const std::string from_1 = ": must be a whole number from 1 to 2147483647";
+  EXPECT_EQ(message("/steps/0/count", 0), start + ".steps[0].count" + from_1);
+  EXPECT_EQ(message("/steps/0/gpus", 1.5), start + ".steps[0].gpus" + from_1);
+  EXPECT_EQ(message("/steps/0/nodes", 5),
+            start + ".steps[0]: must be a step with at least one GPU on each node");
+  EXPECT_EQ(message("/steps", 1), start + ".steps: must be a list");
+  EXPECT_EQ(message("/noise/var", "x"), start + ".noise.var: must be a number");
+  EXPECT_EQ(message("/noise/weight", nullptr),
+            start + ".noise.weight: must be a number from 0 to 1");
+  EXPECT_EQ(message("/fit", 3), start + ".fit: must be an object");
+  EXPECT_EQ(message("/fit/overlap", 0), start + ".fit: must be the fit of a step");
+  EXPECT_EQ(message("/new_key", 1), start + ".new_key: must be true or false");
   EXPECT_EQ(Tuner::from_json(kLimits, Json::array()).error().message,
-            start + "it is not an object");
+            start + ": must be an object");
   EXPECT_EQ(Tuner::from_json(kLimits, Json::object()).error().message,
-            start + "it lacks \"new_key\"");
+            start + ": lacks the field \"new_key\"");
 }
 
 }  // namespace

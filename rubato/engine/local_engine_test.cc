@@ -218,19 +218,19 @@ class LiveCluster {
   ~LiveCluster() {
     for (std::size_t i = 0; i < 2; ++i) kill_agent(i, SIGKILL);
     engine_.reset();
-    Leftovers sweeper;
+    Leftovers leftovers;
     for (std::size_t i = 0; i < kJobs; ++i) {
       // It may have had the one node or the other for its home.
       const std::string cgroup = cgroup_of_job(root_, node_id(0), job_id(i));
-      sweeper.add(job_id(i), owner_of_job(root_, job_id(i)), token(i),
-                  processes_named_in(job_directory(root_, job_id(i))),
-                  cgroup.empty() ? cgroup_of_job(root_, node_id(1), job_id(i)) : cgroup);
+      leftovers.add(job_id(i), owner_of_job(root_, job_id(i)), token(i),
+                    processes_named_in(job_directory(root_, job_id(i))),
+                    cgroup.empty() ? cgroup_of_job(root_, node_id(1), job_id(i)) : cgroup);
     }
-    for (int i = 0; sweeper.busy() && i < 6000; ++i) {
-      [[maybe_unused]] const auto done = sweeper.pass();
+    for (int i = 0; leftovers.busy() && i < 6000; ++i) {
+      [[maybe_unused]] const auto done = leftovers.pass();
       usleep(10'000);
     }
-    EXPECT_FALSE(sweeper.busy());
+    EXPECT_FALSE(leftovers.busy());
     if (::testing::Test::HasFailure() && std::getenv("KEEP") != nullptr) return;
     std::filesystem::remove_all(root_);
   }

@@ -148,7 +148,8 @@ Result<void> check_identity(const std::string& directory, bool restored) {
   }
   return Error{fmt::format(
       "{} is a copy of a state directory that was at {}: jobs of the original may still be "
-      "running. Use the original; or, if this copy shall go on by itself (a backup that you have "
+      "running. Use the original; or, if this copy should continue by itself (a backup that you "
+      "have "
       "restored), add --restored: the jobs that were running start again here, and nothing of the "
       "original is touched",
       directory, (*known)->path)};

@@ -1,12 +1,12 @@
-// Which state directory this is: the one that was here before, under this or another path, or a
-// copy of one.
+// Tells whether a state directory is the original, which may have been moved, or a copy.
 //
-// identity.json in it has a random id and what tells the directory from its copies: its inode, when
-// it was made (where the file system says so), and the path at which a daemon last used it. A
-// directory that is moved keeps its inode, a copy has another. The processes of jobs belong to the
-// original: a copy that took them for its own would stop them.
+// identity.json in the directory has a random id and what distinguishes the directory from its
+// copies: its inode, its time of creation (if the file system has it), and the path at which a
+// daemon last used it. A moved directory keeps its inode; a copy has another one. The processes of
+// jobs belong to the original. A daemon on a copy must not take them for its own, because it would
+// stop them.
 //
-// A directory of an older version has no such file; it gets one at the next start.
+// A directory of an older version has no such file. It gets one at the next start.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct StateIdentity {
 [[nodiscard]] Json to_json(const StateIdentity& identity);
 [[nodiscard]] Result<StateIdentity> parse_state_identity(const Json& json);
 
-// Whether a daemon may use the directory. `restored`: its user says that it is a copy, or was
+// Whether a daemon may use the directory. `restored`: the user says that it is a copy, or was
 // restored from one, so it must not be the original. Changes nothing.
 [[nodiscard]] Result<void> check_identity(const std::string& directory, bool restored);
 

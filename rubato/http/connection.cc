@@ -385,8 +385,7 @@ void BeastConnection::perform(HttpTask task) {
   if (auto* question = std::get_if<Ask>(&task)) return pass_on(std::move(*question));
   const bool stream =
       std::holds_alternative<WatchEvents>(task) || std::holds_alternative<ReadLog>(task);
-  if (stream && head_only_)
-    return refuse({405, "HEAD is not for streams, which end nobody knows when", "GET"});
+  if (stream && head_only_) return refuse({405, "HEAD is not possible for streams", "GET"});
   if (const auto* events = std::get_if<WatchEvents>(&task)) return begin_watching(*events);
   if (const auto* log = std::get_if<ReadLog>(&task)) return begin_log(*log);
   if (std::holds_alternative<ReadMetrics>(task)) return read_metrics();
@@ -510,7 +509,7 @@ void BeastConnection::check_time(Time now) {
   if (now < deadline_) return;
   if (phase_ == Phase::asking) {
     return answer(refusal(503,
-                          "the daemon is too busy to answer in time; look whether it was done "
+                          "the daemon is too busy to answer in time; check whether it was done "
                           "before you try again"));
   }
   if (phase_ != Phase::idle && phase_ != Phase::draining) ++server_.metrics().timed_out;

@@ -27,7 +27,7 @@ Result<HttpEndpoint> parse_endpoint(std::string_view text) {
   const std::string_view whole = text;
   if (text.starts_with("https://")) {
     return Error{fmt::format(
-        "{}: TLS is not spoken here; forward the port by ssh and write HOST:PORT of this end",
+        "{}: TLS is not supported; forward the port with ssh and write HOST:PORT of this end",
         base::quoted(whole))};
   }
   if (text.substr(0, 5) == "unix:") {

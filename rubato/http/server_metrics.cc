@@ -35,7 +35,7 @@ std::string http_metrics_text(const HttpMetrics& metrics, const HttpServer::Coun
             as_double(counts.in_flight));
   out.gauge("rubato_watchers", "Open event streams.", as_double(counts.watchers));
   out.counter("rubato_events_sent_total", "Events sent to watchers.", as_double(metrics.events));
-  out.counter("rubato_event_resyncs_total", "Times a watcher was told to read all anew.",
+  out.counter("rubato_event_resyncs_total", "Times a watcher was told to read everything again.",
               as_double(metrics.resyncs));
   return out.text();
 }

@@ -116,8 +116,9 @@ void read_name(JsonFields& fields, std::string_view name, JobFile& job) {
   std::string& value = job.*kMember;
   read_text(fields, name, value);
   if (!has_name_characters(value)) {
-    return fields.refuse(fmt::format("{} {}: use at most {} bytes that can be seen, no blank, no /",
-                                     name, base::quoted(value), kLongestName));
+    return fields.refuse(
+        fmt::format("{} {}: use at most {} bytes of visible characters, no blank, no /", name,
+                    base::quoted(value), kLongestName));
   }
   if (is_number(value)) fields.refuse(fmt::format("{} {} is a number; add a letter", name, value));
 }
@@ -406,7 +407,7 @@ void read_notice(JsonFields& fields, std::string_view name, JobFile& job) {
   const bool given = look_for(fields.object().json(), name) != nullptr;
   read_span<&JobFile::notice>(fields, name, job);
   if (given && job.notice == Duration())
-    fields.refuse("notice must be above 0s: a worker needs a moment to end in peace");
+    fields.refuse("notice must be above 0s: a worker needs a moment to end by itself");
 }
 
 }  // namespace

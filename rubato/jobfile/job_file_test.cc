@@ -150,7 +150,7 @@ TEST(JobFile, NamesCanBeSeenAndAreNoNumbers) {
   EXPECT_EQ(problem_with("name: '42'"), "job: name 42 is a number; add a letter");
   for (const char* name : {"a b", "a/b", "..", "a\\x1b[2J", "a\\u202eb", "a\\n"}) {
     const std::string found = problem_with(std::string("name: \"") + name + "\"");
-    EXPECT_NE(found.find("bytes that can be seen"), std::string::npos) << found;
+    EXPECT_NE(found.find("bytes of visible characters"), std::string::npos) << found;
   }
   EXPECT_NE(problem_with("name: " + std::string(101, 'x')).find("at most 100"), std::string::npos);
 }
@@ -210,7 +210,7 @@ TEST(JobFile, NumbersAreInRange) {
   EXPECT_EQ(problem(R"({"command":["a"],"max_failures":18446744073709551615})"),
             "job: max_failures must be a whole number from 0 to 1000000");
   EXPECT_EQ(problem_with("notice: 0s"),
-            "job: notice must be above 0s: a worker needs a moment to end in peace");
+            "job: notice must be above 0s: a worker needs a moment to end by itself");
   EXPECT_EQ(problem_with("batch: {mode: elastic}"), "job: batch.mode must be fixed or adaptive");
   EXPECT_EQ(problem_with("batch: {min: 8, max: 4}"), "job: batch.max is below batch.min");
   EXPECT_EQ(problem_with("learning_rate: 0.1"),

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "rubato/base/check.h"
-#include "rubato/base/json_reader.h"
+#include "rubato/base/json_record.h"
 #include "rubato/base/text.h"
 #include "rubato/core/node_states.h"
 #include "rubato/journal/rebuild_state.h"
@@ -24,7 +24,7 @@ namespace {
 constexpr JsonLimits kLimits{.bytes = std::size_t{256} << 20U, .depth = 32};
 constexpr std::size_t kMostTypes = 200;
 constexpr std::size_t kMostTableRows = 100'000;
-// A table of jobs takes 4 bytes for every id that ever was.
+// The table of jobs takes 4 bytes for every job number that was ever used.
 constexpr JobId::rep kMostJobs = 50'000'000;
 
 // --- enumerations ---
@@ -39,11 +39,11 @@ constexpr std::array<NameOf<Change::Kind>, 4> kKinds = {{{Change::Kind::start, "
                                                          {Change::Kind::resize, "resize"},
                                                          {Change::Kind::move, "move"}}};
 
-const auto& names_of(Phase /*any*/) { return kPhases; }
-const auto& names_of(NodeState /*any*/) { return kNodeStates; }
-const auto& names_of(Change::Kind /*any*/) { return kKinds; }
+const auto& names_of(const auto& /*format*/, Phase /*any*/) { return kPhases; }
+const auto& names_of(const auto& /*format*/, NodeState /*any*/) { return kNodeStates; }
+const auto& names_of(const auto& /*format*/, Change::Kind /*any*/) { return kKinds; }
 
-// --- writing ---
+// --- writing and reading ---
 
 // Speeds and tables that several jobs of a state share are written once, by number.
 template <class T>
@@ -66,606 +66,398 @@ struct Lists {
   Listed<ThroughputTable> tables;
 };
 
-// Makes JSON of values; the first one that cannot be said is the trouble. Numbers that are not
-// finite and text that is not UTF-8 are found when the JSON is spelled.
-class Writer {
- public:
-  explicit Writer(Lists* lists = nullptr) : lists_(lists) {}
-
-  [[nodiscard]] Result<CodedJson> finish(std::string_view type, Json json) const;
-  void refuse(std::string why) {
-    if (trouble_.empty()) trouble_ = std::move(why);
-  }
-
-  template <class T>
-  [[nodiscard]] Json write(const T& value);
-  [[nodiscard]] Json write_table(const ThroughputTable& table);
-  [[nodiscard]] Json write_state(const State& state);
-
- private:
-  template <class T>
-  [[nodiscard]] Json write_list(const std::vector<T>& values) {
-    Json list = Json::array();
-    for (const T& value : values) list.push_back(write(value));
-    return list;
-  }
-  [[nodiscard]] Json write_speed(const SpeedModel& speed);
-  [[nodiscard]] Json write_cluster(const Cluster& cluster);
-
-  Lists* lists_;
-  std::string trouble_;
+// Of a state: the lists of its speeds and tables.
+struct Writing : RecordFormat {
+  Lists* lists = nullptr;
 };
-
-Result<CodedJson> Writer::finish(std::string_view type, Json json) const {
-  if (!trouble_.empty()) return Error{fmt::format("{}: {}", type, trouble_)};
-  const auto version = coded_versions().find(type);
-  CHECK(version != coded_versions().end());
-  return CodedJson{std::string(type), version->second, std::move(json)};
-}
-
-// --- reading ---
+using Writer = RecordWriter<Writing>;
+using FieldsOut = RecordFieldsOut<Writing>;
 
 using Speeds = std::vector<std::shared_ptr<const SpeedModel>>;
 using Tables = std::vector<std::shared_ptr<const ThroughputTable>>;
 
-// Makes values of JSON; the trouble is that of the JsonValues it is given.
-class Decoder {
- public:
-  explicit Decoder(SpeedPool& pool) : pool_(pool) {}
+struct Reading : RecordFormat {
+  explicit Reading(SpeedPool& shared) : pool(shared) {}
 
-  template <class T>
-  void read(const JsonValue& json, T& value);
-  template <class T>
-  [[nodiscard]] T get(const JsonValue& json) {
-    T value{};
-    read(json, value);
-    return value;
+  // Whether this much memory may be used. If not, the value is refused: a few bytes of text must
+  // not ask for much memory.
+  bool has_room(const JsonValue& json, std::size_t bytes) {
+    if (bytes > room) json.refuse("asks for too much memory");
+    if (!json.ok()) return false;
+    room -= bytes;
+    return true;
   }
-  [[nodiscard]] std::optional<State> get_state(const JsonValue& json);
 
-  // Whether so much memory may be used; if not, the value is refused: few bytes of text may not ask
-  // for many of memory.
-  bool has_room(const JsonValue& json, std::size_t bytes);
-
- private:
-  template <class T>
-  void read_list(const JsonValue& json, std::vector<T>& values) {
-    json.each([&](const JsonValue& element) { values.push_back(get<T>(element)); });
-  }
-  template <class E>
-  void read_name(const JsonValue& json, E& value);
-  void read_want(const JsonValue& json, Want& want);
-  void read_speed(const JsonValue& json, std::shared_ptr<const SpeedModel>& speed);
-  [[nodiscard]] std::shared_ptr<const SpeedModel> read_new_speed(const JsonValue& json);
-  void read_table(const JsonValue& json, std::shared_ptr<const ThroughputTable>& table);
-  [[nodiscard]] std::shared_ptr<const ThroughputTable> read_new_table(const JsonValue& json);
-  void read_allocation(const JsonValue& json, Allocation& gpus);
-  void read_cluster(const JsonValue& json, Cluster& cluster);
-
-  SpeedPool& pool_;
-  std::size_t room_ = std::size_t{1} << 30U;
-  // Of a state: what is listed there stays apart even if equal, and is referred to by number.
-  bool listing_ = false;
-  const Speeds* speeds_ = nullptr;
-  const Tables* tables_ = nullptr;
+  SpeedPool& pool;
+  std::size_t room = std::size_t{1} << 30U;
+  // Of a state: speeds and tables in its lists stay apart even if they are equal. Its jobs refer to
+  // them by number.
+  bool listing = false;
+  const Speeds* speeds = nullptr;
+  const Tables* tables = nullptr;
 };
-
-// The fields of an object as describe() names them.
-class FieldsIn {
- public:
-  FieldsIn(const JsonValue& object, Decoder& decoder) : fields_(object), decoder_(decoder) {}
-
-  template <class T>
-  void field(const char* name, T& value) {
-    decoder_.read(fields_[name], value);
-  }
-  // Absent if there is none.
-  template <class T>
-  void field(const char* name, std::optional<T>& value) {
-    if (const auto found = fields_.find(name)) value = decoder_.get<T>(*found);
-  }
-  template <class T>
-  void field(const char* name, std::shared_ptr<const T>& value) {
-    if (const auto found = fields_.find(name)) decoder_.read(*found, value);
-  }
-  template <class T>
-  void required(const char* name, std::shared_ptr<const T>& value) {
-    decoder_.read(fields_[name], value);
-  }
-  // Absent if it is as in every new value.
-  template <class T>
-  void unless_plain(const char* name, T& value) {
-    if (const auto found = fields_.find(name)) decoder_.read(*found, value);
-  }
-  // Calls `read` with each element of a list.
-  template <class F>
-  void list(const char* name, const F& read) {
-    fields_[name].each(read);
-  }
-
- private:
-  JsonFields fields_;
-  Decoder& decoder_;
-};
-
-// The same names when writing.
-class FieldsOut {
- public:
-  FieldsOut(Json& object, Writer& writer) : object_(object), writer_(writer) {
-    object_ = Json::object();
-  }
-
-  template <class T>
-  void field(const char* name, const T& value) {
-    object_[name] = writer_.write(value);
-  }
-  template <class T>
-  void field(const char* name, const std::optional<T>& value) {
-    if (value) object_[name] = writer_.write(*value);
-  }
-  template <class T>
-  void field(const char* name, const std::shared_ptr<const T>& value) {
-    if (value != nullptr) object_[name] = writer_.write(value);
-  }
-  template <class T>
-  void unless_plain(const char* name, const T& value) {
-    if (value != T()) field(name, value);
-  }
-  template <class T>
-  void required(const char* name, const std::shared_ptr<const T>& value) {
-    if (value == nullptr) writer_.refuse(fmt::format("a job without its {}", name));
-    field(name, value);
-  }
-
- private:
-  Json& object_;
-  Writer& writer_;
-};
+using Reader = RecordReader<Reading>;
+using FieldsIn = RecordFieldsIn<Reading>;
 
 // --- the fields of each type ---
 //
-// One description for both ways. They bind every member by position, so that a type which gets one
-// more does not compile before it is stored, too.
-
-template <class T, class U>
-concept Is = std::is_same_v<std::remove_const_t<T>, U>;
+// One description for both directions (base/json_record.h).
 
 void describe(auto& f, Is<Batch> auto& value) {
   auto& [per_gpu, accumulation] = value;
-  f.field("accumulation", accumulation);
-  f.field("per_gpu", per_gpu);
+  f("accumulation", accumulation);
+  f("per_gpu", per_gpu);
 }
 
 void describe(auto& f, Is<BatchLimits> auto& value) {
   auto& [initial, largest, per_gpu_min, per_gpu_max, accumulate] = value;
-  f.field("accumulate", accumulate);
-  f.field("initial", initial);
-  f.field("largest", largest);
-  f.field("per_gpu_max", per_gpu_max);
-  f.field("per_gpu_min", per_gpu_min);
+  f("accumulate", accumulate);
+  f("initial", initial);
+  f("largest", largest);
+  f("per_gpu_max", per_gpu_max);
+  f("per_gpu_min", per_gpu_min);
 }
 
 void describe(auto& f, Is<GpuLimits> auto& value) {
   auto& [min, max, allowed] = value;
-  f.field("allowed", allowed);
-  f.field("max", max);
-  f.field("min", min);
+  f("allowed", allowed);
+  f("max", max);
+  f("min", min);
 }
 
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
          restart_cost, cooldown, goes_first, work_guessed] = value;
-  f.field("adaptive_batch", adaptive_batch);
-  f.field("batch", batch);
-  f.field("cooldown", cooldown);
-  f.field("deadline", deadline);
-  f.field("goes_first", goes_first);
-  f.field("limits", limits);
-  f.field("model", model);
-  f.field("name", name);
-  f.field("preemptible", preemptible);
-  f.field("requested", requested);
-  f.field("restart_cost", restart_cost);
-  f.field("user", user);
-  f.field("weight", weight);
+  f("adaptive_batch", adaptive_batch);
+  f("batch", batch);
+  f("cooldown", cooldown);
+  f("deadline", deadline);
+  f("goes_first", goes_first);
+  f("limits", limits);
+  f("model", model);
+  f("name", name);
+  f("preemptible", preemptible);
+  f("requested", requested);
+  f("restart_cost", restart_cost);
+  f("user", user);
+  f("weight", weight);
   f.unless_plain("work_guessed", work_guessed);
 }
 
 void describe(auto& f, Is<Progress> auto& value) {
   auto& [work_left, at, rate] = value;
-  f.field("at", at);
-  f.field("rate", rate);
-  f.field("work_left", work_left);
+  f("at", at);
+  f("rate", rate);
+  f("work_left", work_left);
 }
 
 void describe(auto& f, Is<ShownLosses> auto& value) {
   auto& [points, epoch, threshold] = value;
-  f.field("epoch", epoch);
-  f.field("points", points);
-  f.field("threshold", threshold);
+  f("epoch", epoch);
+  f("points", points);
+  f("threshold", threshold);
 }
 
 void describe(auto& f, Is<StepTime> auto& value) {
   auto& [grad_fixed, grad_per_sample, node_sync, node_sync_per_gpu, network_sync,
          network_sync_per_gpu, overlap] = value;
-  f.field("grad_fixed", grad_fixed);
-  f.field("grad_per_sample", grad_per_sample);
-  f.field("network_sync", network_sync);
-  f.field("network_sync_per_gpu", network_sync_per_gpu);
-  f.field("node_sync", node_sync);
-  f.field("node_sync_per_gpu", node_sync_per_gpu);
-  f.field("overlap", overlap);
+  f("grad_fixed", grad_fixed);
+  f("grad_per_sample", grad_per_sample);
+  f("network_sync", network_sync);
+  f("network_sync_per_gpu", network_sync_per_gpu);
+  f("node_sync", node_sync);
+  f("node_sync_per_gpu", node_sync_per_gpu);
+  f("overlap", overlap);
 }
 
 void describe(auto& f, Is<GradientNoise> auto& value) {
   auto& [sqr, var] = value;
-  f.field("sqr", sqr);
-  f.field("var", var);
+  f("sqr", sqr);
+  f("var", var);
 }
 
 void describe(auto& f, Is<GoodputEstimate::Seen> auto& value) {
   auto& [time, noise, most_gpus] = value;
-  f.field("most_gpus", most_gpus);
-  f.field("noise", noise);
-  f.field("time", time);
+  f("most_gpus", most_gpus);
+  f("noise", noise);
+  f("time", time);
 }
 
 void describe(auto& f, Is<Count> auto& value) {
   auto& [type, gpus] = value;
-  f.field("gpus", gpus);
-  f.field("type", type);
+  f("gpus", gpus);
+  f("type", type);
 }
 
 void describe(auto& f, Is<Spread> auto& value) {
   auto& [gpus] = value;
-  f.field("gpus", gpus);
+  f("gpus", gpus);
 }
 
 void describe(auto& f, Is<Exact> auto& value) {
   auto& [gpus] = value;
-  f.field("gpus", gpus);
+  f("gpus", gpus);
 }
 
 void describe(auto& f, Is<Beside> auto& value) {
   auto& [host] = value;
-  f.field("host", host);
+  f("host", host);
 }
 
 void describe(auto& f, Is<Grant> auto& value) {
   auto& [job, want, batch] = value;
-  f.field("batch", batch);
-  f.field("job", job);
-  f.field("want", want);
+  f("batch", batch);
+  f("job", job);
+  f("want", want);
 }
 
 void describe(auto& f, Is<Reject> auto& value) {
   auto& [job, reason, earliest] = value;
-  f.field("earliest", earliest);
-  f.field("job", job);
-  f.field("reason", reason);
+  f("earliest", earliest);
+  f("job", job);
+  f("reason", reason);
 }
 
 void describe(auto& f, Is<Advice> auto& value) {
   auto& [utility, nodes] = value;
-  f.field("nodes", nodes);
-  f.field("utility", utility);
+  f("nodes", nodes);
+  f("utility", utility);
 }
 
 void describe(auto& f, Is<Promise> auto& value) {
   auto& [job, finish, plan, movable] = value;
-  f.field("finish", finish);
-  f.field("job", job);
-  f.field("movable", movable);
-  f.field("plan", plan);
+  f("finish", finish);
+  f("job", job);
+  f("movable", movable);
+  f("plan", plan);
 }
 
 void describe(auto& f, Is<Decision> auto& value) {
   auto& [run, reject, promise, again_at, as_of, advice] = value;
-  f.field("advice", advice);
-  f.field("again_at", again_at);
-  f.field("as_of", as_of);
-  f.field("promise", promise);
-  f.field("reject", reject);
-  f.field("run", run);
+  f("advice", advice);
+  f("again_at", again_at);
+  f("as_of", as_of);
+  f("promise", promise);
+  f("reject", reject);
+  f("run", run);
 }
 
 void describe(auto& f, Is<Submitted> auto& value) {
   auto& [job, spec, speed, work] = value;
-  f.field("job", job);
+  f("job", job);
   f.required("spec", spec);
-  f.field("speed", speed);
-  f.field("work", work);
+  f("speed", speed);
+  f("work", work);
 }
 
 void describe(auto& f, Is<Running> auto& value) {
   auto& [job, generation, progress] = value;
-  f.field("generation", generation);
-  f.field("job", job);
-  f.field("progress", progress);
+  f("generation", generation);
+  f("job", job);
+  f("progress", progress);
 }
 
 void describe(auto& f, Is<Released> auto& value) {
   auto& [job, generation, gpus, progress, stopped] = value;
-  f.field("generation", generation);
-  f.field("gpus", gpus);
-  f.field("job", job);
-  f.field("progress", progress);
-  f.field("stopped", stopped);
+  f("generation", generation);
+  f("gpus", gpus);
+  f("job", job);
+  f("progress", progress);
+  f("stopped", stopped);
 }
 
 void describe(auto& f, Is<Finished> auto& value) {
   auto& [job, generation, at] = value;
-  f.field("at", at);
-  f.field("generation", generation);
-  f.field("job", job);
+  f("at", at);
+  f("generation", generation);
+  f("job", job);
 }
 
 void describe(auto& f, Is<Failed> auto& value) {
   auto& [job, generation, progress, infrastructure, why] = value;
-  f.field("generation", generation);
+  f("generation", generation);
   f.unless_plain("infrastructure", infrastructure);
-  f.field("job", job);
-  f.field("progress", progress);
+  f("job", job);
+  f("progress", progress);
   f.unless_plain("why", why);
 }
 
 void describe(auto& f, Is<NodeChanged> auto& value) {
   auto& [node, state, why] = value;
-  f.field("node", node);
-  f.field("state", state);
+  f("node", node);
+  f("state", state);
   f.unless_plain("why", why);
 }
 
 void describe(auto& f, Is<Estimated> auto& value) {
   auto& [job, speed, losses] = value;
-  f.field("job", job);
-  f.field("losses", losses);
-  f.field("speed", speed);
+  f("job", job);
+  f("losses", losses);
+  f("speed", speed);
 }
 
 void describe(auto& /*f*/, Is<Wake> auto& /*value*/) {}
 
 void describe(auto& f, Is<Cancelled> auto& value) {
   auto& [job] = value;
-  f.field("job", job);
+  f("job", job);
 }
 
 void describe(auto& f, Is<HoldChanged> auto& value) {
   auto& [job, on, until] = value;
-  f.field("job", job);
-  f.field("on", on);
-  f.field("until", until);
+  f("job", job);
+  f("on", on);
+  f("until", until);
 }
 
 void describe(auto& f, Is<Limited> auto& value) {
   auto& [job, limits, keeps] = value;
-  f.field("job", job);
-  f.field("keeps", keeps);
-  f.field("limits", limits);
+  f("job", job);
+  f("keeps", keeps);
+  f("limits", limits);
 }
 
 void describe(auto& f, Is<Due> auto& value) {
   auto& [job, deadline] = value;
-  f.field("deadline", deadline);
-  f.field("job", job);
+  f("deadline", deadline);
+  f("job", job);
 }
 
 void describe(auto& f, Is<Skipped> auto& value) {
   auto& [jobs, generations] = value;
-  f.field("generations", generations);
-  f.field("jobs", jobs);
+  f("generations", generations);
+  f("jobs", jobs);
 }
 
 void describe(auto& f, Is<Change> auto& value) {
   auto& [job, kind, target] = value;
-  f.field("job", job);
-  f.field("kind", kind);
-  f.field("target", target);
+  f("job", job);
+  f("kind", kind);
+  f("target", target);
 }
 
 void describe(auto& f, Is<Carried> auto& value) {
   auto& [changes, refused] = value;
-  f.field("changes", changes);
-  f.field("refused", refused);
+  f("changes", changes);
+  f("refused", refused);
 }
 
 void describe(auto& f, Is<Decided> auto& value) {
   auto& [decision, carried] = value;
-  f.field("carried", carried);
-  f.field("decision", decision);
+  f("carried", carried);
+  f("decision", decision);
 }
 
 void describe(auto& f, Is<Start> auto& value) {
   auto& [job, generation, gpus, batch] = value;
-  f.field("batch", batch);
-  f.field("generation", generation);
-  f.field("gpus", gpus);
-  f.field("job", job);
+  f("batch", batch);
+  f("generation", generation);
+  f("gpus", gpus);
+  f("job", job);
 }
 
 void describe(auto& f, Is<Resize> auto& value) {
   auto& [job, generation, gpus, batch] = value;
-  f.field("batch", batch);
-  f.field("generation", generation);
-  f.field("gpus", gpus);
-  f.field("job", job);
+  f("batch", batch);
+  f("generation", generation);
+  f("gpus", gpus);
+  f("job", job);
 }
 
 void describe(auto& f, Is<Stop> auto& value) {
   auto& [job, generation] = value;
-  f.field("generation", generation);
-  f.field("job", job);
+  f("generation", generation);
+  f("job", job);
 }
 
 void describe(auto& f, Is<JobView> auto& value) {
   auto& [id, phase, generation, release_due, progress, target, held, shares_with, counted_from,
          attained_before, ran_before, last_ran, spec, speed, losses, work, submitted, first_start,
          restarts, batch, batch_told, on_hold, leaving, taken_in, resized] = value;
-  f.field("attained_before", attained_before);
-  f.field("batch", batch);
-  f.field("batch_told", batch_told);
-  f.field("counted_from", counted_from);
-  f.field("first_start", first_start);
-  f.field("generation", generation);
-  f.field("held", held);
-  f.field("id", id);
-  f.field("last_ran", last_ran);
-  f.field("leaving", leaving);
-  f.field("losses", losses);
-  f.field("on_hold", on_hold);
-  f.field("phase", phase);
-  f.field("progress", progress);
-  f.field("ran_before", ran_before);
-  f.field("release_due", release_due);
-  f.field("resized", resized);
-  f.field("restarts", restarts);
-  f.field("shares_with", shares_with);
+  f("attained_before", attained_before);
+  f("batch", batch);
+  f("batch_told", batch_told);
+  f("counted_from", counted_from);
+  f("first_start", first_start);
+  f("generation", generation);
+  f("held", held);
+  f("id", id);
+  f("last_ran", last_ran);
+  f("leaving", leaving);
+  f("losses", losses);
+  f("on_hold", on_hold);
+  f("phase", phase);
+  f("progress", progress);
+  f("ran_before", ran_before);
+  f("release_due", release_due);
+  f("resized", resized);
+  f("restarts", restarts);
+  f("shares_with", shares_with);
   f.required("spec", spec);
-  f.field("speed", speed);
-  f.field("submitted", submitted);
-  f.field("taken_in", taken_in);
-  f.field("target", target);
-  f.field("work", work);
+  f("speed", speed);
+  f("submitted", submitted);
+  f("taken_in", taken_in);
+  f("target", target);
+  f("work", work);
 }
 
-// Wants are told apart by a field more.
+// A field "kind" says which kind of Want it is.
 constexpr std::string_view kind_of(const Count& /*want*/) { return "count"; }
 constexpr std::string_view kind_of(const Spread& /*want*/) { return "spread"; }
 constexpr std::string_view kind_of(const Exact& /*want*/) { return "exact"; }
 constexpr std::string_view kind_of(const Beside& /*want*/) { return "beside"; }
 
-template <class T>
-struct IsId : std::false_type {};
-template <class Tag, class Rep>
-struct IsId<Id<Tag, Rep>> : std::true_type {};
-
-template <class T>
-struct IsList : std::false_type {};
-template <class T>
-struct IsList<std::vector<T>> : std::true_type {};
-
-template <class T>
-struct IsShared : std::false_type {};
-template <class T>
-struct IsShared<std::shared_ptr<const T>> : std::true_type {};
-
-template <class T>
-Json Writer::write(const T& value) {
-  if constexpr (std::is_same_v<T, bool> || std::is_integral_v<T> || std::is_same_v<T, double> ||
-                std::is_same_v<T, std::string>) {
-    return value;
-  } else if constexpr (std::is_enum_v<T>) {
-    const std::string_view name = name_in(names_of(value), value);
-    if (name.empty()) refuse("a state or phase without a name");
-    return std::string(name);
-  } else if constexpr (IsId<T>::value) {
-    return value.value();
-  } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
-    return value.time_since_epoch().count();
-  } else if constexpr (std::is_same_v<T, Duration>) {
-    return value.count();
-  } else if constexpr (std::is_same_v<T, GpuTime>) {
-    return value.gpu_micros();
-  } else if constexpr (IsList<T>::value) {
-    return write_list(value);
-  } else if constexpr (std::is_same_v<T, Want>) {
-    Json json = std::visit([&](const auto& want) { return write(want); }, value);
-    json["kind"] = std::string(std::visit([](const auto& want) { return kind_of(want); }, value));
-    return json;
-  } else if constexpr (std::is_same_v<T, LossPoint>) {
-    const auto& [done, loss] = value;
-    return Json::array({done, loss});
-  } else if constexpr (std::is_same_v<T, GpuStep>) {
-    const auto& [from, gpus] = value;
-    return Json::array({write(from), gpus});
-  } else if constexpr (std::is_same_v<T, std::pair<NodeId, int>>) {
-    return Json::array({value.first.value(), value.second});
-  } else if constexpr (std::is_same_v<T, Allocation>) {
-    Json slices = Json::array();
-    for (const auto& [node, mask] : value.slices())
-      slices.push_back(Json::array({node.value(), mask}));
-    return {{"slices", std::move(slices)}, {"type", value.type().value()}};
-  } else if constexpr (std::is_same_v<T, std::shared_ptr<const SpeedModel>>) {
-    if (lists_ != nullptr) return lists_->speeds.number_of(value.get());
-    return write_speed(*value);
-  } else if constexpr (std::is_base_of_v<SpeedModel, T>) {
-    return write_speed(value);
-  } else if constexpr (IsShared<T>::value) {
-    return write(*value);
-  } else if constexpr (std::is_same_v<T, Cluster>) {
-    return write_cluster(value);
-  } else {
-    Json json;
-    FieldsOut fields(json, *this);
-    describe(fields, value);
-    return json;
-  }
+void describe_row(auto& f, Is<LossPoint> auto& value) {
+  auto& [done, loss] = value;
+  f(done, loss);
 }
 
-template <class E>
-void Decoder::read_name(const JsonValue& json, E& value) {
-  const std::string& name = json.text();
-  for (const auto& [known, its_name] : names_of(value)) {
-    if (name != its_name) continue;
-    value = known;
-    return;
-  }
-  json.refuse(fmt::format("{} is no state, phase or kind", base::quoted(name)));
+void describe_row(auto& f, Is<GpuStep> auto& value) {
+  auto& [from, gpus] = value;
+  f(from, gpus);
 }
 
-template <class T>
-void Decoder::read(const JsonValue& json, T& value) {
-  if (!json.ok()) return;
-  if constexpr (std::is_same_v<T, bool>) {
-    value = json.boolean();
-  } else if constexpr (std::is_integral_v<T>) {
-    value = json.whole<T>();
-  } else if constexpr (std::is_same_v<T, double>) {
-    value = json.number();
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    value = json.text();
-  } else if constexpr (std::is_enum_v<T>) {
-    read_name(json, value);
-  } else if constexpr (IsId<T>::value) {
-    value = json.id<T>();
-  } else if constexpr (std::is_same_v<T, Time> || std::is_same_v<T, WallTime>) {
-    value = T(Duration(json.whole<std::int64_t>()));
-  } else if constexpr (std::is_same_v<T, Duration>) {
-    value = Duration(json.whole<std::int64_t>());
-  } else if constexpr (std::is_same_v<T, GpuTime>) {
-    value = GpuTime::micros(json.whole<std::int64_t>());
-  } else if constexpr (IsList<T>::value) {
-    read_list(json, value);
-  } else if constexpr (std::is_same_v<T, LossPoint>) {
-    if (json.is_row(2)) value = {json.at(0).number(), json.at(1).number()};
-  } else if constexpr (std::is_same_v<T, GpuStep>) {
-    if (json.is_row(2)) value = {get<Time>(json.at(0)), json.at(1).whole<int>()};
-  } else if constexpr (std::is_same_v<T, std::pair<NodeId, int>>) {
-    if (json.is_row(2)) value = {json.at(0).id<NodeId>(), json.at(1).whole<int>()};
-  } else if constexpr (std::is_same_v<T, Want>) {
-    read_want(json, value);
-  } else if constexpr (std::is_same_v<T, Allocation>) {
-    read_allocation(json, value);
-  } else if constexpr (std::is_same_v<T, std::shared_ptr<const SpeedModel>>) {
-    read_speed(json, value);
-  } else if constexpr (std::is_same_v<T, std::shared_ptr<const ThroughputTable>>) {
-    read_table(json, value);
-  } else if constexpr (IsShared<T>::value) {
-    auto fresh = std::make_shared<std::remove_const_t<typename T::element_type>>();
-    read(json, *fresh);
-    value = std::move(fresh);
-  } else if constexpr (std::is_same_v<T, Cluster>) {
-    read_cluster(json, value);
-  } else {
-    FieldsIn fields(json, *this);
-    describe(fields, value);
-  }
+void describe_row(auto& f, Is<std::pair<NodeId, int>> auto& value) { f(value.first, value.second); }
+
+// --- values that are neither an object of fields nor a row ---
+
+Json write_speed(Writer& writer, const SpeedModel& speed);
+Json write_cluster(Writer& writer, const Cluster& cluster);
+void read_speed(Reader& reader, const JsonValue& json, std::shared_ptr<const SpeedModel>& speed);
+void read_table(Reader& reader, const JsonValue& json,
+                std::shared_ptr<const ThroughputTable>& table);
+void read_cluster(Reader& reader, const JsonValue& json, Cluster& cluster);
+
+Json write_json(Writer& writer, const Is<Want> auto& value) {
+  Json json = std::visit([&](const auto& want) { return writer.write(want); }, value);
+  json["kind"] = std::string(std::visit([](const auto& want) { return kind_of(want); }, value));
+  return json;
 }
 
-void Decoder::read_want(const JsonValue& json, Want& want) {
-  FieldsIn fields(json, *this);
+Json write_json(Writer& /*writer*/, const Is<Allocation> auto& value) {
+  Json slices = Json::array();
+  for (const auto& [node, mask] : value.slices())
+    slices.push_back(Json::array({node.value(), mask}));
+  return {{"slices", std::move(slices)}, {"type", value.type().value()}};
+}
+
+Json write_json(Writer& writer, const Is<std::shared_ptr<const SpeedModel>> auto& value) {
+  if (Lists* lists = writer.format().lists) return lists->speeds.number_of(value.get());
+  return write_speed(writer, *value);
+}
+
+Json write_json(Writer& writer, const std::derived_from<SpeedModel> auto& value) {
+  return write_speed(writer, value);
+}
+
+Json write_json(Writer& writer, const Is<Cluster> auto& value) {
+  return write_cluster(writer, value);
+}
+
+void read_json(Reader& reader, const JsonValue& json, Is<Want> auto& want) {
+  FieldsIn fields(json, reader);
   std::string kind;
-  fields.field("kind", kind);
+  fields("kind", kind);
   const auto read_as = [&](auto of_kind) {
     if (kind != kind_of(of_kind)) return false;
     describe(fields, of_kind);
@@ -676,10 +468,10 @@ void Decoder::read_want(const JsonValue& json, Want& want) {
     json.refuse(fmt::format("{} is no kind of want", base::quoted(kind)));
 }
 
-void Decoder::read_allocation(const JsonValue& json, Allocation& gpus) {
-  FieldsIn fields(json, *this);
+void read_json(Reader& reader, const JsonValue& json, Is<Allocation> auto& gpus) {
+  FieldsIn fields(json, reader);
   GpuType type;
-  fields.field("type", type);
+  fields("type", type);
   Allocation read(type);
   fields.list("slices", [&](const JsonValue& slice) {
     if (!slice.is_row(2)) return;
@@ -692,9 +484,25 @@ void Decoder::read_allocation(const JsonValue& json, Allocation& gpus) {
   gpus = std::move(read);
 }
 
+void read_json(Reader& reader, const JsonValue& json,
+               Is<std::shared_ptr<const SpeedModel>> auto& speed) {
+  read_speed(reader, json, speed);
+}
+
+void read_json(Reader& reader, const JsonValue& json,
+               Is<std::shared_ptr<const ThroughputTable>> auto& table) {
+  read_table(reader, json, table);
+}
+
+void read_json(Reader& reader, const JsonValue& json, Is<Cluster> auto& cluster) {
+  read_cluster(reader, json, cluster);
+}
+
 // --- speeds ---
 
-Json Writer::write_speed(const SpeedModel& speed) {
+Json write_table(const ThroughputTable& table);
+
+Json write_speed(Writer& writer, const SpeedModel& speed) {
   if (const auto* constant = dynamic_cast<const ConstantSpeed*>(&speed))
     return {{"kind", "constant"}, {"rate", constant->rate({})}};
   if (const auto* curve = dynamic_cast<const CurveSpeed*>(&speed)) {
@@ -710,26 +518,26 @@ Json Writer::write_speed(const SpeedModel& speed) {
     return {{"kind", "measured"}, {"most", measured->most()}, {"rates", std::move(rates)}};
   }
   if (const auto* goodput = dynamic_cast<const GoodputEstimate*>(&speed)) {
-    Json json;
-    FieldsOut fields(json, *this);
-    fields.field("kind", std::string("goodput"));
-    fields.field("limits", goodput->limits());
-    fields.field("owners_batch", goodput->owners_batch());
-    fields.field("seen", goodput->seen());
-    return json;
+    FieldsOut fields(writer);
+    fields("kind", std::string("goodput"));
+    fields("limits", goodput->limits());
+    fields("owners_batch", goodput->owners_batch());
+    fields("seen", goodput->seen());
+    return fields.take();
   }
   if (const auto* typed = dynamic_cast<const TypedSpeed*>(&speed)) {
     const ThroughputTable& table = *typed->table();
+    Lists* lists = writer.format().lists;
     return {
         {"kind", "typed"},
         {"row", typed->row()},
-        {"table", lists_ != nullptr ? Json(lists_->tables.number_of(&table)) : write_table(table)}};
+        {"table", lists != nullptr ? Json(lists->tables.number_of(&table)) : write_table(table)}};
   }
-  refuse("a speed of a kind that only the simulator knows cannot be stored");
+  writer.refuse("a speed of a kind that only the simulator knows cannot be stored");
   return nullptr;
 }
 
-Json Writer::write_table(const ThroughputTable& table) {
+Json write_table(const ThroughputTable& table) {
   Json alone = Json::array();
   for (const auto& [row, other, type, gpus, rate] : table.all_alone())
     alone.push_back(Json::array({row, type.value(), gpus, rate}));
@@ -740,13 +548,6 @@ Json Writer::write_table(const ThroughputTable& table) {
           {"beside", std::move(beside)},
           {"rows", table.rows()},
           {"types", table.types()}};
-}
-
-bool Decoder::has_room(const JsonValue& json, std::size_t bytes) {
-  if (bytes > room_) json.refuse("asks for too much memory");
-  if (!json.ok()) return false;
-  room_ -= bytes;
-  return true;
 }
 
 // Pairs of a GPU count and a rate, ascending.
@@ -762,15 +563,15 @@ std::vector<CurvePoint> read_points(FieldsIn& fields, const char* name) {
 }
 
 std::shared_ptr<const SpeedModel> make_curve(const JsonValue& json, FieldsIn& fields,
-                                             Decoder& decoder) {
+                                             Reading& reading) {
   const auto points = read_points(fields, "points");
   double network = 0;
-  fields.field("network", network);
+  fields("network", network);
   const bool usable = !points.empty() && points.back().gpus <= 4096 &&
                       std::all_of(points.begin(), points.end(),
                                   [](const CurvePoint& point) { return point.rate > 0; });
   if (!json.must_be(usable, "a curve of rates above 0 at up to 4096 GPUs")) return nullptr;
-  if (!decoder.has_room(json, sizeof(WorkRate) * static_cast<std::size_t>(points.back().gpus)))
+  if (!reading.has_room(json, sizeof(WorkRate) * static_cast<std::size_t>(points.back().gpus)))
     return nullptr;
   return std::make_shared<CurveSpeed>(points, network);
 }
@@ -779,9 +580,9 @@ std::shared_ptr<const SpeedModel> make_power(const JsonValue& json, FieldsIn& fi
   double q = 0;
   int most = 0;
   WorkRate one = 0;
-  fields.field("most", most);
-  fields.field("one", one);
-  fields.field("q", q);
+  fields("most", most);
+  fields("one", one);
+  fields("q", q);
   const bool usable = q > 0 && q <= 1 && most >= 1 && one > 0;
   if (!json.must_be(usable, "a power above 0 and up to 1, of a rate above 0")) return nullptr;
   return std::make_shared<PowerSpeed>(q, most, one);
@@ -789,7 +590,7 @@ std::shared_ptr<const SpeedModel> make_power(const JsonValue& json, FieldsIn& fi
 
 std::shared_ptr<const SpeedModel> make_measured(const JsonValue& json, FieldsIn& fields) {
   int most = 0;
-  fields.field("most", most);
+  fields("most", most);
   std::map<int, WorkRate> rates;
   for (const auto& [gpus, rate] : read_points(fields, "rates")) rates[gpus] = rate;
   if (!json.must_be(!rates.empty(), "a list of at least one rate")) return nullptr;
@@ -800,9 +601,9 @@ std::shared_ptr<const SpeedModel> make_goodput(const JsonValue& json, FieldsIn& 
   BatchLimits limits;
   std::optional<int> owners_batch;
   std::optional<GoodputEstimate::Seen> seen;
-  fields.field("limits", limits);
-  fields.field("owners_batch", owners_batch);
-  fields.field("seen", seen);
+  fields("limits", limits);
+  fields("owners_batch", owners_batch);
+  fields("seen", seen);
   const bool usable = limits.initial >= 1 && limits.largest >= 1 && limits.per_gpu_min >= 1 &&
                       limits.per_gpu_max >= limits.per_gpu_min;
   if (!json.must_be(usable, "an estimate with limits of the batch from 1 on, in order"))
@@ -813,44 +614,33 @@ std::shared_ptr<const SpeedModel> make_goodput(const JsonValue& json, FieldsIn& 
 std::shared_ptr<const SpeedModel> make_typed(const JsonValue& json, FieldsIn& fields) {
   std::shared_ptr<const ThroughputTable> table;
   std::size_t row = 0;
-  fields.field("row", row);
+  fields("row", row);
   fields.required("table", table);
   if (!json.ok()) return nullptr;
   if (!json.must_be(row < table->rows(), "a row of its table")) return nullptr;
   return std::make_shared<TypedSpeed>(std::move(table), row);
 }
 
-// What tells a speed from others in a pool. The table of a typed one lives as long as the speed
-// does, so its address will do.
+// The text by which a pool knows a speed. A typed speed keeps its table alive, so the address of
+// the table identifies the table.
 std::string text_of(const SpeedModel& speed) {
   if (const auto* typed = dynamic_cast<const TypedSpeed*>(&speed))
     return fmt::format("row {} of {}", typed->row(), fmt::ptr(typed->table().get()));
-  return canonical_json(Writer().write(speed)).value();
+  Writing writing;
+  Writer writer(writing);
+  return canonical_json(write_speed(writer, speed)).value();
 }
 
-void Decoder::read_speed(const JsonValue& json, std::shared_ptr<const SpeedModel>& speed) {
-  if (speeds_ != nullptr) {
-    const auto number = json.whole<std::size_t>();
-    if (json.must_be(number < speeds_->size(), "the number of a listed speed"))
-      speed = (*speeds_)[number];
-    return;
-  }
-  speed = read_new_speed(json);
-  if (!json.ok()) return;
-  auto shared = pool_.share(text_of(*speed), speed);
-  if (!listing_) speed = std::move(shared);
-}
-
-std::shared_ptr<const SpeedModel> Decoder::read_new_speed(const JsonValue& json) {
-  FieldsIn fields(json, *this);
+std::shared_ptr<const SpeedModel> read_new_speed(Reader& reader, const JsonValue& json) {
+  FieldsIn fields(json, reader);
   std::string kind;
-  fields.field("kind", kind);
+  fields("kind", kind);
   if (kind == "constant") {
     WorkRate rate = 0;
-    fields.field("rate", rate);
+    fields("rate", rate);
     return std::make_shared<ConstantSpeed>(rate);
   }
-  if (kind == "curve") return make_curve(json, fields, *this);
+  if (kind == "curve") return make_curve(json, fields, reader.format());
   if (kind == "power") return make_power(json, fields);
   if (kind == "measured") return make_measured(json, fields);
   if (kind == "goodput") return make_goodput(json, fields);
@@ -859,39 +649,39 @@ std::shared_ptr<const SpeedModel> Decoder::read_new_speed(const JsonValue& json)
   return nullptr;
 }
 
-void Decoder::read_table(const JsonValue& json, std::shared_ptr<const ThroughputTable>& table) {
-  if (tables_ != nullptr) {
+void read_speed(Reader& reader, const JsonValue& json, std::shared_ptr<const SpeedModel>& speed) {
+  const Reading& reading = reader.format();
+  if (reading.speeds != nullptr) {
     const auto number = json.whole<std::size_t>();
-    if (json.must_be(number < tables_->size(), "the number of a listed table"))
-      table = (*tables_)[number];
+    if (json.must_be(number < reading.speeds->size(), "the number of a listed speed"))
+      speed = (*reading.speeds)[number];
     return;
   }
-  table = read_new_table(json);
+  speed = read_new_speed(reader, json);
   if (!json.ok()) return;
-  auto text = canonical_json(Writer().write_table(*table), kLimits);
-  if (!text) return json.refuse(text.error().message);
-  auto shared = pool_.share(*text, table);
-  if (!listing_) table = std::move(shared);
+  auto shared = reading.pool.share(text_of(*speed), speed);
+  if (!reading.listing) speed = std::move(shared);
 }
 
-std::shared_ptr<const ThroughputTable> Decoder::read_new_table(const JsonValue& json) {
-  FieldsIn fields(json, *this);
+std::shared_ptr<const ThroughputTable> read_new_table(Reader& reader, const JsonValue& json) {
+  FieldsIn fields(json, reader);
   std::size_t rows = 0;
   std::size_t types = 0;
-  fields.field("rows", rows);
-  fields.field("types", types);
+  fields("rows", rows);
+  fields("types", types);
   if (!json.must_be(
           rows >= 1 && rows <= kMostTableRows && types >= 1 && types <= kMostTypes,
           fmt::format("a table of up to {} rows and {} types", kMostTableRows, kMostTypes)))
     return nullptr;
-  if (!has_room(json, rows * types * sizeof(std::map<int, WorkRate>))) return nullptr;
+  if (!reader.format().has_room(json, rows * types * sizeof(std::map<int, WorkRate>)))
+    return nullptr;
   auto read = std::make_shared<ThroughputTable>(rows, types);
   struct Measured {
     GpuType type;
     int gpus = 0;
     WorkRate rate = 0;
   };
-  // The end of a row, as both lists have it.
+  // The last three elements of a row, in both lists.
   const auto measured = [&](const JsonValue& row, std::size_t at) {
     const Measured m{row.at(at).id<GpuType>(), row.at(at + 1).whole<int>(),
                      row.at(at + 2).number()};
@@ -920,18 +710,36 @@ std::shared_ptr<const ThroughputTable> Decoder::read_new_table(const JsonValue& 
   return read;
 }
 
+void read_table(Reader& reader, const JsonValue& json,
+                std::shared_ptr<const ThroughputTable>& table) {
+  const Reading& reading = reader.format();
+  if (reading.tables != nullptr) {
+    const auto number = json.whole<std::size_t>();
+    if (json.must_be(number < reading.tables->size(), "the number of a listed table"))
+      table = (*reading.tables)[number];
+    return;
+  }
+  table = read_new_table(reader, json);
+  if (!json.ok()) return;
+  auto text = canonical_json(write_table(*table), kLimits);
+  if (!text) return json.refuse(text.error().message);
+  auto shared = reading.pool.share(*text, table);
+  if (!reading.listing) table = std::move(shared);
+}
+
 // --- clusters and states ---
 
-Json Writer::write_cluster(const Cluster& cluster) {
+Json write_cluster(Writer& writer, const Cluster& cluster) {
   if (cluster.nodes().size() > static_cast<std::size_t>(kMostStoredNodes))
-    refuse(fmt::format("a cluster of more than {} nodes cannot be stored", kMostStoredNodes));
+    writer.refuse(
+        fmt::format("a cluster of more than {} nodes cannot be stored", kMostStoredNodes));
   Json groups = Json::array();
   for (const auto& [nodes, gpus, type] : cluster.groups())
     groups.push_back(Json::array({nodes, gpus, type.value()}));
   Json not_up = Json::array();
   for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
     const NodeState state = cluster.nodes()[i].state;
-    if (state != NodeState::up) not_up.push_back(Json::array({i, write(state)}));
+    if (state != NodeState::up) not_up.push_back(Json::array({i, writer.write(state)}));
   }
   Json types = Json::array();
   for (int t = 0; t < cluster.types(); ++t)
@@ -940,10 +748,10 @@ Json Writer::write_cluster(const Cluster& cluster) {
       {"groups", std::move(groups)}, {"not_up", std::move(not_up)}, {"types", std::move(types)}};
 }
 
-void Decoder::read_cluster(const JsonValue& json, Cluster& cluster) {
-  FieldsIn fields(json, *this);
+void read_cluster(Reader& reader, const JsonValue& json, Cluster& cluster) {
+  FieldsIn fields(json, reader);
   std::vector<std::string> types;
-  fields.field("types", types);
+  fields("types", types);
   if (!json.must_be(types.size() <= kMostTypes, fmt::format("of at most {} types", kMostTypes)))
     return;
   std::vector<NodeGroup> groups;
@@ -964,7 +772,7 @@ void Decoder::read_cluster(const JsonValue& json, Cluster& cluster) {
   fields.list("not_up", [&](const JsonValue& node) {
     if (!node.is_row(2)) return;
     const auto id = node.at(0).id<NodeId>();
-    const auto state = get<NodeState>(node.at(1));
+    const auto state = reader.get<NodeState>(node.at(1));
     if (node.must_be(id.index() < read.nodes().size() && state != NodeState::up,
                      "a node and a state other than up"))
       read.set_state(id, state);
@@ -972,39 +780,42 @@ void Decoder::read_cluster(const JsonValue& json, Cluster& cluster) {
   cluster = std::move(read);
 }
 
-Json Writer::write_state(const State& state) {
-  // Bound by position as in describe(): what is not used here is rebuilt when it is read.
+Json write_state(Writer& writer, const State& state) {
+  // All members are bound by position, as in describe(). Those that are not used here are rebuilt
+  // on reading.
   const auto& [snapshot, free, busy, targeted, waiting_on, again_at, decision_due, asked_at, told] =
       state;
   const auto& [now, as_of, cluster, jobs, interval, lateness, jobs_move, away, changed_since,
                changed] = snapshot;
   Json job_list = Json::array();
-  for (const JobView& job : jobs) job_list.push_back(write(job));
+  for (const JobView& job : jobs) job_list.push_back(writer.write(job));
+  const Lists& lists = *writer.format().lists;
   Json speeds = Json::array();
-  for (const SpeedModel* speed : lists_->speeds.objects()) speeds.push_back(write_speed(*speed));
+  for (const SpeedModel* speed : lists.speeds.objects())
+    speeds.push_back(write_speed(writer, *speed));
   Json tables = Json::array();
-  for (const ThroughputTable* table : lists_->tables.objects())
-    tables.push_back(write_table(*table));
+  for (const ThroughputTable* table : lists.tables.objects()) tables.push_back(write_table(*table));
   Json waiting = Json::array();
   for (std::size_t node = 0; node < waiting_on.size(); ++node) {
-    if (!waiting_on[node].empty()) waiting.push_back(Json::array({node, write(waiting_on[node])}));
+    if (!waiting_on[node].empty())
+      waiting.push_back(Json::array({node, writer.write(waiting_on[node])}));
   }
-  Json json;
-  FieldsOut fields(json, *this);
-  fields.field("again_at", again_at);
-  fields.field("as_of", as_of);
-  fields.field("asked_at", asked_at);
-  fields.field("changed", changed);
-  fields.field("changed_since", changed_since);
-  fields.field("cluster", cluster);
-  fields.field("decision_due", decision_due);
-  fields.field("interval", interval);
-  fields.field("jobs_move", jobs_move);
-  fields.field("lateness", lateness);
-  fields.field("next_job", jobs.next_id());
-  fields.field("now", now);
-  fields.field("targeted", targeted);
-  fields.field("told", told);
+  FieldsOut fields(writer);
+  fields("again_at", again_at);
+  fields("as_of", as_of);
+  fields("asked_at", asked_at);
+  fields("changed", changed);
+  fields("changed_since", changed_since);
+  fields("cluster", cluster);
+  fields("decision_due", decision_due);
+  fields("interval", interval);
+  fields("jobs_move", jobs_move);
+  fields("lateness", lateness);
+  fields("next_job", jobs.next_id());
+  fields("now", now);
+  fields("targeted", targeted);
+  fields("told", told);
+  Json json = fields.take();
   json["jobs"] = std::move(job_list);
   json["speeds"] = std::move(speeds);
   json["tables"] = std::move(tables);
@@ -1012,50 +823,51 @@ Json Writer::write_state(const State& state) {
   return json;
 }
 
-std::optional<State> Decoder::get_state(const JsonValue& json) {
-  FieldsIn fields(json, *this);
+std::optional<State> read_state(Reader& reader, const JsonValue& json) {
+  FieldsIn fields(json, reader);
+  Reading& reading = reader.format();
   Cluster cluster;
-  fields.field("cluster", cluster);
+  fields("cluster", cluster);
   if (!json.ok()) return std::nullopt;
   State state(std::move(cluster));
   Snapshot& snapshot = state.snapshot;
-  fields.field("again_at", state.again_at);
-  fields.field("as_of", snapshot.as_of);
-  fields.field("asked_at", state.asked_at);
-  fields.field("changed", snapshot.changed);
-  fields.field("changed_since", snapshot.changed_since);
-  fields.field("decision_due", state.decision_due);
-  fields.field("interval", snapshot.interval);
-  fields.field("jobs_move", snapshot.jobs_move);
-  fields.field("lateness", snapshot.lateness);
-  fields.field("now", snapshot.now);
-  fields.field("targeted", state.targeted);
-  fields.field("told", state.told);
+  fields("again_at", state.again_at);
+  fields("as_of", snapshot.as_of);
+  fields("asked_at", state.asked_at);
+  fields("changed", snapshot.changed);
+  fields("changed_since", snapshot.changed_since);
+  fields("decision_due", state.decision_due);
+  fields("interval", snapshot.interval);
+  fields("jobs_move", snapshot.jobs_move);
+  fields("lateness", snapshot.lateness);
+  fields("now", snapshot.now);
+  fields("targeted", state.targeted);
+  fields("told", state.told);
 
   Tables tables;
   Speeds speeds;
-  listing_ = true;
-  fields.field("tables", tables);
-  tables_ = &tables;
-  fields.field("speeds", speeds);
-  speeds_ = &speeds;
+  reading.listing = true;
+  fields("tables", tables);
+  reading.tables = &tables;
+  fields("speeds", speeds);
+  reading.speeds = &speeds;
   JobId next;
-  fields.field("next_job", next);
+  fields("next_job", next);
   json.must_be(next.value() <= kMostJobs, fmt::format("of at most {} jobs", kMostJobs));
   fields.list("jobs", [&](const JsonValue& one) {
-    auto job = get<JobView>(one);
+    auto job = reader.get<JobView>(one);
     if (!one.must_be(job.id >= snapshot.jobs.next_id() && job.id < next,
                      "a job with an id above the one before and below next_job"))
       return;
     snapshot.jobs.insert(std::move(job));
   });
-  tables_ = nullptr;
-  speeds_ = nullptr;
+  reading.tables = nullptr;
+  reading.speeds = nullptr;
   fields.list("waiting_on", [&](const JsonValue& row) {
     if (!row.is_row(2)) return;
     const auto node = row.at(0).id<NodeId>();
     if (row.must_be(node.index() < state.waiting_on.size(), "a node and the jobs that wait there"))
-      state.waiting_on[node.index()] = get<std::vector<JobId>>(row.at(1));
+      state.waiting_on[node.index()] = reader.get<std::vector<JobId>>(row.at(1));
   });
   json.must_be(state.told <= snapshot.changed.size(),
                "a state that has told of no more jobs than have changed");
@@ -1093,11 +905,19 @@ constexpr const char* kSpeed = "speed";
 constexpr const char* kCluster = "cluster";
 constexpr const char* kState = "state";
 
+Result<CodedJson> finish(const Writer& writer, std::string_view type, Json json) {
+  if (!writer.trouble().empty()) return Error{fmt::format("{}: {}", type, writer.trouble())};
+  const auto version = coded_versions().find(type);
+  CHECK(version != coded_versions().end());
+  return CodedJson{std::string(type), version->second, std::move(json)};
+}
+
 template <class T>
 Result<CodedJson> coded(std::string_view type, const T& value) {
-  Writer writer;
+  Writing writing;
+  Writer writer(writing);
   Json json = writer.write(value);
-  return writer.finish(type, std::move(json));
+  return finish(writer, type, std::move(json));
 }
 
 Result<Coded> spelled(const Result<CodedJson>& coded) {
@@ -1136,8 +956,9 @@ Result<Json> parse_body(const Coded& coded) {
 template <class T>
 Result<T> read_as(std::string_view type, const Json& body, SpeedPool& pool) {
   JsonTrouble trouble;
+  Reading reading(pool);
   T value{};
-  Decoder(pool).read(JsonValue(body, trouble), value);
+  Reader(reading).read(JsonValue(body, trouble), value);
   if (!trouble.ok()) return trouble.error(type);
   return value;
 }
@@ -1228,9 +1049,11 @@ Result<CodedJson> encode_json(const Command& command) {
 Result<CodedJson> encode_json(const Cluster& cluster) { return coded(kCluster, cluster); }
 Result<CodedJson> encode_json(const State& state) {
   Lists lists;
-  Writer writer(&lists);
-  Json json = writer.write_state(state);
-  return writer.finish(kState, std::move(json));
+  Writing writing;
+  writing.lists = &lists;
+  Writer writer(writing);
+  Json json = write_state(writer, state);
+  return finish(writer, kState, std::move(json));
 }
 
 Result<Coded> encode(const Event& event) { return spelled(encode_json(event)); }
@@ -1271,7 +1094,9 @@ Result<State> decode_state(const Coded& coded, SpeedPool& pool) {
   const auto body = parse_body(coded);
   if (!body) return body.error();
   JsonTrouble trouble;
-  auto state = Decoder(pool).get_state(JsonValue(*body, trouble));
+  Reading reading(pool);
+  Reader reader(reading);
+  auto state = read_state(reader, JsonValue(*body, trouble));
   if (!trouble.ok()) return trouble.error(kState);
   CHECK(state.has_value());
   return std::move(*state);

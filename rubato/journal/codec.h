@@ -1,20 +1,22 @@
-// JSON for all that the journal stores: events, commands, and the state at a snapshot, with the
-// values they are made of.
+// The JSON of everything that the journal stores: events, commands, the state at a snapshot, and
+// the values inside them.
 //
-// Exact: doubles read back to the bit, times are integer microseconds, and what has been read is
-// what was written. Canonical: a value has one text (base/json.h), so texts may be compared.
-// Total: any bytes give a value or one sentence; unknown and missing fields are refused, because a
-// row that is half understood must not be folded. Each type has a version, which covers all that is
-// inside of it; a newer one is refused, an older one would be brought up to date here.
+// Exact: doubles are read back to the bit, and times are integer microseconds. Reading gives
+// exactly what was written. Canonical: a value has only one text (base/json.h), so texts can be
+// compared. Total: any bytes give a value or an error of one sentence. Unknown and missing fields
+// are refused, because a row that is only half understood must not be folded. Each type has a
+// version, which covers everything inside it. A newer version is refused. Code here reads older
+// versions.
 //
-// Speeds are objects, and who groups equal jobs compares their addresses. A SpeedPool makes that
-// repeatable: equal speeds are decoded to one object. Whoever wants to replay its own decisions
-// therefore folds events as they were decoded, not as they were before they were encoded. A state
-// keeps which of its jobs share an object, whatever their speeds.
+// Speeds are objects. Code that groups equal jobs compares the addresses of their speeds. A
+// SpeedPool makes the result repeatable: equal speeds are decoded to one object. So code that must
+// be able to replay its decisions folds events as they were decoded, not as they were before
+// encoding. A state also stores which of its jobs share a speed object.
 //
-// The truth about a simulated job (sim/profiles.h) is not encoded: nobody alive knows it.
+// The true behaviour of a simulated job (sim/profiles.h) is never encoded, because a live cluster
+// does not know it.
 //
-// Pure; a SpeedPool belongs to one thread.
+// Pure. A SpeedPool belongs to one thread.
 #pragma once
 
 #include <functional>
@@ -32,7 +34,7 @@
 
 namespace rubato::journal {
 
-// A value as a row of the journal has it.
+// A value as it is stored in a row of the journal.
 struct Coded {
   std::string type;  // "submitted", "start", "state", ...
   int version = 0;
@@ -40,21 +42,21 @@ struct Coded {
   friend bool operator==(const Coded&, const Coded&) = default;
 };
 
-// The same as JSON, for whoever puts it into JSON of its own. Its text is that of Coded once it is
-// spelled by canonical_json().
+// The same as JSON, for callers that put it inside other JSON. canonical_json(body) gives the text
+// of Coded.
 struct CodedJson {
   std::string type;
   int version = 0;
   Json body;
 };
 
-// The types there are, each with the newest version that this program reads. It writes no other.
+// All types, each with the newest version that this program reads. It writes only that version.
 [[nodiscard]] const std::map<std::string, int, std::less<>>& coded_versions();
 
-// The speeds that are in use, by what they say. Forgets what nobody else holds.
+// The speeds in use, by their text. A speed that nobody else uses any more is dropped.
 class SpeedPool {
  public:
-  // The object in use that says the same, if there is one, or else this one from now on.
+  // Returns the object in use that has this text. If there is none, this one is used from now on.
   std::shared_ptr<const SpeedModel> share(const std::string& text,
                                           std::shared_ptr<const SpeedModel> speed);
   std::shared_ptr<const ThroughputTable> share(const std::string& text,
@@ -78,8 +80,8 @@ class SpeedPool {
 [[nodiscard]] Result<Coded> encode(const Progress& progress);
 [[nodiscard]] Result<Coded> encode(const SpeedModel& speed);
 [[nodiscard]] Result<Coded> encode(const Cluster& cluster);
-// What can be derived (free and busy GPUs) is not stored but rebuilt. The policy's own state is not
-// in it: Policy::save() is JSON already, and canonical_json() its text.
+// Values that can be computed (free and busy GPUs) are not stored. The policy's own state is not
+// part of it: Policy::save() is JSON already.
 [[nodiscard]] Result<Coded> encode(const State& state);
 
 [[nodiscard]] Result<CodedJson> encode_json(const Event& event);
@@ -97,11 +99,11 @@ class SpeedPool {
                                                                      SpeedPool& pool);
 [[nodiscard]] Result<Cluster> decode_cluster(const Coded& coded);
 [[nodiscard]] Result<Cluster> decode_cluster_json(const CodedJson& coded);
-// Refuses a state that contradicts itself, so that what it gives can be folded on. `pool` learns
-// the speeds in it: events that follow share them, as they would have without the interruption.
+// Refuses a state that contradicts itself, so that events can be folded into the result. `pool`
+// gets the speeds of the state, so that later events share them as they would without a restart.
 [[nodiscard]] Result<State> decode_state(const Coded& coded, SpeedPool& pool);
 
-// What a cluster in the journal may have at most.
+// The most nodes of a cluster in the journal.
 inline constexpr int kMostStoredNodes = 100'000;
 
 }  // namespace rubato::journal

@@ -484,7 +484,7 @@ TEST(Codec, RefusesWhatCannotBeStored) {
   EXPECT_EQ(problem(encode(Progress{std::nan(""), kStart, 0})),
             "progress: nan is no number that JSON knows");
   EXPECT_EQ(problem(encode(Event(Submitted{job_id(0), nullptr, nullptr, 1}))),
-            "submitted: a job without its spec");
+            "submitted: the spec is missing");
   JobSpec spec;
   spec.name = "\xff";
   EXPECT_EQ(problem(encode(spec)), "job-spec: \"\\xff\" is not UTF-8");
@@ -526,7 +526,7 @@ TEST(Codec, RefusesWhatItDoesNotUnderstandInOneSentence) {
   EXPECT_EQ(problem("finished", 1, R"({"generation":1.0,"job":2})"),
             "finished.generation: must be a whole number from 0 to 4294967295");
   EXPECT_EQ(problem("node-changed", 1, R"({"node":1,"state":"off"})"),
-            "node-changed.state: \"off\" is no state, phase or kind");
+            "node-changed.state: must be up, draining, down or unknown");
   EXPECT_EQ(problem("decided", 1,
                     R"({"decision":{"as_of":7,"promise":[],"reject":[],"run":[{"job":0,)"
                     R"("want":{"gpus":4,"kind":"count","type":0,"x":1}}]}})"),
@@ -848,9 +848,9 @@ TEST(State, ThatContradictsItselfIsRefused) {
   EXPECT_EQ(state_problem([](Json& s) { s["jobs"][1]["target"] = s["jobs"][0]["target"]; }),
             "state: job 1 is to have GPUs that another is to have");
   EXPECT_EQ(state_problem([](Json& s) { s["jobs"][0]["held"]["slices"][0][1] = 16; }),
-            "state: job 0 has GPUs that the cluster has not");
+            "state: job 0 has GPUs that the cluster does not have");
   EXPECT_EQ(state_problem([](Json& s) { s["jobs"][0]["held"]["slices"][0][0] = 2; }),
-            "state: job 0 has GPUs that the cluster has not");
+            "state: job 0 has GPUs that the cluster does not have");
   EXPECT_EQ(state_problem([](Json& s) { s["jobs"][0]["shares_with"] = 1; }),
             "state: job 0 shares GPUs with a job that does not share them");
   EXPECT_EQ(state_problem([](Json& s) { s["jobs"][0]["speed"] = 2; }),

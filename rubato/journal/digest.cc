@@ -9,7 +9,7 @@
 namespace rubato::journal {
 
 struct Digester::Context {
-  // Looking the algorithm up costs more than hashing a short row: once.
+  // To look the algorithm up costs more than to hash a short row, so it is done only once.
   EVP_MD* algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   EVP_MD_CTX* context = EVP_MD_CTX_new();
 

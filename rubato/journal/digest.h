@@ -1,8 +1,8 @@
-// SHA-256 of a sequence of values. By OpenSSL: the daemon needs it for tokens anyway, it costs a
-// thousandth of the fsync that follows, and nobody has to ask whether two rows might collide.
+// SHA-256 of a sequence of values, by OpenSSL. The daemon needs SHA-256 for tokens anyway. It costs
+// a thousandth of the fsync that follows, and collisions of rows need no thought.
 //
-// Each value is hashed behind its length or at a fixed width, so no two sequences are the same
-// bytes.
+// Each value is hashed with its length or at a fixed width, so two different sequences never give
+// the same bytes.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ class Digester {
   Digester& add(std::int64_t value);
   Digester& add(std::string_view text);
   Digester& add(const Digest& digest);
-  // Of all that was added since the last one.
+  // The digest of everything that was added since the last call.
   [[nodiscard]] Digest finish();
 
  private:
@@ -39,7 +39,7 @@ class Digester {
 
 [[nodiscard]] std::string hex(std::string_view bytes);
 [[nodiscard]] std::string hex(const Digest& digest);
-// Of 64 digits; nullopt for anything else.
+// Reads 64 hexadecimal digits. nullopt for anything else.
 [[nodiscard]] std::optional<Digest> parse_digest(std::string_view digits);
 
 }  // namespace rubato::journal

@@ -47,7 +47,7 @@ class Descriptor {
 
 constexpr std::size_t kIdBytes = 16;
 
-// An archived file, as its name says: rows from `first` to `last`.
+// An archived file. Its name says which rows it has: `first` to `last`.
 struct Segment {
   fs::path path;
   RowNumber first;
@@ -92,11 +92,11 @@ Result<std::vector<Segment>> list_segments(const fs::path& directory) {
   return segments;
 }
 
-// What the guard in front of JSON would not let in again.
+// The parser of JSON would refuse a longer row when it is read back.
 Result<void> check_length(const std::string& body) {
   constexpr std::size_t kLongest = JsonLimits().bytes;
   if (body.size() <= kLongest) return {};
-  return Error{fmt::format("a row of {} bytes is longer than the {} that the journal takes",
+  return Error{fmt::format("a row of {} bytes is longer than {}, the limit of the journal",
                            body.size(), kLongest)};
 }
 
@@ -107,19 +107,20 @@ bool there(const fs::path& path) {
 
 void close_file(JournalFile file) { const JournalFile closed = std::move(file); }
 
-// Goes over the rows after `after` in one file. The first row asked for is taken at its word about
-// the one before it, unless that one was read from another file (`reached`).
+// Reads the rows after `after` in one file. The checksum of the row before the first one that is
+// read comes from this file. If that row was read from another file (`reached`), the two checksums
+// must be equal.
 Result<ChainEnd> walk_file(JournalFile& file, RowNumber after,
                            const std::optional<ChainEnd>& reached, const JournalFile::Each& each) {
   ChainEnd from = file.about().before;
   if (after > from.number) {
     const auto checksum = file.checksum_of(after);
     if (!checksum) return checksum.error();
-    if (!*checksum) return from;  // it has none so late
+    if (!*checksum) return from;  // the file has no row that late
     from = {after, **checksum};
   }
   if (reached && from.number == reached->number && from.checksum != reached->checksum) {
-    return Error{fmt::format("{}: row {} is not the one in the file before", file.path(),
+    return Error{fmt::format("{}: row {} differs from the same row in the file before", file.path(),
                              from.number.value())};
   }
   auto walked = file.walk(from, each);
@@ -134,7 +135,8 @@ Result<void> read_rows(const fs::path& directory, RowNumber after, const std::st
     std::string damage;
     return JournalFile::open(path.string(), Database::Mode::read, vfs, nullptr, damage);
   };
-  // Before the segments: rows that are no longer in it are in a segment that is there already.
+  // Opened before the segments are listed. A row that has been moved out of the live file is then
+  // in a segment that exists already.
   auto live = open(directory / "journal.sqlite");
   if (!live) return live.error();
   const auto segments = list_segments(directory);
@@ -146,7 +148,7 @@ Result<void> read_rows(const fs::path& directory, RowNumber after, const std::st
     if (file.about().id != live->about().id)
       return Error{fmt::format("{}: belongs to another journal than the live file", file.path())};
     if (begins_after > reached) {
-      return Error{fmt::format("{}: begins after row {}, but row {} is nowhere", file.path(),
+      return Error{fmt::format("{}: begins after row {}, but no file has row {}", file.path(),
                                begins_after.value(), reached.next().value())};
     }
     auto walked = walk_file(file, reached, end, each);
@@ -164,7 +166,7 @@ Result<void> read_rows(const fs::path& directory, RowNumber after, const std::st
   return go_over(*live);
 }
 
-// Of the rows that lead up to the live file without a gap at its front.
+// The first of the rows that lead to the live file without a gap.
 RowNumber first_row(const std::vector<Segment>& segments, const JournalFile::About& live) {
   const RowNumber first = live.before.number.next();
   return segments.empty() ? first : std::min(first, segments.front().first);
@@ -192,12 +194,12 @@ Result<Time> end_of(const Segment& segment, const std::string& vfs) {
 
 struct Journal::Open {
   JournalOptions options;
-  std::optional<JournalPlace> place;  // before the file, which must be closed first
-  std::optional<JournalFile> file;    // none once it was found out of its place
+  std::optional<JournalPlace> place;  // declared before the file, so that the file is closed first
+  std::optional<JournalFile> file;    // none after check_place() has failed
   ChainEnd end;
   std::optional<RowNumber> newest_snapshot;
-  bool failed_before = false;  // the last append() did: its rows may be there after all
-  std::string lost_rows_of;    // the live file has lost rows that a segment of this journal has
+  bool failed_before = false;  // the last append() failed, but its rows may be stored
+  std::string lost_rows_of;    // id of the journal, if the live file lacks rows that a segment has
   std::string out_of_place;    // why nothing can be stored any more; or empty
 
   std::optional<JournalSnapshot> snapshot;
@@ -206,9 +208,9 @@ struct Journal::Open {
   [[nodiscard]] fs::path in(const std::string& name) const { return options.directory / name; }
   [[nodiscard]] fs::path live() const { return in("journal.sqlite"); }
   [[nodiscard]] fs::path live_log() const { return in("journal.sqlite-wal"); }
-  // Being written: whoever finds it may remove it.
+  // A file that is being written. It may be removed if its writer has died.
   [[nodiscard]] fs::path part() const { return in("journal.sqlite.part"); }
-  // Whole and durable, about to become the live file.
+  // Complete and durable; it is about to become the live file.
   [[nodiscard]] fs::path successor() const { return in("journal.sqlite.new"); }
 
   Result<void> start();
@@ -287,7 +289,7 @@ Result<void> Journal::Open::remove(const fs::path& path) const {
   return {};
 }
 
-// START-1END, or with the next number that is not taken.
+// START-1END, or the next number for which no file exists.
 fs::path Journal::Open::free_name(const std::string& start, const std::string& end) const {
   for (int n = 1;; ++n) {
     fs::path path = in(fmt::format("{}-{}{}", start, n, end));
@@ -298,14 +300,14 @@ fs::path Journal::Open::free_name(const std::string& start, const std::string& e
 Result<JournalFile> Journal::Open::create_part(const JournalFile::About& about) const {
   if (auto ok = remove(part()); !ok) return ok.error();
   before_write("create");
-  // SQLite takes the rights of its log and the rest from the file.
+  // SQLite gives its log and its other files the permissions of this file.
   const Descriptor file(
       ::open(part().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly));
   if (!file) return failed(part(), "cannot be made");
   return JournalFile::create(part().string(), about, options.vfs, options.before_write);
 }
 
-// Puts a finished file in the place of the live one, which is set aside if there still is one.
+// Replaces the live file by a finished one. The old live file, if there is one, is set aside.
 Result<void> Journal::Open::install(JournalFile finished) const {
   close_file(std::move(finished));
   if (auto ok = sync_file(part()); !ok) return ok;
@@ -314,9 +316,9 @@ Result<void> Journal::Open::install(JournalFile finished) const {
   return take_place();
 }
 
-// From here on whoever is stopped is followed by one who goes on (clean_up). The log of the old
-// file would be poison to the new one, so it has to be gone; but as long as the old file is there,
-// it needs its log.
+// If the process dies from here on, the next start continues (clean_up). The log of the old file
+// must be gone before the new file takes its name, because SQLite would apply the log to the new
+// file. As long as the old file is there, it needs its log.
 Result<void> Journal::Open::take_place() const {
   if (there(live())) {
     if (auto ok = move(live(), free_name("journal.sqlite.damaged", "")); !ok) return ok;
@@ -368,7 +370,7 @@ Result<void> Journal::Open::start() {
   if (!there(live())) {
     if (auto ok = begin_anew(*segments); !ok) return ok;
   } else if (fs::file_size(live(), error) == 0 && !error) {
-    // SQLite would take it for a new database and throw its log away.
+    // SQLite would treat it as a new database and delete its log.
     if (auto ok = say(fmt::format("{} was empty.", live().string())); !ok) return ok;
     if (auto ok = begin_anew(*segments); !ok) return ok;
   } else if (auto ok = keep_unfinished_log(); !ok) {
@@ -381,8 +383,8 @@ Result<void> Journal::Open::start() {
   return {};
 }
 
-// For whoever opened the journal, and durably for the operator, in case that one is stopped before
-// it can pass it on.
+// Tells the caller of open(). The sentence is also stored durably for the operator, in case the
+// process dies before the caller can report it.
 Result<void> Journal::Open::say(std::string sentence) {
   before_write("say");
   const fs::path path = in("repairs.log");
@@ -397,14 +399,14 @@ Result<void> Journal::Open::say(std::string sentence) {
   return {};
 }
 
-// What an earlier process was stopped in the middle of.
+// Finishes or removes what an earlier process left when it died.
 Result<void> Journal::Open::clean_up() {
   for (const char* rest : {"journal.sqlite.part", "journal.sqlite.part-journal"}) {
     if (!there(in(rest))) continue;
     if (auto ok = remove(in(rest)); !ok) return ok;
   }
   if (!there(successor())) return {};
-  // With the old file still there the repair is done again, so that it can say what it dropped.
+  // If the old file still exists, the repair is repeated, so that it can report what it dropped.
   if (there(live())) return remove(successor());
   if (auto ok = take_place(); !ok) return ok;
   if (there(in("journal.sqlite.damaged-1"))) {
@@ -416,7 +418,7 @@ Result<void> Journal::Open::clean_up() {
   return {};
 }
 
-// SQLite will use the log up to its last whole transaction and forget the rest.
+// SQLite uses the log up to its last complete transaction and drops the rest. This keeps the rest.
 Result<void> Journal::Open::keep_unfinished_log() {
   const auto tail = unfinished_wal(live_log().string());
   if (!tail) return tail.error();
@@ -437,14 +439,15 @@ Result<void> Journal::Open::keep_unfinished_log() {
   }
   if (fsync(to.get()) != 0) return failed(kept, "cannot be made durable");
   if (auto ok = sync_directory(); !ok) return ok;
-  // Else the next one would find again what later transactions do not overwrite.
+  // Otherwise the next start would find again the bytes that later transactions do not overwrite.
   before_write("cut log");
   if (truncate(live_log().c_str(), static_cast<off_t>((*tail)->from)) != 0)
     return failed(live_log(), "cannot be cut");
-  dropped.push_back(fmt::format(
-      "The log ended in {} bytes that hold no whole transaction, as after a crash in the middle of "
-      "one; they are kept in {}.",
-      (*tail)->to - (*tail)->from, kept.string()));
+  dropped.push_back(
+      fmt::format("The last {} bytes of the log are no complete transaction, as after a crash; "
+                  "they are kept in "
+                  "{}.",
+                  (*tail)->to - (*tail)->from, kept.string()));
   return {};
 }
 
@@ -457,8 +460,8 @@ Result<void> Journal::Open::check_known(const JournalRow& row, RowNumber number)
       live().string(), number.value(), base::quoted(row.type), row.version)};
 }
 
-// The newest one that belongs to the rows here. If rows that it has folded are missing, it is as
-// good, but the rows up to it are lost: then `lost_before` is its number.
+// The newest snapshot that belongs to the rows of this file. If rows before it are missing, it can
+// still be used, but those rows are lost. Then `lost_before` is its number.
 Result<std::optional<JournalFile::Snapshot>> Journal::Open::choose_snapshot(
     JournalFile& from, RowNumber& lost_before) const {
   lost_before = RowNumber();
@@ -474,7 +477,7 @@ Result<std::optional<JournalFile::Snapshot>> Journal::Open::choose_snapshot(
     }
     const auto row = from.checksum_of(number);
     if (!row) return row.error();
-    if (*row && **row != one.row) continue;  // of other rows
+    if (*row && **row != one.row) continue;  // it belongs to other rows
     if (!*row && number < from.about().before.number) continue;
     if (!*row) lost_before = number;
     return std::optional(std::move(one));
@@ -504,9 +507,9 @@ Result<std::optional<JournalFile::Snapshot>> Journal::Open::archived_snapshot(Ro
   return std::optional<JournalFile::Snapshot>();
 }
 
-// Opens the live file and checks it from the newest snapshot on; repairs it if need be.
+// Opens the live file, checks it from the newest snapshot on, and repairs it if necessary.
 Result<void> Journal::Open::look() {
-  // What was repaired may turn out to have lost rows, too.
+  // After a repair it may turn out that archived rows are missing, too.
   constexpr int kMostRepairs = 2;
   for (int repairs = 0;; ++repairs) {
     if (there(live())) {
@@ -532,7 +535,7 @@ Result<void> Journal::Open::look() {
   }
 }
 
-// What is wrong with it; if nothing, where it ends and its snapshot are known afterwards.
+// What is wrong with the file. If it is empty, the end of the rows and the snapshot are set.
 Result<std::string> Journal::Open::examine(JournalFile& opened) {
   auto structure = opened.check_structure();
   if (!structure || !structure->empty()) return structure;
@@ -564,7 +567,7 @@ Result<std::string> Journal::Open::examine(JournalFile& opened) {
   return std::string();
 }
 
-// Copies what can be vouched for into a new file and sets the old one aside.
+// Copies all rows that are verified into a new file, and sets the old file aside.
 Result<void> Journal::Open::repair(const std::string& why) {
   const auto segments = list_segments(options.directory);
   if (!segments) return segments.error();
@@ -584,7 +587,8 @@ Result<void> Journal::Open::repair(const std::string& why) {
   auto chosen = choose_snapshot(*old, lost_before);
   if (!chosen) return chosen.error();
 
-  // From the first row if the rows hold up to the snapshot, else from the snapshot.
+  // Copies from the first row on if all rows up to the snapshot are good, else from the snapshot
+  // on.
   JournalFile::About about = old->about();
   auto good =
       old->walk(about.before, [](RowNumber, const JournalRow&) -> Result<void> { return {}; });
@@ -593,7 +597,7 @@ Result<void> Journal::Open::repair(const std::string& why) {
   if (*chosen && good->end.number < (*chosen)->content.number) {
     about.before = {(*chosen)->content.number, (*chosen)->row};
     lost_early = fmt::format(
-        " Rows {} to {} are there alone, too, as far as they can be read; the snapshot after them "
+        " Only the old file has rows {} to {}, as far as they can be read; the snapshot after them "
         "is good.",
         old->about().before.number.next().value(), (*chosen)->content.number.value());
   }
@@ -613,9 +617,9 @@ Result<void> Journal::Open::repair(const std::string& why) {
   const std::string which =
       good->last_there > copied.number
           ? fmt::format("rows {} to {}", copied.number.next().value(), good->last_there.value())
-          : fmt::format("what came after row {}, if anything did,", copied.number.value());
+          : fmt::format("anything after row {}", copied.number.value());
   if (auto ok = say(fmt::format(
-          "The journal was damaged ({}) and goes on after row {}; {} could not be used, the old "
+          "The journal was damaged ({}) and continues after row {}; {} could not be used; the old "
           "file is kept as {}.{}",
           why, copied.number.value(), which, aside.string(), lost_early));
       !ok) {
@@ -624,7 +628,7 @@ Result<void> Journal::Open::repair(const std::string& why) {
   return install(std::move(*copy));
 }
 
-// Appends to `to` the rows of `from` that follow it and can be vouched for, up to a number.
+// Appends the verified rows of `from` that follow `end` to `to`, up to number `last`.
 Result<std::string> Journal::Open::copy_rows(JournalFile& from, RowNumber last, JournalFile& to,
                                              ChainEnd& end) {
   constexpr std::size_t kAtOnce = std::size_t{16} << 20U;
@@ -648,8 +652,8 @@ Result<std::string> Journal::Open::copy_rows(JournalFile& from, RowNumber last, 
   return walked->broken;
 }
 
-// A live file without rows, after the last segment that can be read; of this journal, if one is
-// named.
+// Makes a live file without rows, after the last segment that can be read. With `id`, only segments
+// of that journal count.
 Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments,
                                        const std::string& id) {
   JournalFile::About about;
@@ -672,7 +676,7 @@ Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments,
   const bool continues = !about.id.empty();
   if (!continues) {
     about.id = wire::random_hex(kIdBytes);
-    // So that no row of one journal can follow in another.
+    // So no row of one journal fits into another.
     about.before.checksum = Digester().add(about.id).finish();
   }
   auto fresh = create_part(about);
@@ -687,8 +691,8 @@ Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments,
   }
   if (!lost.empty() || !segments.empty()) {
     if (auto ok =
-            say(fmt::format("{}A new live file was begun after row {}; rows after it are lost "
-                            "unless they are in a file that was kept.",
+            say(fmt::format("{}A new live file begins after row {}; later rows are lost unless "
+                            "they are in a file that was kept.",
                             lost, about.before.number.value()));
         !ok) {
       return ok;
@@ -699,9 +703,10 @@ Result<void> Journal::Open::begin_anew(const std::vector<Segment>& segments,
 
 // --- segments beside the live file ---
 
-// A segment whose rows are not all before the live file's first one was made when the process was
-// stopped before it removed them from the live file. Or the live file has lost rows since; or it is
-// of another past. Afterwards no segment has a row that the live file has, too.
+// A segment may have rows that the live file has, too, or should have had. There are three reasons:
+// the process died before it removed the archived rows from the live file; the live file has lost
+// rows since; or the segment belongs to another history. Afterwards no segment has a row that the
+// live file has, too.
 Result<void> Journal::Open::compare_with_segments() {
   const auto segments = list_segments(options.directory);
   if (!segments) return segments.error();
@@ -715,7 +720,8 @@ Result<void> Journal::Open::compare_with_segments() {
   return {};
 }
 
-// Why it does not belong here; empty if it does, and then its rows are in it alone.
+// Why the segment does not belong here. If it does, the result is empty, and the live file no
+// longer has the rows of the segment.
 Result<std::string> Journal::Open::compare(const Segment& segment) {
   std::string damage;
   auto opened =
@@ -744,7 +750,7 @@ Result<void> Journal::Open::set_aside(const Segment& segment, std::string_view w
   return sync_directory();
 }
 
-// The last row of a segment that goes on where `opened`, which ends at `reached`, should.
+// The last row of a segment that continues the rows of `opened` beyond their end, `reached`.
 Result<std::optional<RowNumber>> Journal::Open::archived_beyond(const JournalFile& opened,
                                                                 const ChainEnd& reached) const {
   const auto segments = list_segments(options.directory);
@@ -757,8 +763,8 @@ Result<std::optional<RowNumber>> Journal::Open::archived_beyond(const JournalFil
                                       nullptr, damage);
     if (!archived && damage.empty()) return archived.error();
     if (!archived || archived->about().id != opened.about().id) continue;
-    // One that begins later is of the same journal; one that has our last row has to have it as we
-    // do, or it is of another past.
+    // A segment that begins later has the same journal id. A segment that has our last row must
+    // have the same checksum for it. Otherwise it belongs to another history.
     if (archived->about().before.number <= reached.number) {
       const auto same = archived->checksum_of(reached.number);
       if (!same) return same.error();
@@ -781,10 +787,10 @@ Result<void> Journal::Open::check_place() {
     if (!place->directory_moved()) {
       const auto written = write_anew();
       out_of_place += written ? fmt::format(
-                                    "; all that it had was written to {} again, so start "
-                                    "the daemon again",
+                                    "; its content was written to {} again, so restart "
+                                    "the daemon",
                                     live().string())
-                              : fmt::format("; what it had could not be written again ({})",
+                              : fmt::format("; its content could not be written again ({})",
                                             written.error().message);
     }
     file.reset();
@@ -792,7 +798,7 @@ Result<void> Journal::Open::check_place() {
   return Error{out_of_place};
 }
 
-// What is open can still be read, also without a name.
+// An open file can still be read after its name was removed.
 Result<void> Journal::Open::write_anew() {
   auto copy = create_part(file->about());
   if (!copy) return copy.error();

@@ -11,7 +11,7 @@
 namespace rubato::journal {
 namespace {
 
-// What `file` and others may know it by: "RubJ".
+// The application id of SQLite's format, by which programs such as `file` recognise it: "RubJ".
 constexpr std::int64_t kApplication = 0x5275624A;
 
 constexpr std::string_view kAboutTable =
@@ -104,7 +104,8 @@ Result<JournalFile> JournalFile::open(const std::string& path, Database::Mode mo
   auto database = Database::open(path, mode, vfs);
   if (!database) return database.error();
   JournalFile file(std::move(*database), before);
-  // Who only reads sees the file as it is now until they close it, whatever a daemon archives.
+  // A reader sees the file as it is now until it closes it, even if a daemon archives rows
+  // meanwhile.
   if (mode == Database::Mode::read) {
     if (auto ok = file.database_->run("BEGIN"); !ok) return ok.error();
   }
@@ -132,7 +133,7 @@ Result<void> JournalFile::read_about(std::string& damage) {
   if (*application != kApplication || *schema != kSchema)
     return broken("is not a journal of rubato");
 
-  // Exactly our tables: a view or a trigger in their place could do anything.
+  // Exactly our tables, because a view or a trigger in their place could run any SQL.
   std::vector<std::string> tables;
   auto listing = database_->prepare("SELECT sql FROM sqlite_schema ORDER BY name");
   if (!listing) return listing.error();
@@ -157,7 +158,7 @@ Result<void> JournalFile::read_about(std::string& damage) {
   if (!before) return broken("does not say which journal it belongs to");
   about_ = {std::string(select->text(0)), {number_of(select->whole(1)), *before}};
   if (select->blob(3) != bytes_of(checksum(about_)) || select->whole(1) < 0)
-    return broken("does not rightly say which journal it belongs to");
+    return broken("has a wrong checksum for the journal it belongs to");
   return {};
 }
 
@@ -231,7 +232,7 @@ Result<void> JournalFile::put_snapshot(const Snapshot& snapshot) {
         !ok) {
       return ok;
     }
-    // One older is kept, in case this one cannot be read some day.
+    // Keeps the snapshot before it, too, in case this one cannot be read later.
     return database_->run(
         "DELETE FROM snapshot WHERE number NOT IN "
         "(SELECT number FROM snapshot ORDER BY number DESC LIMIT 2)");

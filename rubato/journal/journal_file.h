@@ -1,9 +1,9 @@
-// One database file of a journal: the live one, or a segment that was archived. docs/journal.md has
-// the format. Rows are chained: the checksum of a row covers its content and the checksum of the
-// row before, the first row's that of the file's `about`, which has the identity of the journal. So
-// a changed, missing, doubled or foreign row is seen at the row itself.
+// One database file of a journal: the live file, or an archived segment. docs/journal.md has the
+// format. Rows are chained: the checksum of a row covers its content and the checksum of the row
+// before it. The checksum of the first row covers that of the file's `about`, which has the
+// identity of the journal. So a changed, missing, repeated or foreign row is noticed at that row.
 //
-// Of one thread.
+// Belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace rubato::journal {
 
-// Dense from 1; 0 is before the first.
+// Numbers begin at 1 and have no gaps. 0 stands before the first row.
 using RowNumber = Id<struct RowTag, std::uint64_t>;
 
 struct JournalRow {
@@ -34,7 +34,7 @@ struct JournalRow {
   friend bool operator==(const JournalRow&, const JournalRow&) = default;
 };
 
-// What folding all rows up to `number` has given.
+// The result of folding all rows up to `number`.
 struct JournalSnapshot {
   RowNumber number;
   int version = 1;
@@ -42,13 +42,13 @@ struct JournalSnapshot {
   friend bool operator==(const JournalSnapshot&, const JournalSnapshot&) = default;
 };
 
-// Where a chain of rows stands.
+// The end of a chain of rows.
 struct ChainEnd {
   RowNumber number;  // of the last row
   Digest checksum{};
 };
 
-// Tests look at and stop what is about to be written: called with a word for it.
+// For tests: called with a word for each step that is about to write.
 using BeforeWrite = std::function<void(std::string_view step)>;
 
 class JournalFile {
@@ -56,20 +56,21 @@ class JournalFile {
   static constexpr int kSchema = 1;
 
   struct About {
-    std::string id;   // of the journal, drawn when it was made
+    std::string id;   // of the journal, random, made once
     ChainEnd before;  // the row before the first one here, which may be in another file
   };
   struct Snapshot {
     JournalSnapshot content;
-    Digest row{};  // checksum of the row it stands at
+    Digest row{};  // checksum of the row with its number
   };
 
   // A new file for rows that follow `about.before`.
   [[nodiscard]] static Result<JournalFile> create(const std::string& path, const About& about,
                                                   const std::string& vfs,
                                                   const BeforeWrite& before);
-  // A file that exists. If it is not what it should be, the error is in `damage` and the Result is
-  // an Error too; other errors leave `damage` empty: the file may be good, or newer than we are.
+  // Opens a file that exists. If the file is damaged, the Result is an Error, and `damage` says
+  // what is wrong. After other errors `damage` is empty: the file may be good, or of a newer
+  // version.
   [[nodiscard]] static Result<JournalFile> open(const std::string& path, Database::Mode mode,
                                                 const std::string& vfs, const BeforeWrite& before,
                                                 std::string& damage);
@@ -77,37 +78,38 @@ class JournalFile {
   [[nodiscard]] const About& about() const { return about_; }
   [[nodiscard]] const std::string& path() const { return database_->path(); }
 
-  // The live file is written through a write-ahead log, every commit durable.
+  // Switches to a write-ahead log in which every commit is durable. For the live file.
   [[nodiscard]] Result<void> use_log();
 
-  // One transaction: rows in order of their numbers. On an error nothing is stored, as far as
-  // this process can see; `end` moves only if all is. With `forget_after_end`, rows beyond `end`
-  // are removed first: leftovers of a transaction that failed.
+  // Appends the rows in one transaction. After an error nothing is stored, as far as this process
+  // can tell, and `end` is unchanged. With `forget_after_end`, rows beyond `end` are removed first.
+  // They are left over from a transaction that failed.
   [[nodiscard]] Result<void> append(const std::vector<JournalRow>& rows, ChainEnd& end,
                                     bool forget_after_end);
   [[nodiscard]] Result<void> put_snapshot(const Snapshot& snapshot);
-  // Removes the rows up to `end`, which are elsewhere, and the snapshots before it.
+  // Removes the rows up to `end`, which are in another file by now, and the snapshots before it.
   [[nodiscard]] Result<void> forget_up_to(const ChainEnd& end);
 
   struct Walked {
     ChainEnd end;          // of the last good row
-    std::string broken;    // why the one after it is not good; empty if there is none
-    RowNumber last_there;  // the largest number in the file, if it can be told
+    std::string broken;    // why the row after it is not good; empty if there is none
+    RowNumber last_there;  // the largest number in the file, if known
   };
-  // Goes over the rows after `from`, checks each, and shows it if it is good. An Error is not the
-  // file's fault, or one that `each` gave.
+  // Checks the rows after `from` one by one and calls `each` for each good one. An Error comes from
+  // `each`, or has a cause outside of the file.
   using Each = std::function<Result<void>(RowNumber number, const JournalRow& row)>;
   [[nodiscard]] Result<Walked> walk(const ChainEnd& from, const Each& each);
 
-  // The last row, of whatever state; the one before the first if there is none.
+  // The last row, good or not. If there is none, the row before the first.
   [[nodiscard]] Result<RowNumber> last();
 
-  // What SQLite finds wrong with the file as a whole; empty if nothing.
+  // What SQLite reports as wrong with the file as a whole; empty if nothing.
   [[nodiscard]] Result<std::string> check_structure();
 
-  // Snapshots whose own checksum is right, the newest first.
+  // The snapshots whose checksum is right, the newest first.
   [[nodiscard]] Result<std::vector<Snapshot>> snapshots();
-  // The checksum that row `number` has, or that the file says the row before its first has.
+  // The checksum of row `number`. For the row before the first one, the checksum that the file has
+  // stored.
   [[nodiscard]] Result<std::optional<Digest>> checksum_of(RowNumber number);
 
  private:

@@ -87,14 +87,15 @@ bool JournalPlace::directory_moved() const {
 Result<void> JournalPlace::check() const {
   if (directory_moved()) {
     return Error{fmt::format(
-        "{} was moved, deleted or replaced while the daemon was running; jobs go on; start the "
-        "daemon again with --state and the path where that directory is now",
+        "{} was moved, deleted or replaced while the daemon was running; jobs continue; restart "
+        "the daemon with --state and the path where that directory is now",
         directory_.path.string())};
   }
   for (const auto& watched : {live_, log_}) {
     if (!watched || !wire::leads_elsewhere(watched->path, watched->inode)) continue;
-    return Error{fmt::format("{} was deleted or replaced while the daemon was running; jobs go on",
-                             watched->path.string())};
+    return Error{
+        fmt::format("{} was deleted or replaced while the daemon was running; jobs continue",
+                    watched->path.string())};
   }
   return {};
 }

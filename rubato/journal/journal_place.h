@@ -1,13 +1,16 @@
-// Keeps a state directory for one daemon, and knows whether its files are still where they were.
+// Reserves a state directory for one daemon, and notices if its files are no longer where they
+// were.
 //
-// Three locks say that the directory is taken: on the file `lock` (which older versions use alone),
-// on the directory itself and on the journal's live file. The last two cannot be deleted: whoever
-// removes a name does not remove the lock. The kernel lets all go when the process ends.
+// Three locks show that the directory is in use: on the file `lock` (the only one that older
+// versions use), on the directory itself, and on the journal's live file. The last two cannot be
+// lost by deleting a file: a lock belongs to the inode, not to the name. The kernel releases all of
+// them when the process ends.
 //
-// A file that was deleted or moved can still be written through an open descriptor, but nobody will
-// find it at the next start. So check() compares what is open with what the names lead to now.
+// A file that was deleted or moved can still be written through an open descriptor, but the next
+// start will not find it. So check() compares the open files with the files that the paths name
+// now.
 //
-// Of one thread.
+// Belongs to one thread.
 #pragma once
 
 #include <filesystem>
@@ -21,17 +24,18 @@ namespace rubato::journal {
 
 class JournalPlace {
  public:
-  // The directory must be there. An error if a daemon has it.
+  // The directory must exist. An error if another daemon uses it.
   [[nodiscard]] static Result<JournalPlace> claim(const std::filesystem::path& directory);
 
-  // Locks the live file, unless that very file is locked already. An error if another daemon has
-  // it, which is so if it is the same file under another name. Not while SQLite has it open: to
-  // close a descriptor of a file takes away SQLite's own locks.
+  // Locks the live file, unless this file is locked already. An error if another daemon has locked
+  // it, perhaps under another name. Do not call it while SQLite has the file open: closing a
+  // descriptor of a file also drops SQLite's locks on it.
   [[nodiscard]] Result<void> hold(const std::filesystem::path& live);
-  // From now on the file's log is watched, too, once it is there: SQLite makes it when it writes.
+  // From now on the file's log is watched, too, as soon as it exists. SQLite creates it when it
+  // writes.
   void watch_log(const std::filesystem::path& log);
 
-  // One sentence if a name leads elsewhere by now. A few microseconds.
+  // One sentence if a path names another file now; else empty. It takes a few microseconds.
   [[nodiscard]] Result<void> check() const;
   [[nodiscard]] bool directory_moved() const;
 

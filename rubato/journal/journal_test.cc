@@ -348,7 +348,7 @@ TEST(Journal, MovesOldRowsIntoSegmentsAndReadsOverThem) {
   const auto ok =
       opened.journal.read(RowNumber(), [](RowNumber, const JournalRow&) { return Result<void>(); });
   ASSERT_FALSE(ok.ok());
-  EXPECT_TRUE(contains(ok.error().message, "begins after row 40, but row 21 is nowhere"))
+  EXPECT_TRUE(contains(ok.error().message, "begins after row 40, but no file has row 21"))
       << ok.error().message;
 }
 
@@ -402,7 +402,7 @@ TEST(Journal, WithoutTheLiveFileGoesOnAfterTheLastSegment) {
   }
   for (const auto& path : {directory.live(), directory.log()}) fs::remove(path);
   auto opened = must_open(directory.options());
-  EXPECT_TRUE(contains(opened.dropped, "A new live file was begun after row 20")) << opened.dropped;
+  EXPECT_TRUE(contains(opened.dropped, "A new live file begins after row 20")) << opened.dropped;
   EXPECT_EQ(opened.snapshot, snapshot_at(20));
   append(opened.journal, 21, 22);
   EXPECT_EQ(all_rows(opened.journal), rows(1, 22));
@@ -507,7 +507,7 @@ TEST(Journal, ADamagedTailIsCutAndKept) {
     {
       auto opened = must_open(directory.options());
       EXPECT_TRUE(contains(opened.dropped, what)) << opened.dropped;
-      EXPECT_TRUE(contains(opened.dropped, "goes on after row 7; rows 8 to 10 could not be used"))
+      EXPECT_TRUE(contains(opened.dropped, "continues after row 7; rows 8 to 10 could not be used"))
           << opened.dropped;
       EXPECT_EQ(directory.others(), std::vector<std::string>{"journal.sqlite.damaged-1"});
       EXPECT_EQ(all_rows(opened.journal), rows(1, 7));

@@ -28,7 +28,7 @@ class Rebuilding {
 
  private:
   const char* check(const JobView& job) {
-    if (!exists(job.target) || !exists(job.held)) return "has GPUs that the cluster has not";
+    if (!exists(job.target) || !exists(job.held)) return "has GPUs that the cluster does not have";
     const JobView* partner = nullptr;
     if (job.shares_with) {
       partner = std::as_const(state_.snapshot.jobs).find(*job.shares_with);
@@ -52,7 +52,7 @@ class Rebuilding {
     });
   }
 
-  // GPUs that a pair shares leave the free ones when the first of the two is looked at.
+  // GPUs that two jobs share are removed from the free ones only once, for the first of the two.
   bool take_target(const JobView& job, const JobView* partner) {
     const bool second = partner != nullptr && partner->id < job.id;
     const Allocation own = second ? minus(job.target, partner->target) : job.target;

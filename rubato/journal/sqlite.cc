@@ -12,7 +12,7 @@
 namespace rubato::journal {
 namespace {
 
-// Rows are JSON behind a guard of 256 MiB; anything longer is garbage.
+// Rows are JSON of at most 256 MiB. Anything longer is damage.
 constexpr int kLongestValue = 300 << 20;
 constexpr int kBusyMs = 5000;
 
@@ -48,7 +48,7 @@ Statement& Statement::bind(int at, std::int64_t value) {
 }
 
 Statement& Statement::bind_text(int at, std::string_view text) {
-  // A null pointer would be bound as NULL.
+  // SQLite would bind a null pointer as NULL.
   CHECK(sqlite3_bind_text64(statement_.get(), at, text.data() == nullptr ? "" : text.data(),
                             text.size(), SQLITE_STATIC, SQLITE_UTF8) == SQLITE_OK);
   return *this;
@@ -108,8 +108,8 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, Mode m
   if (code != SQLITE_OK) return database->problem();
   sqlite3_busy_timeout(handle, kBusyMs);
   sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kLongestValue);
-  // The file may be anybody's bytes: no code that it brings along is run, and cells are looked at
-  // before they are believed.
+  // The file may contain anything. So no code in it is run, and cells are checked before they are
+  // used.
   CHECK(sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr) == SQLITE_OK);
   CHECK(sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr) == SQLITE_OK);
   CHECK(sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr) == SQLITE_OK);
@@ -143,8 +143,8 @@ Result<std::int64_t> Database::whole(std::string_view sql) {
 }
 
 bool Database::damaged() const {
-  // Statements are prepared against our own schema, which is checked first: an SQL error means that
-  // it is not what it was.
+  // Statements are prepared for our own schema, which is checked first. So an SQL error means that
+  // the file is damaged.
   const int code = last_error_ & 0xFF;
   return code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR ||
          code == SQLITE_SCHEMA || code == SQLITE_FORMAT || code == SQLITE_TOOBIG ||
@@ -153,7 +153,7 @@ bool Database::damaged() const {
 }
 
 bool Database::for_newer_writers() const {
-  // A file that we have no right to write is read-only for SQLite, too.
+  // SQLite also reports a file as read-only if we have no permission to write it.
   return sqlite3_db_readonly(handle_, "main") == 1 && access(path_.c_str(), W_OK) == 0;
 }
 

@@ -1,4 +1,5 @@
-// The little of SQLite that the journal needs, with Results instead of codes. Of one thread.
+// The few functions of SQLite that the journal needs, with Results instead of error codes. Belongs
+// to one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +20,17 @@ class Database;
 class Statement {
  public:
   Statement& bind(int at, std::int64_t value);
-  Statement& bind_text(int at, std::string_view text);  // must live until the next reset()
+  Statement& bind_text(int at, std::string_view text);  // must stay valid until the next reset()
   Statement& bind_blob(int at, std::string_view bytes);
 
   // True if there is a row, false at the end.
   [[nodiscard]] Result<bool> step();
-  // Steps once, without a row to come, and can then be used again.
+  // Steps once and expects no row. The statement can then be used again.
   [[nodiscard]] Result<void> run();
   void reset();
 
   [[nodiscard]] std::int64_t whole(int column) const;
-  // Of the present row; gone with the next step. Empty if it is of another type.
+  // A column of the present row, valid until the next step. Empty if the column has another type.
   [[nodiscard]] std::string_view text(int column) const;
   [[nodiscard]] std::string_view blob(int column) const;
 
@@ -50,8 +51,7 @@ class Database {
   enum class Mode : std::uint8_t { read, write, create };
 
   // Errors begin with the path. `vfs` names another file layer than SQLite's own, for tests.
-  // Whoever closes a database leaves its write-ahead log alone: it is evidence, and the next one
-  // reads it.
+  // Closing a database keeps its write-ahead log, because the next open() checks and reads it.
   [[nodiscard]] static Result<std::unique_ptr<Database>> open(const std::string& path, Mode mode,
                                                               const std::string& vfs);
   ~Database();
@@ -63,13 +63,13 @@ class Database {
   // The first column of the first row.
   [[nodiscard]] Result<std::int64_t> whole(std::string_view sql);
 
-  // Whether the last error means that the file itself is broken: not the disk, the rights or
-  // another program, with which waiting or an operator may help.
+  // Whether the last error means that the file itself is damaged. Otherwise the disk, the
+  // permissions or another program are the reason, and waiting or an operator may help.
   [[nodiscard]] bool damaged() const;
-  // Whether its header asks for a newer SQLite to write it, though everybody may read it: a byte of
-  // it is wrong. Known once something was read.
+  // Whether its header says that only a newer SQLite can write it, although it can be read. A byte
+  // of the header is then damaged. Known after the first read.
   [[nodiscard]] bool for_newer_writers() const;
-  // Gives up a transaction, if one is open.
+  // Rolls back the transaction, if one is open.
   void roll_back();
 
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kHeader = 32;
 constexpr std::size_t kFrameHeader = 24;
-constexpr std::uint32_t kMagic = 0x377F0682;  // the last bit: sums are of big-endian words
+constexpr std::uint32_t kMagic = 0x377F0682;  // the last bit: checksums use big-endian words
 
 using Bytes = std::span<const std::uint8_t>;
 
@@ -49,7 +49,7 @@ class WalFile {
  public:
   explicit WalFile(const std::string& path) : file_(path, std::ios::binary) {}
 
-  // False at the end of the file, where fewer bytes may have come.
+  // False at the end of the file. Then fewer bytes than asked for may have been read.
   bool read(std::vector<std::uint8_t>& bytes) {
     file_.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     got_ = static_cast<std::size_t>(file_.gcount());

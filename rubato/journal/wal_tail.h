@@ -1,11 +1,11 @@
-// Looks into the write-ahead log of a SQLite database before SQLite does. When SQLite recovers, it
-// takes what lies before the first broken frame and says nothing about the rest; this finds the
+// Reads the write-ahead log of a SQLite database before SQLite does. When SQLite recovers, it uses
+// the frames before the first broken one and reports nothing about the rest. This code finds the
 // rest, so that it can be kept and reported.
 //
-// The log is a header of 32 bytes and frames of 24 bytes and a page each
+// The log is a header of 32 bytes, followed by frames of 24 bytes and a page each
 // (sqlite.org/fileformat2.html, section 4). A frame belongs to the present log if it has the salts
-// of the header, and is good if the checksum over all frames up to it agrees. What follows with
-// other salts was left by an older log and has been in the database for long.
+// of the header. It is good if the checksum over all frames up to it is right. Frames with other
+// salts are left over from an older log, whose content is in the database already.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ void LaunchState::start_now(Time now, Uid uid, Worker& worker) {
   worker.started = true;
   worker.since = now;
   ++counts_.starts;
-  order(StartWorker{uid, worker.shaded, worker.slot, worker.rank, world_, round_});
+  order(StartWorker{uid, worker.low_priority, worker.slot, worker.rank, world_, round_});
 }
 
 void LaunchState::forget_unstarted() {

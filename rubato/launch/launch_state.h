@@ -103,7 +103,7 @@ class LaunchState {
   struct Worker {
     bool started = false;  // false: it will be started at `since`
     Time since;
-    bool shaded = false;
+    bool low_priority = false;
     Slot slot;
     int rank = 0;
     bool said_hello = false;

@@ -221,7 +221,7 @@ void Launcher::carry_out(const StartWorker& start) {
     port_ = *port;
     port_of_round_ = start.round;
   }
-  const bool niced = start.shaded && may_nice_;
+  const bool niced = start.low_priority && may_nice_;
   bool shortage = false;
   auto process = spawn(spec_.command, environment_of(start, niced),
                        {niced, spec_.directory, spec_.close_others}, &shortage);

@@ -71,7 +71,7 @@ std::vector<Slot> LiveRun::missing() const {
 void LiveRun::add_worker(Time now, const Slot& slot, Duration delay) {
   const Uid uid = next_uid_++;
   Worker worker;
-  worker.shaded = founded_ || !plan_.workers.empty();
+  worker.low_priority = founded_ || !plan_.workers.empty();
   plan_.workers.push_back(uid);
   worker.slot = slot;
   start(now, uid, std::move(worker), delay);
@@ -358,7 +358,7 @@ Duration LiveRun::longest_load() const { return std::max(limits_.hello, 4 * slow
 // A worker that joins runs at a low priority, so on a busy machine it may get no processor for
 // long. Nobody waits for it; a worker that trains keeps all others waiting.
 Duration LiveRun::longest_silence(Uid uid, const Worker& worker) const {
-  const bool joins = worker.shaded && !working_.contains(uid);
+  const bool joins = worker.low_priority && !working_.contains(uid);
   return joins ? std::max(limits_.heartbeat, longest_load()) : limits_.heartbeat;
 }
 
@@ -374,10 +374,11 @@ void LiveRun::look_for_hello(Time now, Uid uid, const Worker& worker) {
 
 void LiveRun::take_for_silent() {
   if (std::exchange(silent_, true) || std::max(limits_.most, wanted_) == 1) return;
-  tell(managed() ? fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus)
-                 : std::string("the program says nothing to its launcher, so it runs as one "
-                               "process; one that does not use the training library needs --mode "
-                               "restart to have several"));
+  tell(managed()
+           ? fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus)
+           : std::string(
+                 "the program does not connect to its launcher, so it runs as one process; a "
+                 "program without the training library needs --mode restart to have several"));
 }
 
 // Members end by themselves. Workers that are still joining are too late.

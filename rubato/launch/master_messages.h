@@ -36,9 +36,9 @@ inline constexpr std::int64_t kLogLimit = std::int64_t{64} << 20U;
 inline constexpr Duration kHelloWithin = std::chrono::seconds(120);
 // What users are told about such a program, and what they can change.
 inline constexpr std::string_view kRunsAsOneProcess =
-    "the program does not speak to Rubato, so it runs as one process on one GPU";
+    "the program does not use Rubato's library, so it runs as one process on one GPU";
 inline constexpr std::string_view kToUseMoreGpus =
-    "to train on more, use the training library (see examples/) or submit it with --no-elastic, "
+    "to train on more, use that library (see examples/) or submit it with --no-elastic, "
     "which starts one process for each GPU; --gpus 1 asks for one GPU from the start";
 
 // Everything that a master needs to run a job.

@@ -13,8 +13,8 @@ using wire::Uid;
 
 struct StartWorker {
   Uid uid = 0;
-  bool shaded = false;  // others train already, so it starts with a lower priority
-  Slot slot;            // of a managed run
+  bool low_priority = false;  // because others train already
+  Slot slot;                  // of a managed run
   // For a RestartRun: its rank in this round.
   int rank = 0;
   int world = 0;

@@ -1,6 +1,9 @@
 // Assigns items to a few bins of limited size at the least total cost: the transportation problem,
 // by shortest augmenting paths over the bins. Items are added one at a time. The path says which
 // items move to make room. O(items x bins^2), plus a scan of a bin's items when the bin changes.
+//
+// LEMON is not used: its min-cost flows take integer costs, ours are real numbers. Its graphs would
+// need an arc for each pair of item and bin.
 #pragma once
 
 #include <cstddef>

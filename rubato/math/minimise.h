@@ -9,6 +9,9 @@
 // by the projected gradient, which always descends unless x is stationary. The caller must scale
 // the variables: steps and tolerances assume that all have similar size.
 //
+// NLopt is not used: it would be one more library for 250 lines, and a new version of it could
+// change fits, and with them decisions that replay compares byte for byte.
+//
 // Deterministic; no clock, no thread, no randomness. Allocates once per call, not per step.
 #pragma once
 

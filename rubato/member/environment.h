@@ -1,5 +1,5 @@
-// The environment of a worker's process: the one place besides cmd/ where it is read, because it is
-// how a launcher and the live cluster speak to programs (docs/live.md).
+// Reads the environment of a worker's process. Only this file and cmd/ read the environment.
+// Launchers and the live cluster tell programs through it what they need (docs/elastic.md).
 #pragma once
 
 #include <string>

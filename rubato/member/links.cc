@@ -104,12 +104,12 @@ void Links::hear_launcher() {
   const int fd = launcher_.fd();
   for (const Json& json : launcher_.receive()) {
     const auto message = wire::parse_from_launcher(json);
-    if (!message) continue;  // of a newer launcher
+    if (!message) continue;  // a message of a newer launcher
     if (const auto* welcome = std::get_if<wire::Welcome>(&*message)) hooks_.welcome(*welcome);
     if (const auto* plan = std::get_if<MembershipPlan>(&*message)) hooks_.plan(*plan);
     if (std::holds_alternative<wire::Stop>(*message)) hooks_.stop();
   }
-  // Without a launcher training goes on.
+  // Training continues without a launcher.
   if (launcher_.open()) return;
   poller_.remove(fd);
   hooks_.orphaned();
@@ -137,7 +137,7 @@ Json Links::introduction(const char* channel, std::int64_t recovery) const {
 void Links::dial(const std::vector<wire::Peer>& peers) {
   for (const wire::Peer& peer : peers) {
     Result<wire::Fd> fd = wire::connect_to(peer.address);
-    if (!fd) continue;  // nobody listens there any more: it has ended
+    if (!fd) continue;  // nobody listens there any more, so it has ended
     Peer& entry = peers_[peer.uid];
     entry.address = peer.address;
     entry.dialled = true;
@@ -183,7 +183,7 @@ void Links::hear(Uid uid) {
   }
   if (peer.control.open()) return;
   poller_.remove(fd);
-  // A peer that never said who it is cannot be watched; it never mattered.
+  // A peer that never sent its first message cannot be watched, and is not needed.
   if (!peer.answered) {
     peers_.erase(uid);
     return;
@@ -199,7 +199,7 @@ void Links::accept_all() {
   }
 }
 
-// Reads not a byte more than the first message: what follows on a data connection is not ours.
+// Reads only the first message. What follows on a data connection is not for Links.
 void Links::hear_stranger(int fd) {
   Stranger& stranger = strangers_.at(fd);
   while (true) {
@@ -266,7 +266,7 @@ void Links::met(Uid uid, const Json& hello) {
   theirs.schema = fields["schema"].json();
   peer.holds_state = fields["state"].boolean();
   if (!trouble.ok()) return ended(uid);
-  // The one who came later does not fit; it hears why from whoever was there before.
+  // The worker that came later does not fit. The other one tells it why.
   if (!peer.dialled) {
     const std::string difference = hooks_.difference(theirs);
     if (!difference.empty()) {
@@ -287,7 +287,7 @@ void Links::met(Uid uid, const Json& hello) {
 void Links::ended(Uid uid) {
   const auto found = peers_.find(uid);
   if (found == peers_.end()) return;
-  // What it said before it ended still counts.
+  // Messages that it sent before it ended still count.
   if (found->second.control.open()) hear(uid);
   if (!peers_.contains(uid)) return;
   if (found->second.control.open()) poller_.remove(found->second.control.fd());

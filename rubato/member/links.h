@@ -1,15 +1,16 @@
 // A worker's connections to its launcher and to its peers.
 //
-// Links says hello to the launcher, sends it heartbeats and reports, and hears its plans. It
-// connects to every peer and watches each peer's process: the kernel signals the end of any process
-// of this machine through a process descriptor (pidfd), so nobody depends on the launcher for that.
+// Links says hello to the launcher, sends it heartbeats and reports, and receives its plans. It
+// connects to every peer and watches the peer's process. The kernel reports the end of any process
+// of this machine through a process descriptor (pidfd), so the launcher is not needed for that.
 //
 // Each pair of workers has two connections, so that the news of a death never waits behind a
-// gradient: one for control messages (JSON), which stays here, and one for data, which is handed to
-// whoever moves gradients. Of two workers the one that was welcomed later dials.
+// gradient. One is for control messages (JSON) and stays here. The other one is for data and is
+// handed to the code that moves gradients. Of two workers, the one that was welcomed later
+// connects.
 //
-// All workers of a job must be on one machine. There the end of a process is a fact; across
-// machines it would have to be agreed upon.
+// All workers of a job must be on one machine. There the end of a process is a fact. Across
+// machines, the workers would have to agree on it.
 //
 // Belongs to the thread of its Poller.
 #pragma once
@@ -28,9 +29,9 @@
 
 namespace rubato::member {
 
-// What a worker is told by its launcher, through the environment.
+// What a launcher tells a worker through its environment.
 struct Place {
-  std::string launcher;  // address; empty: it was started by hand and trains alone
+  std::string launcher;  // address; empty: the worker was started by hand and trains alone
   Uid uid = 1;
   std::string token;
   bool niced = false;  // runs at a low priority until it is a member
@@ -54,12 +55,12 @@ class Links {
     std::function<void(const MembershipPlan&)> plan;
     std::function<void()> stop;
     std::function<void()> orphaned;  // the launcher is gone
-    // Why a worker that dials us does not fit the job, in one sentence; empty if it fits.
+    // Why a worker that connects does not fit the job, in one sentence; empty if it fits.
     std::function<std::string(const Identity& theirs)> difference;
-    std::function<void(Uid)> connected;  // control messages can flow
+    std::function<void(Uid)> connected;  // control messages can be sent
     std::function<void(Uid, const Json&)> message;
-    // A new data connection. It belongs to this recovery; kFresh if a worker made it that waits to
-    // be taken in.
+    // A new data connection of this recovery. kFresh: the other worker is waiting to become a
+    // member.
     std::function<void(Uid, std::int64_t recovery, wire::Link)> data;
     std::function<void(Uid)> lost;
     std::function<void(Uid)> dead;
@@ -69,16 +70,17 @@ class Links {
 
   Links(wire::Poller& poller, Place place, Identity identity, Hooks hooks);
 
-  // Listens and says hello to the launcher. Alone, it welcomes itself.
+  // Listens and says hello to the launcher. Without a launcher, it welcomes itself.
   [[nodiscard]] Result<void> start();
   // Sends a heartbeat if one is due. `applied` is the last step that was applied.
   void tick(std::chrono::steady_clock::time_point now, Step applied);
 
-  // Connects to everybody in the welcome; dialled() is true when each has answered or ended.
+  // Connects to all peers of the welcome. dialled() is true when each has answered or ended.
   void dial(const std::vector<wire::Peer>& peers);
   [[nodiscard]] bool dialled() const;
 
-  // Tells all peers, now and later, that this worker holds the state, or will if it starts the job.
+  // Tells all peers, also those that come later, that this worker has the state or will start the
+  // job.
   void holds_state();
   // Whether a living peer has said so.
   [[nodiscard]] bool somebody_holds_state() const;
@@ -86,7 +88,7 @@ class Links {
   void send(Uid peer, const Json& message);
   void broadcast(const Json& message);
   [[nodiscard]] std::vector<Uid> peers() const;
-  // Whether it is this worker that makes the connections to this peer: it came later.
+  // Whether this worker makes the connections to this peer, because it came later.
   [[nodiscard]] bool dials(Uid peer) const;
   // A data connection to this peer and what must be sent on it first. Closed if the peer is
   // unknown.
@@ -112,7 +114,7 @@ class Links {
     wire::FrameStream control;
     wire::Fd process;
   };
-  // A new connection whose first message has not arrived yet; that message says who it is.
+  // A connection whose first message, which names the sender, has not arrived yet.
   struct Stranger {
     wire::Link link;
     std::string bytes;

@@ -21,7 +21,7 @@ void Membership::found(const MembershipPlan& plan, const StepPlan& first,
 void Membership::adopt(const Proposal& proposal) {
   const Member* self = proposal.record.find(self_);
   if (self == nullptr || self->role != Role::joining || dead_.contains(self->donor)) return;
-  // A job that starts again from its checkpoint counts its recoveries anew, under a later plan.
+  // A job that restarts from its checkpoint counts recoveries from 0 again, under a later plan.
   const bool new_start =
       !record_ && known_ && proposal.record.generation.plan > known_->generation.plan;
   if (known_ && !proposal.record.newer_than(*known_) && !new_start) {
@@ -89,17 +89,17 @@ std::vector<Membership::Action> Membership::take_actions() {
 
 // --- undisturbed training ---
 
-// If the record carries out a newer plan than the one this leader has seen, the leader keeps
-// everybody.
+// If the record belongs to a newer plan than the one that this leader knows, the leader keeps all
+// members.
 bool Membership::planned(Uid uid) const {
   return plan_.number < record_->generation.plan ||
          std::find(plan_.workers.begin(), plan_.workers.end(), uid) != plan_.workers.end();
 }
 
-// Workers are taken in only while all members work, and no process that has left is still alive.
-// Then a member that knows an older record than others has all of those others in its own record.
-// Workers that join at the same time must be connected with each other; with later ones they need
-// not be.
+// Workers are accepted only while all members work and no process that has left is alive. Then, if
+// a member knows an older record than others, its record has all of those others. Workers that join
+// at the same time must be connected to each other. They need no connection to workers that join
+// later.
 bool Membership::may_take_in(const Record& next) const {
   return plan_.number >= record_->generation.plan && left_.empty() &&
          next.working().size() == next.members.size() &&
@@ -130,19 +130,19 @@ Record Membership::propose() const {
       leaving.push_back(member);
     }
   }
-  // The last one with the state stays until somebody else has it.
+  // The last member that has the state stays until another one has it.
   const bool anybody_works = !next.members.empty();
   for (Member member : leaving) {
     if (anybody_works) member.role = Role::leaving;
     next.members.push_back(member);
   }
-  // A joiner whose donor leaves is taken in again later.
+  // A joining worker whose donor leaves is accepted again later.
   for (const Member& member : joining) {
     const Member* donor = next.find(member.donor);
     if (donor != nullptr && donor->role == Role::working) next.members.push_back(member);
   }
   if (may_take_in(next)) {
-    // Donors in turn, so that two joiners do not share one.
+    // Takes donors in turn, so that two joining workers have different ones.
     const std::vector<Uid> donors = record_->working();
     std::size_t turn = 0;
     for (const Uid uid : plan_.workers) {
@@ -181,14 +181,14 @@ void Membership::completed(const std::map<Uid, Word>& words) {
   }
 
   const Proposal proposal = leader.proposal.front();
-  // A member that begins to work has not yet said which joiners it is connected with.
+  // A member that has just begun to work has not said yet to which joining workers it is connected.
   for (const Uid uid : proposal.record.working()) {
     if (!words.contains(uid)) ready_everywhere_.clear();
   }
   enter(proposal.record);
   next_ = proposal.plan;
   if (record_->find(self_) == nullptr) return leave_record(before == Role::leaving);
-  // A joining member counts as having applied a step only once it works.
+  // A joining member counts as having applied a step only when it works.
   if (role() != Role::joining) applied_ = step;
   look_for_dead();
 }
@@ -231,8 +231,8 @@ void Membership::lost(Uid peer) {
   }
 }
 
-// Nobody waits for joining and leaving members, except for the gradient of a commit; the leader's
-// next proposal is without them.
+// The others do not wait for joining and leaving members, except for the gradient of a commit. The
+// leader's next proposal is without them.
 void Membership::look_for_dead() {
   if (!record_ || recovering_) return;
   if (catching_up_ && dead_.contains(catching_up_->holder)) return start_recovery();
@@ -264,7 +264,8 @@ Report Membership::own_report() const {
   return report;
 }
 
-// Workers that asked without being members are told, too: they may know us from an older record.
+// Also tells workers that asked and are not members: they may know this worker from an older
+// record.
 void Membership::tell_all() {
   const Report report = own_report();
   for (const Member& member : record_->members) tell(member.uid, report);
@@ -289,7 +290,7 @@ void Membership::report(Uid from, const Report& report) {
     answer_late(from);
   } else if (!record_) {
     if (!known_ || report.record.newer_than(*known_)) known_ = report.record;
-    // A peer that is no member itself only answers what we asked before we left.
+    // A peer that is not a member only answers what this worker asked before it left.
     const bool takes_part = !report.own.members.empty();
     if (known_->find(self_) != nullptr && takes_part) return take_part(from, report);
     if (report.record.find(self_) != nullptr) {
@@ -300,7 +301,7 @@ void Membership::report(Uid from, const Report& report) {
       known_ = report.record;
       return take_part(from, report);
     }
-    // Once it knows where we are, it answers with the commit.
+    // When it knows which step this worker has applied, it answers with the commit.
     early_[from] = report;
     start_recovery();
   } else {
@@ -314,8 +315,8 @@ void Membership::report(Uid from, const Report& report) {
   evaluate();
 }
 
-// This worker is listed as joining in a recovery, and its donor's message has not come or never
-// will.
+// A recovery lists this worker as joining, but the message of its donor has not come and may never
+// come.
 void Membership::take_part(Uid from, const Report& report) {
   enter(Record(*known_));
   next_ = report.plan;
@@ -324,22 +325,22 @@ void Membership::take_part(Uid from, const Report& report) {
   start_recovery();
 }
 
-// Tells a peer that is still in an earlier recovery how that one ended, or, if this worker came
-// later, that the peer is no member.
+// Tells a peer that is still in an earlier recovery how that recovery ended. If this worker came
+// later, tells it that it is not a member.
 void Membership::answer_late(Uid to) {
   Commit answer;
   if (last_commit_ && last_commit_->record.recovery == known_->recovery) {
     answer = *last_commit_;
   } else {
-    // Older than any record of this recovery: one that takes it in may be on its way.
+    // Older than any record of this recovery. A record that accepts the peer may be on its way.
     answer.record.recovery = known_->recovery;
   }
   actions_.emplace_back(SendCommit{to, answer});
 }
 
-// The record whose living members go on. If all members of the newest record are dead, the newest
-// state is with those who had left it or were about to leave. Then it is the newest record that one
-// of these has reached.
+// The record whose living members continue. If all members of the newest record are dead, members
+// that had left it or were leaving have the newest state. Then it is the newest record that one of
+// these has reached.
 const Record& Membership::basis() const {
   const auto lives = [&](const Member& member) { return !dead_.contains(member.uid); };
   if (std::any_of(known_->members.begin(), known_->members.end(), lives)) return *known_;
@@ -377,7 +378,7 @@ void Membership::evaluate() {
 
 Commit Membership::decide(const Record& record) const {
   Commit result;
-  result.record = *known_;  // newer than all of them, whoever goes on
+  result.record = *known_;  // newer than all of these, whichever members continue
   result.record.members.clear();
   ++result.record.recovery;
   ++result.record.generation.revision;
@@ -385,7 +386,7 @@ Commit Membership::decide(const Record& record) const {
   for (const Member& member : record.members) {
     if (dead_.contains(member.uid)) continue;
     const Report report = member.uid == self_ ? own_report() : reports_.at(member.uid);
-    if (report.applied == kNoState) continue;  // was joining: starts over
+    if (report.applied == kNoState) continue;  // it was joining and starts again
     result.record.members.push_back({member.uid, member.role, 0, 0});
     if (report.applied > result.applied) {
       result.applied = report.applied;
@@ -409,9 +410,9 @@ Commit Membership::decide(const Record& record) const {
   return result;
 }
 
-// Two members may decide the same recovery: a leaving one, and one that has heard of the newer
-// record in which the first is missing. The others go on without the first, which would wait for
-// them for ever.
+// Two members may decide the same recovery: a leaving member, and a member that knows a newer
+// record without the leaving one. The others continue without the leaving member, which would wait
+// for them for ever.
 bool Membership::left_out_by(const Commit& commit) const {
   return record_ && !recovering_ && role() == Role::leaving && !commit.stranded &&
          commit.record.recovery == record_->recovery &&
@@ -422,13 +423,13 @@ void Membership::commit(Uid from, const Commit& commit) {
   if (dead_.contains(from)) return;
   if (left_out_by(commit)) return leave_record(true);
   if (!recovering_ || commit.record.recovery <= record_->recovery) return;
-  // The sender is a joining member that is behind; there are others.
+  // The sender is a joining member that is behind. Other members remain.
   if (commit.stranded && commit.record.generation <= known_->generation) return;
   std::map<Uid, Report> early;
   early.swap(early_);
   if (commit.stranded) {
-    // Nobody goes on from this commit. Members that its sender has not heard of may still be in the
-    // old recovery and take us in. The commit is passed on, because a peer that waits for us may
+    // No member continues from this commit. Members that its sender does not know may still be in
+    // the old recovery and accept us. The commit is passed on, because a peer that waits for us may
     // count its sender as dead.
     for (const auto& [uid, report] : reports_) {
       if (from != self_) actions_.emplace_back(SendCommit{uid, commit});
@@ -443,7 +444,7 @@ void Membership::commit(Uid from, const Commit& commit) {
     last_commit_ = commit;
     enter(commit.record);
     const bool behind = applied_ < commit.applied;
-    // Until the gradient is applied, another recovery must know that it is not.
+    // Until the gradient is applied, another recovery must know that it is missing.
     if (behind) {
       catching_up_ = commit;
     } else {
@@ -456,7 +457,7 @@ void Membership::commit(Uid from, const Commit& commit) {
 }
 
 void Membership::caught_up() {
-  if (!catching_up_) return;  // a further recovery came first
+  if (!catching_up_) return;  // another recovery came first
   applied_ = catching_up_->applied;
   next_ = catching_up_->plan;
   catching_up_.reset();

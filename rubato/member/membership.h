@@ -1,25 +1,28 @@
-// Who belongs to a training job, as one worker sees it: the protocol of docs/elastic.md without
-// sockets, clocks or threads, so that thousands of crash orders can be tried in a second.
+// The members of a training job, as one worker knows them. This is the protocol of docs/elastic.md
+// without sockets, clocks and threads, so a test can try thousands of orders of crashes in a
+// second.
 //
-// Facts go in (a word arrived, a process is dead), actions come out (send this, the step is
-// interrupted, go on with that). In undisturbed training it adds no message: the leader's word at
-// the end of step t proposes the members of t + 1, and whoever completes t has it. Only a death
-// needs more: every member that notices stops, reports what it has applied to all others, and
-// the lowest living uid, once it knows of everybody else, commits a new record.
+// Inputs are facts: a word has arrived, a process is dead. Outputs are actions: send this message,
+// interrupt the step, continue with that step. Training without failures needs no additional
+// message: the leader's word at the end of step t proposes the members of step t + 1, and every
+// member that completes t has this word. After a death, every member that notices it stops and
+// reports to all others what it has applied. When the living member with the lowest uid has all
+// reports, it commits a new record.
 //
-// A member is dead only when its process is known to have ended; silence and broken connections
-// interrupt a step but remove nobody.
+// A member is dead only when its process is known to have ended. Silence and broken connections
+// interrupt a step but remove no member.
 //
-// Why no two groups can go on apart:
-//   * A recovery waits for every living member of the newest record known to any of them, joining
-//     and leaving ones included. Whoever completes a step has heard every working member, so these
-//     know the record it was done under.
-//   * Leaving members send no words and may know an older record. Therefore nobody is taken in
-//     from the step a member leaves until its process has ended: whoever may have gone on without
-//     it is in the record it knows, and if they are all dead, it has the newest state.
-//   * When the one that should commit dies, the next one asks again: a commit counts only if all
-//     who are left have said that they will not follow the dead one any more. Whoever has already
-//     followed it answers with its commit instead.
+// Why two groups can never continue separately:
+//   * A recovery waits for every living member of the newest record that any of them knows, also
+//     for joining and leaving members. A member that completes a step has the words of all working
+//     members, so these know the record of the step.
+//   * Leaving members send no words and may know an older record. So no worker is accepted from the
+//     step at which a member leaves until its process has ended. Then all members that may have
+//     continued without it are in the record that it knows. If they are all dead, the leaving
+//     member has the newest state.
+//   * If the member that should commit dies, the next one asks again. A commit counts only if all
+//     remaining members have said that they will not follow the dead one any more. A member that
+//     has already followed it answers with the commit of the dead one instead.
 //
 // Belongs to one thread.
 #pragma once
@@ -44,37 +47,37 @@ class Membership {
     Uid to;
     Commit commit;
   };
-  // The current step cannot complete; its connections are void.
+  // The current step cannot be completed. Its connections are not used any more.
   struct Interrupted {};
-  // Go on with this; if `behind`, first apply the gradient that the holder sends.
+  // Continue with this. If `behind`, first apply the gradient that the holder sends.
   struct Resume {
     Commit commit;
     bool behind;
   };
-  // No longer a member, without state: wait to be taken in again.
+  // No longer a member, and without state: wait to be accepted again.
   struct Dropped {};
   // No longer a member, as planned.
   struct Leave {};
-  // No living member of the newest record known here has a complete state. A joining member may
-  // be far behind: the job is lost only if no worker has one.
+  // No living member of the newest known record has a complete state. The job is lost only if no
+  // other worker has one either.
   struct Stranded {};
   using Action =
       std::variant<SendReport, SendCommit, Interrupted, Resume, Dropped, Leave, Stranded>;
 
   explicit Membership(Uid self) : self_(self) {}
 
-  // This worker starts the job, after a checkpoint of an earlier generation if there is one.
+  // This worker starts the job. `after`: the generation of the checkpoint, if there is one.
   void found(const MembershipPlan& plan, const StepPlan& first,
              const MembershipGeneration& after = {});
-  // A donor has taken this worker in.
+  // A donor has accepted this worker.
   void adopt(const Proposal& proposal);
 
   void plan(const MembershipPlan& plan);  // from the launcher; older ones are ignored
-  void ready(Uid peer);                   // connected both ways
-  void unready(Uid peer);                 // no longer
+  void ready(Uid peer);                   // both connections exist
+  void unready(Uid peer);                 // ... and no longer do
   void level(Uid peer, const Level& level);
   void dead(Uid peer);  // its process has ended
-  void lost(Uid peer);  // its connection broke: whether it is dead is not known yet
+  void lost(Uid peer);  // its connection broke; it may be alive
   void report(Uid from, const Report& report);
   void commit(Uid from, const Commit& commit);
 
@@ -83,7 +86,7 @@ class Membership {
   // The gradient of the commit's step has been applied.
   void caught_up();
 
-  // What the leader's word should propose for the next step.
+  // The record that the leader's word should propose for the next step.
   [[nodiscard]] Record propose() const;
 
   [[nodiscard]] const std::optional<Record>& record() const { return record_; }
@@ -91,7 +94,7 @@ class Membership {
   [[nodiscard]] Step applied() const { return applied_; }
   [[nodiscard]] bool recovering() const { return recovering_; }
   [[nodiscard]] Role role() const;
-  // What to say to all members when this joining one holds all of the state and is connected with
+  // What this joining worker says to all members when it has the whole state and is connected to
   // each of them.
   [[nodiscard]] Level own_level() const;
   [[nodiscard]] const MembershipPlan& newest_plan() const { return plan_; }
@@ -101,7 +104,7 @@ class Membership {
   [[nodiscard]] std::vector<Action> take_actions();
 
  private:
-  // What was last said to a peer in this recovery.
+  // What this worker has last said to a peer in this recovery.
   struct Told {
     MembershipGeneration generation;
     std::vector<Uid> dead;
@@ -129,7 +132,8 @@ class Membership {
   Uid self_;
   MembershipPlan plan_;
   std::optional<Record> record_;
-  std::optional<Record> known_;  // the newest heard of, kept when no longer a member
+  std::optional<Record>
+      known_;  // the newest one known; kept when this worker is no longer a member
   StepPlan next_;
   Step applied_ = kNoState;
   std::optional<Commit> catching_up_;
@@ -139,15 +143,15 @@ class Membership {
   std::set<Uid> ready_everywhere_;
   std::map<Uid, Level> level_;
   std::set<Uid> dead_;
-  std::set<Uid> left_;  // leaving or gone from the record, their process not yet ended
+  std::set<Uid> left_;  // leaving, or not in the record any more, with a process that has not ended
 
   bool recovering_ = false;
-  // Both are of one recovery and hold until it ends: whoever has reported does not go on in it,
-  // and says nothing twice.
+  // reports_ and told_ belong to one recovery, until it ends. A member that has reported does not
+  // continue in it, and nothing is said twice.
   std::int64_t reports_of_ = 0;
   std::map<Uid, Report> reports_;
   std::map<Uid, Told> told_;
-  std::map<Uid, Report> early_;  // of a later one, whose commit we do not have yet
+  std::map<Uid, Report> early_;  // reports of a later recovery, whose commit has not arrived yet
   std::vector<Action> actions_;
 };
 

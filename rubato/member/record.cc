@@ -5,10 +5,9 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
 
 #include "rubato/base/check.h"
-#include "rubato/base/json_reader.h"
+#include "rubato/base/json_record.h"
 
 namespace rubato::member {
 
@@ -50,10 +49,18 @@ namespace {
 constexpr std::array<NameOf<Role>, 3> kRoles = {
     {{Role::working, "working"}, {Role::joining, "joining"}, {Role::leaving, "leaving"}}};
 
-// One description of each type for reading and writing. It binds all members by position, so it
-// does not compile if one is forgotten.
-template <class T, class Plain>
-concept Is = std::is_same_v<std::remove_const_t<T>, Plain>;
+struct Format : RecordFormat {
+  // A checkpoint of a newer version may have more fields.
+  static constexpr auto kUnknownFields = JsonFields::Unknown::ignored;
+};
+
+const auto& names_of(const Format& /*format*/, Role /*any*/) { return kRoles; }
+
+// One description of each type for reading and writing (base/json_record.h).
+void describe_row(auto& f, Is<MembershipGeneration> auto& value) {
+  auto& [plan, revision] = value;
+  f(plan, revision);
+}
 
 void describe(auto& f, Is<Member> auto& value) {
   auto& [uid, role, donor, since] = value;
@@ -106,7 +113,7 @@ void describe(auto& f, Is<Word> auto& value) {
   f("mark", mark);
   f("seconds", compute_seconds);
   f("leaves", leaves);
-  f.maybe("norm", leaf_sqr_norm);
+  f.finite_or_null("norm", leaf_sqr_norm);
   f("published", published);
   f("proposal", proposal);
 }
@@ -137,98 +144,17 @@ void describe(auto& f, Is<Commit> auto& value) {
 }
 
 template <class T>
-struct IsVector : std::false_type {};
-template <class T>
-struct IsVector<std::vector<T>> : std::true_type {};
-
-template <class T>
-Json write(const T& value);
-
-class FieldsOut {
- public:
-  explicit FieldsOut(Json& json) : json_(json) { json_ = Json::object(); }
-  template <class T>
-  void operator()(const char* name, const T& member) {
-    json_[name] = write(member);
-  }
-  // A number that is not finite becomes null.
-  void maybe(const char* name, double member) { json_[name] = member; }
-
- private:
-  Json& json_;
-};
-
-template <class T>
 Json write(const T& value) {
-  if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
-    return value;
-  } else if constexpr (std::is_same_v<T, Role>) {
-    return name_in(kRoles, value);
-  } else if constexpr (std::is_same_v<T, MembershipGeneration>) {
-    return Json::array({value.plan, value.revision});
-  } else if constexpr (IsVector<T>::value) {
-    Json list = Json::array();
-    for (const auto& one : value) list.push_back(write(one));
-    return list;
-  } else {
-    Json json;
-    FieldsOut fields(json);
-    describe(fields, value);
-    return json;
-  }
-}
-
-template <class T>
-void read(const JsonValue& json, T& value);
-
-class FieldsIn {
- public:
-  // A checkpoint of a newer version may have more fields.
-  explicit FieldsIn(const JsonValue& json) : fields_(json, JsonFields::Unknown::ignored) {}
-  template <class T>
-  void operator()(const char* name, T& member) {
-    read(fields_[name], member);
-  }
-  // null is read as 0.
-  void maybe(const char* name, double& member) {
-    const JsonValue json = fields_[name];
-    member = json.json().is_null() ? 0 : json.number();
-  }
-
- private:
-  JsonFields fields_;
-};
-
-template <class T>
-void read(const JsonValue& json, T& value) {
-  if constexpr (std::is_same_v<T, bool>) {
-    value = json.boolean();
-  } else if constexpr (std::is_integral_v<T>) {
-    value = json.whole<T>();
-  } else if constexpr (std::is_floating_point_v<T>) {
-    value = json.number();
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    value = json.text();
-  } else if constexpr (std::is_same_v<T, Role>) {
-    value = json.choice(kRoles);
-  } else if constexpr (std::is_same_v<T, MembershipGeneration>) {
-    if (json.is_row(2))
-      value = {json.at(0).template whole<std::int64_t>(),
-               json.at(1).template whole<std::int64_t>()};
-  } else if constexpr (IsVector<T>::value) {
-    value.clear();
-    json.each([&](const JsonValue& one) { read(one, value.emplace_back()); });
-  } else {
-    FieldsIn fields(json);
-    describe(fields, value);
-  }
+  Format format;
+  return RecordWriter<Format>(format).write(value);
 }
 
 // For Json::get<T>(), which reports errors by an exception.
 template <class T>
 void read_or_throw(const Json& json, T& value, std::string_view what) {
   JsonTrouble trouble;
-  read(JsonValue(json, trouble), value);
+  Format format;
+  RecordReader<Format>(format).read(JsonValue(json, trouble), value);
   if (!trouble.ok()) throw Json::other_error::create(501, trouble.sentence(what), nullptr);
 }
 

@@ -1,5 +1,5 @@
-// What the workers of one training job agree on (docs/elastic.md): who trains, what the next step
-// is, and what is said when one of them dies.
+// What the workers of one training job agree on (docs/elastic.md): the members, the next step, and
+// the messages after a member has died.
 #pragma once
 
 #include <cstdint>
@@ -19,58 +19,58 @@ constexpr Step kNoState = -1;
 
 enum class Role : std::uint8_t {
   working,  // computes a range of the leaves
-  joining,  // receives the state and every reduced gradient; nobody waits for it
-  leaving,  // computes no more; stays until all others are known to have applied its last step
+  joining,  // receives the state and all reduced gradients; the others do not wait for it
+  leaving,  // computes nothing; stays until all others have applied its last step
 };
 
 struct Member {
   Uid uid = 0;
   Role role = Role::working;
-  Uid donor = 0;   // of a joining one: who sends it the state
-  Step since = 0;  // of a joining one: the first step it receives; tells two attempts apart
+  Uid donor = 0;   // if joining: the member that sends it the state
+  Step since = 0;  // if joining: the first step it receives; differs between two attempts
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-// Who takes part from step `first` on. All members hold the same record; there is no server.
+// The members from step `first` on. All members hold the same record; there is no server.
 struct Record {
   MembershipGeneration generation;
-  // Counts recoveries. Within one, members differ by at most one applied step; connections and
-  // reports of an earlier one are void.
+  // Counts recoveries. Within a recovery, members differ by at most one applied step. Connections
+  // and reports of an earlier recovery are not valid any more.
   std::int64_t recovery = 0;
   Step first = 1;
   std::vector<Member> members;  // ascending uids
 
   [[nodiscard]] const Member* find(Uid uid) const;
   [[nodiscard]] std::vector<Uid> working() const;
-  // The lowest working uid: its word proposes the next record and step.
+  // The lowest working uid. Its word proposes the next record and the next step.
   [[nodiscard]] Uid leader() const;
-  // Of all records of a job, a later recovery's is newer whatever its plan: a plan that only the
-  // dead had begun to carry out may be begun again.
+  // The record of a later recovery is newer, whatever its plan. The reason: if all members that had
+  // begun to carry out a plan are dead, the plan may be carried out again.
   [[nodiscard]] bool newer_than(const Record& other) const;
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-// One step, the same for everybody.
+// The plan of one step. All workers have the same.
 struct StepPlan {
   Step step = 1;
   std::int64_t epoch = 0;
   std::int64_t cursor = 0;   // position in the epoch's permutation
-  std::int64_t samples = 0;  // from there on; 0 in the last step, which only says goodbye
+  std::int64_t samples = 0;  // from the cursor on; 0 in the last step, which has no gradient
   // Fixed mode: the virtual workers. Adaptive mode: workers x passes.
   int leaves = 1;
   bool adaptive = false;
-  int passes = 1;    // of each worker, in adaptive mode
-  int per_pass = 1;  // samples of each pass, likewise
+  int passes = 1;    // adaptive mode: passes of each worker
+  int per_pass = 1;  // adaptive mode: samples of each pass
   double learning_rate_factor = 1;
   std::uint64_t used_mark = 0;  // sum of the marks of the samples used in this epoch so far
   bool checkpoint = false;      // the leader saves the state before this step
   bool digest = false;          // compare the state before this step
-  bool finish = false;          // nothing to compute: all have applied all there is
-  bool stopped = false;         // ... because somebody asked to stop
+  bool finish = false;          // nothing to compute: all steps are applied
+  bool stopped = false;         // ... because the job was told to stop
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
-// The same samples on another number of workers: the size of a pass stays.
+// The same samples for another number of workers. The size of a pass does not change.
 [[nodiscard]] StepPlan for_workers(StepPlan plan, int workers);
 
 struct Proposal {
@@ -78,44 +78,44 @@ struct Proposal {
   StepPlan plan;
 };
 
-// What each working member says at the end of each step. Whoever has completed the reduction has
-// the same words, so all come to the same conclusions without asking.
+// What each working member says at the end of a step. All members that have completed the reduction
+// have the same words. So all draw the same conclusions without more messages.
 struct Word {
   Uid uid = 0;
   Step step = 0;
-  std::vector<Uid> ready;      // joiners this member is connected with
-  std::string digest;          // of the state before this step, where the plan asks for it
+  std::vector<Uid> ready;      // joining workers to which this member is connected
+  std::string digest;          // of the state before this step, if the plan asks for it
   std::uint64_t mark = 0;      // sum of the marks of the samples it used
   double compute_seconds = 0;  // forward and backward, all leaves
   int leaves = 0;
-  Step published = 0;              // of the leader: the last step it has told the launcher of
-  double leaf_sqr_norm = 0;        // sum over its leaves of |g|^2, each of the unweighted gradient
-  std::vector<Proposal> proposal;  // of the leader: one
+  Step published = 0;        // leader only: the last step that it has reported to the launcher
+  double leaf_sqr_norm = 0;  // sum of |g|^2 over its leaves, with unweighted gradients
+  std::vector<Proposal> proposal;  // exactly one from the leader, else none
 };
 
-// A joining member holds all of the state and is connected with all other members.
+// Says that a joining member has the whole state and is connected to all other members.
 struct Level {
   std::int64_t recovery = 0;
   Step since = 0;
   friend bool operator==(const Level&, const Level&) = default;
 };
 
-// A member's state when it stops because somebody died; said again when there is more to say.
+// What a member says when it stops because another one died. Sent again when it knows more.
 struct Report {
-  Record record;            // the newest the sender knows of, perhaps only from others' reports
-  Step applied = kNoState;  // kNoState: holds no complete state
+  Record record;            // the newest record that the sender knows, perhaps from other reports
+  Step applied = kNoState;  // kNoState: it has no complete state
   StepPlan plan;            // of the step after `applied`
-  std::vector<Uid> dead;    // members that are; no commit of theirs will be followed
-  Record own;               // the sender's, as far as it has come; without members if it has none
+  std::vector<Uid> dead;    // dead members; the sender will not follow their commits
+  Record own;               // the sender's own record; without members if it has none
 };
 
 // The end of a recovery.
 struct Commit {
   Record record;
   StepPlan plan;
-  Step applied = 0;  // T: those at T - 1 get the reduced gradient of T from the holder
+  Step applied = 0;  // T: members at T - 1 get the reduced gradient of T from the holder
   Uid holder = 0;
-  std::vector<Uid> behind;  // who needs it
+  std::vector<Uid> behind;  // the members at T - 1
   bool stranded = false;    // nobody has a complete state
 };
 

@@ -64,7 +64,7 @@ class HeldDirectory {
 enum class Durable : bool { no, yes };
 [[nodiscard]] Result<void> write_json_file(const std::string& path, const Json& content,
                                            Durable durable = Durable::yes);
-// nullopt if there is none; an error if it cannot be read, is too large or no JSON.
+// nullopt if there is no such file. An error if it cannot be read, is too large, or is not JSON.
 [[nodiscard]] Result<std::optional<Json>> read_json_file(const std::string& path);
 
 // nullopt if there is no such file.

@@ -32,7 +32,7 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-class SweeperTest : public testing::Test {
+class LeftoversTest : public testing::Test {
  protected:
   void SetUp() override {
     child_ = fork();
@@ -66,14 +66,14 @@ class SweeperTest : public testing::Test {
   Leftovers leftovers_;
 };
 
-TEST_F(SweeperTest, KillsWhatIsNamedAndThenIsDone) {
+TEST_F(LeftoversTest, KillsWhatIsNamedAndThenIsDone) {
   leftovers_.add(job_id(0), getuid(), "", {name_, own_name()});
   EXPECT_TRUE(done_in_time());
   EXPECT_FALSE(leftovers_.busy());
   EXPECT_EQ(WTERMSIG(collect()), SIGKILL);
 }
 
-TEST_F(SweeperTest, LeavesAloneWhatIsAnothersOrHasAnotherName) {
+TEST_F(LeftoversTest, LeavesAloneWhatIsAnothersOrHasAnotherName) {
   ProcessName another = name_;
   ++another.start_time;
   leftovers_.add(job_id(0), getuid(), "", {another, {child_, 0}, {0, 0}});
@@ -84,7 +84,7 @@ TEST_F(SweeperTest, LeavesAloneWhatIsAnothersOrHasAnotherName) {
 }
 
 // What it has started, in a session of its own and with no variable of the job.
-TEST_F(SweeperTest, KillsWhatANamedProcessHasStarted) {
+TEST_F(LeftoversTest, KillsWhatANamedProcessHasStarted) {
   int ends[2] = {-1, -1};
   ASSERT_EQ(pipe(ends), 0);
   const pid_t parent = fork();
@@ -109,7 +109,7 @@ TEST_F(SweeperTest, KillsWhatANamedProcessHasStarted) {
   close(ends[1]);
 }
 
-TEST_F(SweeperTest, ItsCgroupIsEmptiedAndRemoved) {
+TEST_F(LeftoversTest, ItsCgroupIsEmptiedAndRemoved) {
   const auto cgroup = make_cgroup(fmt::format("rubato-test-{}", getpid()));
   if (!cgroup) GTEST_SKIP() << "there can be no cgroup here";
   const wire::Fd entrance = entrance_of(*cgroup);
@@ -122,13 +122,13 @@ TEST_F(SweeperTest, ItsCgroupIsEmptiedAndRemoved) {
   EXPECT_NE(access(cgroup->c_str(), F_OK), 0) << "it is removed";
 }
 
-TEST_F(SweeperTest, IsNotDoneWhileOthersLive) {
+TEST_F(LeftoversTest, IsNotDoneWhileOthersLive) {
   leftovers_.add(job_id(0), getuid(), "", {});
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(leftovers_.pass(false).empty());
   EXPECT_TRUE(done_in_time());
 }
 
-TEST_F(SweeperTest, WhatCannotBeLookedAtIsNotGone) {
+TEST_F(LeftoversTest, WhatCannotBeLookedAtIsNotGone) {
   leftovers_.add(job_id(0), getuid(), "", {name_});
   {
     const NoDescriptors shortage;
@@ -141,7 +141,7 @@ TEST_F(SweeperTest, WhatCannotBeLookedAtIsNotGone) {
   EXPECT_EQ(WTERMSIG(collect()), SIGKILL);
 }
 
-TEST_F(SweeperTest, AfterAShortageItLooksAsOftenAsAtFirst) {
+TEST_F(LeftoversTest, AfterAShortageItLooksAsOftenAsAtFirst) {
   leftovers_.add(job_id(0), getuid(), "", {});
   EXPECT_TRUE(leftovers_.pass().empty());
   {

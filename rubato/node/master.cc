@@ -29,7 +29,7 @@ WallTime wall_clock() {
   return std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now());
 }
 
-// Nothing of a run around us, then what the job wishes; ours comes on top of it.
+// Drops the variables of a run around us, then adds those of the job, then our own.
 Environment environment_for(const JobLaunch& launch, Environment environment) {
   std::erase_if(environment, [](const std::string& line) { return line.starts_with("RUBATO_"); });
   for (const auto& [name, value] : launch.env) set(environment, name, value);
@@ -95,8 +95,8 @@ Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch
                                              const Environment& environment, int machine_gpus) {
   const JobFiles files{held.own_path()};
   const std::string path = held.path();
-  auto socket =
-      claim_socket(files.socket(), fmt::format("{}: a master of this job lives already", path));
+  auto socket = claim_socket(files.socket(),
+                             fmt::format("{}: a master of this job is already running", path));
   if (!socket) return socket.error();
   // Write master.json first, then look for an end. An agent that takes this start for dead does the
   // reverse: it writes exit.json, then looks for processes to kill. So one of the two sees the
@@ -104,8 +104,7 @@ Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch
   const auto named = write_json_file(files.master(), to_json(own_name()), Durable::no);
   if (!named || has_ended(files, launch)) {
     unlink(socket->path.c_str());
-    return named ? Error{fmt::format("{}: this start has come to its end already", path)}
-                 : named.error();
+    return named ? Error{fmt::format("{}: this start has already ended", path)} : named.error();
   }
   const auto refused = [&](const Error& why, bool infrastructure = false) -> Error {
     const Error error = held.shown(why);

@@ -25,9 +25,9 @@ namespace rubato::node {
 
 class Master : private LauncherFace {
  public:
-  // Listens in the job's directory, an absolute path, and says so in master.json; starts nothing.
-  // `environment` is what the workers' own is made from, `machine_gpus` how many there are to be
-  // seen. If there is something to launch but it cannot be, exit.json says why.
+  // Listens in the job's directory, which must be an absolute path, and writes master.json. It
+  // starts no worker. `environment` is the base of the workers' environment. `machine_gpus` is the
+  // number of GPUs of the machine. If the job cannot be launched, exit.json says why.
   [[nodiscard]] static Result<std::unique_ptr<Master>> open(const std::string& directory,
                                                             const Environment& environment,
                                                             int machine_gpus);

@@ -163,7 +163,7 @@ void NodeAgent::sweep() {
 // another agent, which finds the masters.
 bool NodeAgent::leave_if_moved() {
   if (over_ || !wire::leads_elsewhere(options_.state_directory, home_)) return over_;
-  say(fmt::format("{} was moved, deleted or replaced: this agent leaves, jobs go on",
+  say(fmt::format("{} was moved, deleted or replaced: this agent exits, jobs continue",
                   options_.state_directory));
   over_ = true;
   return true;

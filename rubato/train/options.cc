@@ -70,8 +70,8 @@ Options parse_options(int argc, char** argv, const Options& defaults) {
   Options options = *told;
   CLI::App app("Trains, alone or as one of the workers of `rubato run --workers MIN:MAX -- ...`.");
   app.option_defaults()->always_capture_default();
-  app.add_option("--steps", options.steps, "end after so many steps; 0 = no such end");
-  app.add_option("--epochs", options.epochs, "end after so many epochs; 0 = no such end");
+  app.add_option("--steps", options.steps, "stop after this number of steps; 0 = no limit");
+  app.add_option("--epochs", options.epochs, "stop after this number of epochs; 0 = no limit");
   app.add_option("--batch", options.batch, "samples a step, over all workers");
   app.add_option("--virtual-workers", options.virtual_workers,
                  "parts the batch is computed in, whatever the number of workers");

@@ -3,7 +3,7 @@
 # trains, is stopped, and continues from its checkpoint in a newer start. A suspended worker of the old start
 # must not damage anything when it wakes up.
 #
-#   e2e/managed.sh [BUILD]
+#   e2e/master.sh [BUILD]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec python3 - "${1:-build}" <<'END'
