@@ -130,7 +130,7 @@ rm "$S"/journal.sqlite*
 await ended "$daemon"
 wait "$daemon"
 check 'a deleted journal ends the daemon' test $? -eq 1
-check 'with a sentence' grep -q 'was deleted or replaced while the daemon was running; jobs continue; all that it had was written' err.txt
+check 'with a sentence' grep -q 'was deleted or replaced while the daemon was running; jobs continue; its content was written' err.txt
 up "$S"
 check 'and nothing is lost' test "$("$RUBATO" ls -a --state "$S" --parsable | wc -l)" -eq "$before"
 check 'the job goes on' await is "$S" "$long" RUNNING
