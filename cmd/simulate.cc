@@ -106,6 +106,22 @@ Result<std::vector<ChosenPolicy>> chosen_policies(const SimulateFlags& flags,
   return chosen;
 }
 
+using Policies = std::vector<std::unique_ptr<Policy>>;
+
+Result<Policies> make_policies(const Comparison& c) {
+  Policies policies;
+  for (const auto& policy : c.chosen) {
+    auto made = policy.make({read_numbers});
+    if (!made) return made.error();
+    // A policy that chooses the number of GPUs and does not know the curves must measure them.
+    const bool measures = c.options.knowledge.knowing == Knowing::measured || (*made)->learns();
+    if (policy.entry->elastic && measures)
+      made = measure_first(std::move(*made), c.options.knowledge.measuring_time);
+    policies.push_back(std::move(*made));
+  }
+  return policies;
+}
+
 Result<Comparison> prepare(const SimulateFlags& flags) {
   Comparison c;
   auto cluster = parse_cluster(flags.cluster);
@@ -136,15 +152,9 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   auto chosen = chosen_policies(flags, c.cluster);
   if (!chosen) return chosen.error();
   c.chosen = std::move(*chosen);
-  for (const auto& policy : c.chosen) {
-    auto made = policy.make({read_numbers});
-    if (!made) return made.error();
-    // A policy that chooses the number of GPUs and does not know the curves must measure them.
-    const bool measures = c.options.knowledge.knowing == Knowing::measured || (*made)->learns();
-    if (policy.entry->elastic && measures)
-      made = measure_first(std::move(*made), c.options.knowledge.measuring_time);
-    c.policies.push_back(std::move(*made));
-  }
+  auto policies = make_policies(c);
+  if (!policies) return policies.error();
+  c.policies = std::move(*policies);
 
   std::optional<TraceFormat> format;
   if (!flags.format.empty()) {
@@ -195,17 +205,17 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
 
 // Runs the policies on several threads. The runs share nothing, so the results do not depend on the
 // number of threads.
-std::vector<Result<SimulationResult>> run_all(const Comparison& c, unsigned threads) {
-  std::vector<std::optional<Result<SimulationResult>>> results(c.policies.size());
+std::vector<Result<SimulationResult>> run_all(const Comparison& c, const Cluster& cluster,
+                                              const Policies& policies, unsigned threads) {
+  std::vector<std::optional<Result<SimulationResult>>> results(policies.size());
   {
-    ProgressBar progress("simulating", c.workload.jobs.size() * c.policies.size());
+    ProgressBar progress("simulating", c.workload.jobs.size() * policies.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
       for (std::size_t i = next++; i < results.size(); i = next++) {
         SimulationOptions options = c.options;
         options.record.rigid = !c.chosen[i].entry->elastic;
-        results[i].emplace(
-            simulate(c.workload, c.cluster, *c.policies[i], options, &progress.done()));
+        results[i].emplace(simulate(c.workload, cluster, *policies[i], options, &progress.done()));
       }
     };
     if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
@@ -302,42 +312,97 @@ void print_limits(const Limits& limits, std::string_view whose) {
              whose, deadlines.most(), deadlines.total, deadlines.feasible);
 }
 
-Json advice_json(const Comparison& c, const Run& run) {
+// The same workload with one more node of a type, by run.
+struct OneMoreNode {
+  std::string type;
+  int gpus = 0;
+  std::vector<Metrics> metrics;
+};
+
+Result<std::vector<OneMoreNode>> with_one_more_node(const Comparison& c, unsigned threads) {
+  std::vector<OneMoreNode> all;
+  std::vector<std::string> names;
+  for (int t = 0; t < c.cluster.types(); ++t)
+    names.push_back(c.cluster.type_name(GpuType(static_cast<GpuType::rep>(t))));
+  for (int t = 0; t < c.cluster.types(); ++t) {
+    const GpuType type(static_cast<GpuType::rep>(t));
+    auto groups = c.cluster.groups();
+    groups.push_back({1, c.cluster.node_size(type), type});
+    const auto policies = make_policies(c);
+    if (!policies) return policies.error();
+    OneMoreNode more{names[type.index()], c.cluster.node_size(type), {}};
+    for (const auto& result : run_all(c, Cluster(groups, names), *policies, threads)) {
+      if (!result) return result.error();
+      more.metrics.push_back(result->metrics);
+    }
+    all.push_back(std::move(more));
+  }
+  return all;
+}
+
+// What the policy's own prices said, if it has some.
+std::optional<NodeWorth> by_price(const Comparison& c, const Run& run, const std::string& type) {
+  for (const auto& worth : worth_of_nodes(run.metrics, c.cluster)) {
+    if (worth.type == type) return worth;
+  }
+  return std::nullopt;
+}
+
+Json advice_json(const Comparison& c, const std::vector<OneMoreNode>& nodes, const Run& run,
+                 std::size_t place) {
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
   Json list = Json::array();
-  for (const auto& node : worth_of_nodes(run.metrics, c.cluster)) {
+  for (const auto& node : nodes) {
+    const Metrics& more = node.metrics[place];
+    const auto worth = by_price(c, run, node.type);
     list.push_back({{"type", node.type},
                     {"node_gpus", node.gpus},
-                    {"price", node.price},
-                    {"saves_s", node.saves_s}});
+                    {"avg_jct_s", or_null(more.avg_jct_s)},
+                    {"completed", more.completed},
+                    {"deadlines_met", more.deadlines_met},
+                    {"price", worth ? Json(worth->price) : Json()},
+                    {"price_saves_s", worth ? Json(worth->saves_s) : Json()}});
   }
   return list;
 }
 
-void print_advice(const Comparison& c, const Run& run) {
-  const auto worths = worth_of_nodes(run.metrics, c.cluster);
-  if (worths.empty()) {
+void print_advice(const Comparison& c, const std::vector<OneMoreNode>& nodes, const Run& run,
+                  std::size_t place) {
+  for (const auto& node : nodes) {
+    const Metrics& more = node.metrics[place];
+    if (!run.metrics.avg_jct_s || !more.avg_jct_s) continue;
+    const double change = 100 * (*more.avg_jct_s / *run.metrics.avg_jct_s - 1);
     fmt::print(
-        "\n{} has no prices, so it cannot say what a node is worth. The policy rubato has "
-        "prices.\n",
-        run.policy);
-  }
-  for (const auto& node : worths) {
-    fmt::print(
-        "\n{}: a GPU of type {} is worth {:.3g} job-seconds a second on average. One more node "
-        "with "
-        "{} would take about {} off the average JCT ({:.1f}%).\n",
-        run.policy, node.type, node.price, node.gpus, human_duration(node.saves_s),
-        100 * node.saves_s / *run.metrics.avg_jct_s);
+        "\n{}: with one more node of {} (type {}) the average JCT is {} instead of {} "
+        "({:+.1f}%)",
+        run.policy, plural(node.gpus, "GPU"), node.type, human_duration(*more.avg_jct_s),
+        human_duration(*run.metrics.avg_jct_s), change);
+    if (run.metrics.deadlines_total > 0) {
+      fmt::print(", and {} deadlines are met instead of {}", more.deadlines_met,
+                 run.metrics.deadlines_met);
+    }
+    fmt::print(".\n");
+    if (more.completed != run.metrics.completed) {
+      fmt::print(
+          "  {} jobs complete instead of {}, so the two averages are not of the same jobs.\n",
+          more.completed, run.metrics.completed);
+    }
+    if (const auto worth = by_price(c, run, node.type)) {
+      fmt::print(
+          "  By its price alone, {:.3g} job-seconds a second for a GPU, it would be {:+.1f}%.\n",
+          worth->price, -100 * worth->saves_s / *run.metrics.avg_jct_s);
+    }
   }
 }
 
 void print_runs(const Comparison& c, const std::vector<Run>& runs,
-                const std::optional<AllLimits>& limits, bool json, bool advise) {
+                const std::optional<AllLimits>& limits, const std::vector<OneMoreNode>& advice,
+                bool json) {
   if (json) {
     Json list = Json::array();
-    for (const auto& run : runs) {
-      list.push_back(to_json(run.policy, run.metrics));
-      if (advise) list.back()["advice"] = advice_json(c, run);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      list.push_back(to_json(runs[i].policy, runs[i].metrics));
+      if (!advice.empty()) list.back()["advice"] = advice_json(c, advice, runs[i], i);
     }
     Json all = {{"runs", list}};
     if (limits) all["bound"] = limits_json(limits->plain);
@@ -350,9 +415,7 @@ void print_runs(const Comparison& c, const std::vector<Run>& runs,
   if (runs.size() > 1) fmt::print("\n* best of its column\n");
   if (limits) print_limits(limits->plain, "of these jobs");
   if (limits && limits->sharing) print_limits(*limits->sharing, "in which jobs share GPUs");
-  if (advise) {
-    for (const auto& run : runs) print_advice(c, run);
-  }
+  for (std::size_t i = 0; i < runs.size(); ++i) print_advice(c, advice, runs[i], i);
 }
 
 // If not all jobs of the bound have completed, their average cannot be compared with it.
@@ -366,7 +429,7 @@ int run(const SimulateFlags& flags) {
   if (!prepared) return bad_input(prepared.error());
   const Comparison& c = *prepared;
   for (const auto& warning : c.workload.warnings) fmt::print(stderr, "rubato: note: {}\n", warning);
-  auto results = run_all(c, flags.threads);
+  auto results = run_all(c, c.cluster, c.policies, flags.threads);
   std::vector<Run> runs;
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!results[i]) {
@@ -390,7 +453,16 @@ int run(const SimulateFlags& flags) {
       return bad_input(ok.error());
     }
   }
-  print_runs(c, runs, limits, flags.json, flags.advise);
+  std::vector<OneMoreNode> advice;
+  if (flags.advise) {
+    auto nodes = with_one_more_node(c, flags.threads);
+    if (!nodes) {
+      fmt::print(stderr, "rubato: {}\n", nodes.error().message);
+      return 1;
+    }
+    advice = std::move(*nodes);
+  }
+  print_runs(c, runs, limits, advice, flags.json);
   if (!flags.html.empty()) fmt::print(stderr, "report written to {}\n", flags.html);
   return 0;
 }
@@ -520,8 +592,9 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       "--bound", flags->bound,
       "also print what no schedule can exceed: a lower bound on the average job completion "
       "time (JCT), each policy's ratio to it, and how many deadlines can be met at most");
-  command->add_flag("--advise", flags->advise,
-                    "also print what one more node would be worth, for policies that have prices");
+  command->add_flag(
+      "--advise", flags->advise,
+      "also simulate one more node of each GPU type, and print what it would be worth");
   command->add_flag("--json", flags->json,
                     "print one JSON object {\"runs\": [...]} instead of the table");
   command

@@ -35,6 +35,16 @@ check 'table in the order given' bash -c "grep -oE '^(fifo|tiresias-las:limits=1
 check 'best values are marked' grep -q '\*' table.txt
 check 'no progress bar in a pipe' bash -c "! grep -q '%' table.err"
 
+for nodes in 1x8 2x8; do "$RUBATO" simulate --trace trace.csv --cluster "$nodes" --policy rubato,fifo --advise --json 2>/dev/null >"advice.$nodes.json"; done
+check 'advice is what one more node really does' python3 -c "
+import json
+one, two = (json.load(open('advice.%sx8.json' % n))['runs'] for n in (1, 2))
+for a, b in zip(one, two):
+    assert a['advice'][0]['avg_jct_s'] == b['avg_jct_s'], (a['policy'], a['advice'], b['avg_jct_s'])
+assert one[0]['advice'][0]['price'] > 0 and one[1]['advice'][0]['price'] is None
+"
+check 'advice in words' bash -c "'$RUBATO' simulate --trace trace.csv --cluster 1x8 --policy rubato --advise 2>/dev/null | grep -q 'one more node of 8 GPUs'"
+
 printf 'job_id,submit_s,gpus,duration_s,mood,colour\nbig,0,99,60,good,red\nsmall,5,4,0,bad,blue\n' >odd.csv
 "$RUBATO" simulate --trace odd.csv --cluster 1x8 --policy fifo --json --jobs-csv odd.jobs.csv >odd.json 2>odd.err
 check 'extra columns: one warning' test "$(wc -l <odd.err)" -eq 1
