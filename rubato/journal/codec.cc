@@ -252,9 +252,16 @@ void describe(auto& f, Is<GpuLimits> auto& value) {
   f.field("min", min);
 }
 
+void describe(auto& f, Is<Utility> auto& value) {
+  auto& [worth, decay, target] = value;
+  f.field("decay", decay);
+  f.field("target", target);
+  f.field("value", worth);
+}
+
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
-         restart_cost, cooldown, goes_first, work_guessed] = value;
+         restart_cost, cooldown, goes_first, work_guessed, utility] = value;
   f.field("adaptive_batch", adaptive_batch);
   f.field("batch", batch);
   f.field("cooldown", cooldown);
@@ -267,6 +274,7 @@ void describe(auto& f, Is<JobSpec> auto& value) {
   f.field("requested", requested);
   f.field("restart_cost", restart_cost);
   f.field("user", user);
+  f.unless_plain("utility", utility);
   f.field("weight", weight);
   f.unless_plain("work_guessed", work_guessed);
 }
