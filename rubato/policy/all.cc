@@ -7,6 +7,7 @@
 #include "rubato/base/text.h"
 #include "rubato/policy/afs.h"
 #include "rubato/policy/allox.h"
+#include "rubato/policy/aonline.h"
 #include "rubato/policy/edf.h"
 #include "rubato/policy/elastic_tiresias.h"
 #include "rubato/policy/elasticflow.h"

@@ -380,6 +380,8 @@ std::vector<std::string> policies() {
                            "elasticflow:admission=off",
                            "oasis:slot=2",
                            "oasis:slot=7,horizon=0.01,low=0.01,high=0.5",
+                           "aonline:unit=1",
+                           "aonline:unit=5",
                            "rubato:fairness=1,patience=9",
                            "rubato:promises=off,patience=3",
                            "rubato:lengths=unknown",
