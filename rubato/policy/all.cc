@@ -9,6 +9,7 @@
 #include "rubato/policy/allox.h"
 #include "rubato/policy/aonline.h"
 #include "rubato/policy/edf.h"
+#include "rubato/policy/edge_cloud.h"
 #include "rubato/policy/elastic_tiresias.h"
 #include "rubato/policy/elasticflow.h"
 #include "rubato/policy/equal.h"

@@ -382,6 +382,7 @@ std::vector<std::string> policies() {
                            "oasis:slot=7,horizon=0.01,low=0.01,high=0.5",
                            "aonline:unit=1",
                            "aonline:unit=5",
+                           "edge-cloud:bandwidth=1/10/2,data=2",
                            "rubato:fairness=1,patience=9",
                            "rubato:promises=off,patience=3",
                            "rubato:lengths=unknown",
