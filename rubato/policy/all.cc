@@ -18,6 +18,7 @@
 #include "rubato/policy/gandiva_fair.h"
 #include "rubato/policy/gavel.h"
 #include "rubato/policy/hesrpt.h"
+#include "rubato/policy/lyra.h"
 #include "rubato/policy/oasis.h"
 #include "rubato/policy/optimus.h"
 #include "rubato/policy/pollux.h"
