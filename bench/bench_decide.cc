@@ -25,10 +25,9 @@ std::unique_ptr<Policy> policy_named(const std::string& name) {
   return std::move(*policy);
 }
 
-// One elastic decision for many jobs, all present at once, on `types` types with as many GPUs each.
-void decide_elastic(benchmark::State& state, const std::string& name, int types) {
-  const auto jobs = static_cast<int>(state.range(0));
-  const auto nodes = static_cast<int>(state.range(1) / 8);
+// Many jobs that have all just come, on `types` types with as many GPUs each. Their deadlines, if
+// they have any, are 1 to 3 times their time on one GPU.
+Snapshot crowd(int jobs, int nodes, int types, bool deadlines) {
   Snapshot snapshot;
   std::vector<NodeGroup> groups;
   std::vector<std::string> names;
@@ -45,12 +44,22 @@ void decide_elastic(benchmark::State& state, const std::string& name, int types)
     spec->limits = {1, profile.largest, {}};
     JobView job;
     job.id = JobId(static_cast<JobId::rep>(i));
-    job.spec = std::move(spec);
     job.speed = curves.curve(profile, 1);
-    job.work = random.log_uniform(60, 86400) * profile.steps_per_s;
+    const double alone_s = random.log_uniform(60, 86400);
+    job.work = alone_s * profile.steps_per_s;
     job.progress = {job.work, kStart, 0};
+    if (deadlines)
+      spec->deadline = time_at(alone_s * random.split(static_cast<std::uint64_t>(i)).uniform(1, 3));
+    job.spec = std::move(spec);
     snapshot.jobs.insert(std::move(job));
   }
+  return snapshot;
+}
+
+// One elastic decision for all of them.
+void decide_elastic(benchmark::State& state, const std::string& name, int types) {
+  const Snapshot snapshot =
+      crowd(static_cast<int>(state.range(0)), static_cast<int>(state.range(1) / 8), types, false);
   const auto policy = policy_named(name);
   for (auto _ : state) {
     auto decision = policy->decide(snapshot);
@@ -71,6 +80,56 @@ void decide_rubato_4_types(benchmark::State& state) { decide_elastic(state, "rub
 BENCHMARK(decide_afs)->Apply(sizes);
 BENCHMARK(decide_rubato)->Apply(sizes);
 BENCHMARK(decide_rubato_4_types)->Apply(sizes);
+
+void decide_lyra(benchmark::State& state) { decide_elastic(state, "lyra", 1); }
+BENCHMARK(decide_lyra)->Apply(sizes);
+
+// The same by policies that plan: all jobs come at once to a policy that knows none of them. With
+// `wait_s` that is not the decision in which they come but one so much later.
+void decide_arrivals(benchmark::State& state, const std::string& name, double wait_s) {
+  Snapshot snapshot =
+      crowd(static_cast<int>(state.range(0)), static_cast<int>(state.range(1) / 8), 1, true);
+  for (auto _ : state) {
+    state.PauseTiming();
+    const auto policy = policy_named(name);
+    snapshot.now = kStart;
+    if (wait_s > 0) CHECK(policy->decide(snapshot).ok());
+    snapshot.now = time_at(wait_s);
+    state.ResumeTiming();
+    auto decision = policy->decide(snapshot);
+    CHECK(decision.ok());
+    benchmark::DoNotOptimize(decision->run.data());
+  }
+}
+void decide_oasis(benchmark::State& state) { decide_arrivals(state, "oasis", 0); }
+void decide_aonline(benchmark::State& state) { decide_arrivals(state, "aonline:unit=3600", 3600); }
+void decide_edge_cloud(benchmark::State& state) { decide_arrivals(state, "edge-cloud", 0); }
+BENCHMARK(decide_oasis)->Apply(sizes);
+BENCHMARK(decide_aonline)->Apply(sizes);
+BENCHMARK(decide_edge_cloud)->Apply(sizes);
+
+// One arrival beside the plans of all others.
+void decide_oasis_next(benchmark::State& state) {
+  const auto jobs = static_cast<int>(state.range(0));
+  Snapshot snapshot = crowd(jobs, static_cast<int>(state.range(1) / 8), 1, true);
+  const JobId last(static_cast<JobId::rep>(jobs - 1));
+  const JobView newcomer = *snapshot.jobs.find(last);
+  snapshot.jobs.erase(last);
+  const auto before = policy_named("oasis");
+  CHECK(before->decide(snapshot).ok());
+  snapshot.jobs.insert(newcomer);
+  const Json saved = before->save();
+  for (auto _ : state) {
+    state.PauseTiming();
+    const auto policy = policy_named("oasis");
+    CHECK(policy->load(saved).ok());
+    state.ResumeTiming();
+    auto decision = policy->decide(snapshot);
+    CHECK(decision.ok());
+    benchmark::DoNotOptimize(decision->run.data());
+  }
+}
+BENCHMARK(decide_oasis_next)->Apply(sizes);
 
 // One answer of elasticflow to one arrival, while many jobs with promises hold all GPUs. `roomy`:
 // the new job fits between the plans. `tight`: it must start soon, so all plans are made again.

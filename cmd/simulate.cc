@@ -28,6 +28,7 @@ namespace {
 struct SimulateFlags {
   std::string trace, format, cluster, placement = "count", curves, profiles, throughputs, failures;
   std::string deadlines;
+  bool utilities = false;
   std::vector<std::string> policies;
   std::optional<double> restart_cost;
   double interval = 0, interference = 0, failure_rate = 0, repair_time = 3600;
@@ -176,6 +177,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     if (!tightness) return tightness.error();
     options.tightness = *tightness;
   }
+  options.utilities = flags.utilities;
   if (!flags.curves.empty()) {
     auto curves = read_curves(flags.curves);
     if (!curves) return curves.error();
@@ -551,6 +553,9 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
           "give each job without a deadline one: submission + x * duration, with x drawn from "
           "this range")
       ->type_name("LOW:HIGH");
+  command->add_flag("--utilities", flags->utilities,
+                    "give each job with a deadline a utility, drawn as in the evaluation of OASiS "
+                    "(docs/traces.md)");
   auto* file =
       command
           ->add_option(

@@ -1,6 +1,7 @@
 #include "rubato/core/job.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace rubato::core {
 
@@ -16,6 +17,12 @@ std::optional<int> GpuLimits::above(int gpus) const {
   }
   const auto at = std::upper_bound(allowed.begin(), allowed.end(), gpus);
   return at != allowed.end() ? std::optional(*at) : std::nullopt;
+}
+
+double JobSpec::worth(Time submitted, Time end) const {
+  if (!utility) return !deadline || end <= *deadline ? weight : 0;
+  const double late = seconds(end - submitted - utility->target);
+  return utility->value / (1 + std::exp(utility->decay * late));
 }
 
 }  // namespace rubato::core

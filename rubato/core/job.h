@@ -29,6 +29,15 @@ struct GpuLimits {
   [[nodiscard]] int smallest() const { return allowed.empty() ? min : allowed.front(); }
 };
 
+// What the end of a job is worth, by when it ends: value / (1 + exp(decay (t - target))), t being
+// the time since its submission. Without decay it is worth half the value at any time.
+struct Utility {
+  double value = 1;   // above 0
+  double decay = 0;   // a second; 0 or more
+  Duration target{};  // when it is worth half the value
+  friend bool operator==(const Utility&, const Utility&) = default;
+};
+
 struct JobSpec {
   std::string name;
   std::string user;
@@ -45,6 +54,11 @@ struct JobSpec {
   bool goes_first = false;  // before other jobs without a deadline: it is short and awaited
   bool work_guessed =
       false;  // its owner did not say how much work it has: JobView::work is a guess
+  std::optional<Utility> utility;
+
+  // What its end then is worth. A job without a utility is worth its weight until its deadline and
+  // nothing afterwards.
+  [[nodiscard]] double worth(Time submitted, Time end) const;
 };
 
 enum class Phase : std::uint8_t { pending, starting, running, resizing, stopping };

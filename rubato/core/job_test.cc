@@ -49,5 +49,20 @@ TEST(JobView, CountsServiceOnlyWhileItHoldsGpus) {
   EXPECT_FALSE(job.has_run());
 }
 
+TEST(JobSpec, AnEndIsWorthWhatItsUtilityOrItsDeadlineSays) {
+  JobSpec spec;
+  spec.weight = 3;
+  EXPECT_EQ(spec.worth(kStart, time_at(1e9)), 3);
+  spec.deadline = time_at(10);
+  EXPECT_EQ(spec.worth(kStart, time_at(10)), 3);
+  EXPECT_EQ(spec.worth(kStart, time_at(10) + Duration(1)), 0);
+  spec.utility = Utility{8, 0.5, from_seconds(20)};
+  EXPECT_EQ(spec.worth(time_at(5), time_at(25)), 4) << "at its target, whatever the deadline";
+  EXPECT_NEAR(spec.worth(time_at(5), time_at(5)), 8, 1e-3);
+  EXPECT_EQ(spec.worth(time_at(5), time_at(1e9)), 0);
+  spec.utility = Utility{8, 0, {}};
+  EXPECT_EQ(spec.worth(kStart, time_at(1e9)), 4) << "without decay always the same";
+}
+
 }  // namespace
 }  // namespace rubato::core

@@ -125,9 +125,16 @@ void describe(auto& f, Is<GpuLimits> auto& value) {
   f("min", min);
 }
 
+void describe(auto& f, Is<Utility> auto& value) {
+  auto& [worth, decay, target] = value;
+  f("decay", decay);
+  f("target", target);
+  f("value", worth);
+}
+
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
-         restart_cost, cooldown, goes_first, work_guessed] = value;
+         restart_cost, cooldown, goes_first, work_guessed, utility] = value;
   f("adaptive_batch", adaptive_batch);
   f("batch", batch);
   f("cooldown", cooldown);
@@ -140,6 +147,7 @@ void describe(auto& f, Is<JobSpec> auto& value) {
   f("requested", requested);
   f("restart_cost", restart_cost);
   f("user", user);
+  f.unless_plain("utility", utility);
   f("weight", weight);
   f.unless_plain("work_guessed", work_guessed);
 }

@@ -44,14 +44,17 @@ bool same(const Progress& a, const Progress& b) {
 }
 bool same(const JobSpec& a, const JobSpec& b) {
   const auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch,
-               deadline, restart_cost, cooldown, goes_first, work_guessed] = a;
+               deadline, restart_cost, cooldown, goes_first, work_guessed, utility] = a;
   const auto& [min, max, allowed] = limits;
   return name == b.name && user == b.user && model == b.model && requested == b.requested &&
          min == b.limits.min && max == b.limits.max && allowed == b.limits.allowed &&
          preemptible == b.preemptible && same(weight, b.weight) && batch == b.batch &&
          adaptive_batch == b.adaptive_batch && deadline == b.deadline &&
          restart_cost == b.restart_cost && cooldown == b.cooldown && goes_first == b.goes_first &&
-         work_guessed == b.work_guessed;
+         work_guessed == b.work_guessed && utility.has_value() == b.utility.has_value() &&
+         (!utility ||
+          (same(utility->value, b.utility->value) && same(utility->decay, b.utility->decay) &&
+           utility->target == b.utility->target));
 }
 bool same(const SpeedModel& a, const SpeedModel& b) {
   if (typeid(a) != typeid(b) || !std::ranges::equal(a.measured(), b.measured())) return false;
@@ -254,8 +257,9 @@ class Draw {
   Progress progress() { return {number(), time(), number()}; }
   Batch batch() { return {whole<int>(), whole<int>()}; }
   std::shared_ptr<const JobSpec> spec() {
-    JobSpec spec{text(),       text(), text(), whole<int>(), {},         coin(), number(),
-                 whole<int>(), coin(), {},     duration(),   duration(), coin(), coin()};
+    JobSpec spec{text(), text(), text(),     whole<int>(), {},     coin(), number(), whole<int>(),
+                 coin(), {},     duration(), duration(),   coin(), coin(), {}};
+    spec.utility = maybe([&] { return Utility{number(), number(), duration()}; });
     spec.limits = {whole<int>(), whole<int>(), list([&] { return whole<int>(); })};
     spec.deadline = maybe([&] { return time(); });
     return std::make_shared<JobSpec>(spec);

@@ -7,7 +7,9 @@
 #include "rubato/base/text.h"
 #include "rubato/policy/afs.h"
 #include "rubato/policy/allox.h"
+#include "rubato/policy/aonline.h"
 #include "rubato/policy/edf.h"
+#include "rubato/policy/edge_cloud.h"
 #include "rubato/policy/elastic_tiresias.h"
 #include "rubato/policy/elasticflow.h"
 #include "rubato/policy/equal.h"
@@ -16,6 +18,8 @@
 #include "rubato/policy/gandiva_fair.h"
 #include "rubato/policy/gavel.h"
 #include "rubato/policy/hesrpt.h"
+#include "rubato/policy/lyra.h"
+#include "rubato/policy/oasis.h"
 #include "rubato/policy/optimus.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/rubato.h"
@@ -29,22 +33,11 @@ namespace {
 std::vector<PolicyEntry> make_table() {
   std::vector<PolicyEntry> table;
   for (auto* const rows : {
-           rubato_rows,
-           sorted_rows,
-           edf_rows,
-           tiresias_rows,
-           afs_rows,
-           pollux_rows,
-           gavel_rows,
-           fifo_perf_rows,
-           allox_rows,
-           gandiva_rows,
-           gandiva_fair_rows,
-           themis_rows,
-           optimus_rows,
-           elastic_tiresias_rows,
-           hesrpt_rows,
-           equal_rows,
+           rubato_rows,      sorted_rows,           edf_rows,          oasis_rows,
+           aonline_rows,     edge_cloud_rows,       lyra_rows,         tiresias_rows,
+           afs_rows,         pollux_rows,           gavel_rows,        fifo_perf_rows,
+           allox_rows,       gandiva_rows,          gandiva_fair_rows, themis_rows,
+           optimus_rows,     elastic_tiresias_rows, hesrpt_rows,       equal_rows,
            elasticflow_rows,
        }) {
     for (auto& row : rows()) table.push_back(std::move(row));

@@ -68,6 +68,19 @@ Time FutureGpus::first_with(Time from, int gpus) const {
   return kNever;
 }
 
+int FutureGpus::least(Time from, Time until) const {
+  std::size_t b = block_at(from);
+  std::size_t s = blocks_[b].step_at(from);
+  int least = blocks_[b].steps[s].free + blocks_[b].shift;
+  for (; b < blocks_.size() && blocks_[b].from < until; ++b, s = 0) {
+    const Block& block = blocks_[b];
+    if (block.least >= least) continue;
+    for (; s < block.size && block.steps[s].from < until; ++s)
+      least = std::min(least, block.steps[s].free + block.shift);
+  }
+  return least;
+}
+
 void FutureGpus::cut(Time when) {
   std::size_t b = block_at(when);
   if (when <= blocks_.front().from) return;

@@ -26,6 +26,9 @@ class FutureGpus {
   [[nodiscard]] Time first_below(Time from, int gpus) const;
   [[nodiscard]] Time first_with(Time from, int gpus) const;
 
+  // The smallest number of free GPUs in [from, until), which is not empty.
+  [[nodiscard]] int least(Time from, Time until) const;
+
   // Changes the number of free GPUs in [from, until). It may become negative.
   void add(Time from, Time until, int gpus);
   void reserve(Time from, Time until, int gpus) { add(from, until, -gpus); }

@@ -48,6 +48,12 @@ class NaiveFuture {
       at->second += gpus;
   }
   [[nodiscard]] int at(int when) const { return std::prev(steps_.upper_bound(when))->second; }
+  [[nodiscard]] int least(int from, int until) const {
+    int least = at(from);
+    for (auto step = steps_.upper_bound(from); step != steps_.end() && step->first < until; ++step)
+      least = std::min(least, step->second);
+    return least;
+  }
   template <class Wanted>
   [[nodiscard]] Time first(int from, const Wanted& wanted) const {
     if (wanted(at(from))) return time_at(from);
@@ -85,6 +91,7 @@ TEST(FutureGpus, AgreesWithAPlainMapOverThousandsOfSteps) {
                 naive.first(when, [&](int n) { return n < wanted; }));
       ASSERT_EQ(free.first_with(time_at(when), wanted),
                 naive.first(when, [&](int n) { return n >= wanted; }));
+      ASSERT_EQ(free.least(time_at(when), time_at(until + when)), naive.least(when, until + when));
     }
   }
 }

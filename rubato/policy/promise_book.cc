@@ -93,6 +93,21 @@ void PromiseBook::enter(Party party, SharePlan plan) {
   promised_.push_back(std::move(party));
 }
 
+void PromiseBook::add(Party party, SharePlan plan) {
+  plan.reserve(free_);
+  enter(std::move(party), std::move(plan));
+}
+
+bool PromiseBook::keep_plans(bool same_machines, std::vector<Party>& lost) {
+  const bool on_course = check_courses();
+  if (on_course && same_machines) {
+    reserve_all();
+  } else {
+    keep_what_can_be(lost);
+  }
+  return on_course;
+}
+
 bool PromiseBook::keep(bool same_machines, std::vector<Party>& lost) {
   const bool on_course = check_courses();
   reserve_all();
@@ -175,6 +190,10 @@ void PromiseBook::take(std::vector<SharePlan> plans) {
 // neither kept nor replaced goes on as best effort.
 void PromiseBook::mend(std::vector<Party>& lost) {
   if (auto plans = plans_for_all()) return take(std::move(*plans));
+  keep_what_can_be(lost);
+}
+
+void PromiseBook::keep_what_can_be(std::vector<Party>& lost) {
   free_.reset(now_, gpus_);
   std::vector<bool> kept(promised_.size(), false);
   for (const std::size_t i : by_deadline()) {
@@ -207,8 +226,7 @@ bool PromiseBook::squeeze_in(Party& party) {
   auto plan = planner_.least_share(party.traveller, now_);
   hold_back_now(-1);
   if (!plan) return false;
-  plan->reserve(free_);
-  enter(std::move(party), std::move(*plan));
+  add(std::move(party), std::move(*plan));
   return true;
 }
 

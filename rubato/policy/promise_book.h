@@ -31,13 +31,17 @@ class PromiseBook {
   // A job as the book sees it. `levels` must outlive it.
   [[nodiscard]] Party party(const JobView& job, std::span<const Level> levels) const;
 
-  // A promise of an earlier decision.
+  // A promise of an earlier decision; keep() must follow.
   void enter(Party party, SharePlan plan);
+  // A promise that its owner has just made, with a plan on GPUs that are free.
+  void add(Party party, SharePlan plan);
 
   // Follows the plans from where their jobs really are, and reserves their GPUs. If some are off
   // their course, or the machines are others, all are planned anew; who can neither keep its plan
   // nor get another loses the promise and is handed back. Whether all was as planned.
   bool keep(bool same_machines, std::vector<Party>& lost);
+  // The same, but every plan that can be kept stands.
+  bool keep_plans(bool same_machines, std::vector<Party>& lost);
 
   // New promises leave so many GPUs free for ever: somebody has waited too long for them.
   void hold_back(int gpus) { held_back_ = gpus; }
@@ -67,6 +71,8 @@ class PromiseBook {
   void grow(int gpus);
 
   [[nodiscard]] std::vector<Party>& promised() { return promised_; }
+  // GPUs that no plan uses, from now on.
+  [[nodiscard]] const FutureGpus& free() const { return free_; }
   // GPUs that no plan uses now.
   [[nodiscard]] int idle() const { return free_.at(now_); }
   [[nodiscard]] bool free_until(int gpus, Time until) const {
@@ -81,6 +87,7 @@ class PromiseBook {
   [[nodiscard]] std::optional<SharePlan> begun_with(Party& party, const Level& level);
   void hold_back_now(int sign);
   void mend(std::vector<Party>& lost);
+  void keep_what_can_be(std::vector<Party>& lost);
   [[nodiscard]] std::vector<std::size_t> by_deadline() const;
   [[nodiscard]] std::optional<std::vector<SharePlan>> plans_for_all();
   void take(std::vector<SharePlan> plans);

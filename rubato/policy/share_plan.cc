@@ -121,9 +121,17 @@ Duration SharePlanner::margin_of(const Traveller& job, const Walk& walk) {
       if (level.gpus == step.gpus) fastest = std::max(fastest, level.rate);
     }
   }
-  // One microsecond is left for the rounding of end times.
-  return from_seconds(seconds(job.restart) * fastest / walk.course.progress.rate) + Duration(1) +
-         job.lateness;
+  return margin_at(job, fastest, walk.course.progress.rate);
+}
+
+// One microsecond is left for the rounding of end times.
+Duration SharePlanner::margin_at(const Traveller& job, WorkRate fastest, WorkRate last) {
+  if (!job.moves) return job.lateness;
+  return from_seconds(seconds(job.restart) * fastest / last) + Duration(1) + job.lateness;
+}
+
+Duration SharePlanner::most_margin(const Traveller& job, WorkRate last) {
+  return margin_at(job, job.levels.back().rate, last);
 }
 
 SharePlan SharePlanner::plan_of(const Traveller& job, Walk walk) {
@@ -289,7 +297,7 @@ std::optional<SharePlan> SharePlanner::soonest(const Traveller& job, Time now) c
   return best;
 }
 
-Time SharePlanner::finish_of(const Traveller& job, std::span<const GpuStep> steps) {
+Course SharePlanner::course_along(const Traveller& job, std::span<const GpuStep> steps) {
   Course course = job.course;
   for (const auto& step : steps) {
     if (course.finish() <= step.from) break;
@@ -297,7 +305,18 @@ Time SharePlanner::finish_of(const Traveller& job, std::span<const GpuStep> step
                                     [&](const Level& l) { return l.gpus == step.gpus; });
     course.turn(step.from, step.gpus, level == job.levels.end() ? 0 : level->rate, job.restart);
   }
-  return course.finish();
+  return course;
+}
+
+Time SharePlanner::finish_of(const Traveller& job, std::span<const GpuStep> steps) {
+  return course_along(job, steps).finish();
+}
+
+SharePlan SharePlanner::plan_along(const Traveller& job, std::vector<GpuStep> steps) {
+  Walk walk;
+  walk.course = course_along(job, steps);
+  walk.steps = std::move(steps);
+  return plan_of(job, std::move(walk));
 }
 
 }  // namespace rubato::policy

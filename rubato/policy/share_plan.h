@@ -87,8 +87,12 @@ class SharePlanner {
   // The plan that ends first, ignoring the deadline; nullopt if it would never end.
   [[nodiscard]] std::optional<SharePlan> soonest(const Traveller& job, Time now) const;
 
-  // The course after following the steps from now on.
+  // When a job that follows the steps from now on is done.
   [[nodiscard]] static Time finish_of(const Traveller& job, std::span<const GpuStep> steps);
+  // The plan with these steps.
+  [[nodiscard]] static SharePlan plan_along(const Traveller& job, std::vector<GpuStep> steps);
+  // How much later a job may end if it is moved once, at most, with such a speed in the end.
+  [[nodiscard]] static Duration most_margin(const Traveller& job, WorkRate last);
 
  private:
   // Simulates the job under a cap from `at` until `until`, or to its end. False if it will be late.
@@ -110,6 +114,8 @@ class SharePlanner {
   // How much later a job may end if it is moved once: the work lost at its highest speed, done
   // again at the speed of its last step.
   [[nodiscard]] static Duration margin_of(const Traveller& job, const Walk& walk);
+  [[nodiscard]] static Duration margin_at(const Traveller& job, WorkRate fastest, WorkRate last);
+  [[nodiscard]] static Course course_along(const Traveller& job, std::span<const GpuStep> steps);
   [[nodiscard]] static SharePlan plan_of(const Traveller& job, Walk walk);
 
   const FutureGpus& free_;

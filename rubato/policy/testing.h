@@ -59,6 +59,8 @@ struct Draft {
   std::vector<int> allowed = {};  // empty = all counts of the curve
   double network = 0;
   bool goes_first = false;
+  double weight = 1;
+  std::optional<Utility> utility = std::nullopt;
 
   [[nodiscard]] Job job() const { return {time_at(submit_s), spec(), speed(), work}; }
 
@@ -71,6 +73,8 @@ struct Draft {
     if (deadline_s) spec->deadline = time_at(*deadline_s);
     spec->restart_cost = from_seconds(restart_s);
     spec->goes_first = goes_first;
+    spec->weight = weight;
+    spec->utility = utility;
     return spec;
   }
   [[nodiscard]] std::shared_ptr<const SpeedModel> speed() const {

@@ -52,6 +52,18 @@ std::shared_ptr<const ThroughputTable> draw_types(Random random) {
   return table;
 }
 
+// What the ends of some jobs are worth, for who goes by that.
+void draw_utilities(DeadlineScene& scene, Random random) {
+  for (SimJob& job : scene.workload.jobs) {
+    if (!job.spec->deadline || random.below(2) == 0) continue;
+    auto spec = std::make_shared<JobSpec>(*job.spec);
+    const Duration target = *spec->deadline - job.submit;
+    const double decay = random.log_uniform(0.1, 50) / std::max(1e-3, seconds(target));
+    spec->utility = Utility{random.uniform(1, 100), random.below(4) == 0 ? 0 : decay, target};
+    job.spec = std::move(spec);
+  }
+}
+
 DeadlineScene draw_deadline_scene(std::uint64_t seed, bool two_types = false) {
   Random random(seed);
   DeadlineScene scene;
@@ -108,7 +120,10 @@ class Notary final : public Policy {
     for (const auto& promise : decision->promise) {
       promised.insert(promise.job);
       last[promise.job] = promise.finish;
-      EXPECT_LE(promise.finish, *snapshot.jobs.find(promise.job)->spec->deadline);
+      const JobSpec& spec = *snapshot.jobs.find(promise.job)->spec;
+      if (!spec.utility) {
+        EXPECT_LE(promise.finish, *spec.deadline);
+      }
     }
     for (const auto& reject : decision->reject) {
       promised.insert(reject.job);
@@ -132,12 +147,19 @@ class Notary final : public Policy {
   std::unique_ptr<Policy> policy_;
 };
 
+struct Terms {
+  bool two_types = false;
+  bool utilities = false;
+  std::uint64_t scenes_a_move = 12;  // at most, so that moves are tested; fewer plans, fewer moves
+};
+
 void expect_promises_kept(const std::string& name, std::uint64_t first, std::uint64_t last,
-                          bool two_types = false) {
+                          Terms terms = {}) {
   std::size_t kept = 0, refused = 0, migrations = 0;
   for (std::uint64_t seed = first; seed < last && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
-    const DeadlineScene scene = draw_deadline_scene(seed, two_types);
+    DeadlineScene scene = draw_deadline_scene(seed, terms.two_types);
+    if (terms.utilities) draw_utilities(scene, Random(seed).split(2));
     Notary policy(name);
     const auto result = simulate(scene.workload, scene.cluster, policy, scene.options);
     ASSERT_TRUE(result.ok()) << result.error().message;
@@ -153,15 +175,17 @@ void expect_promises_kept(const std::string& name, std::uint64_t first, std::uin
       ASSERT_TRUE(record.end.has_value()) << "job " << i;
       if (!job.spec->deadline) continue;
       ++kept;
-      EXPECT_LE(*record.end, *job.spec->deadline) << "job " << i;
+      if (!job.spec->utility) {
+        EXPECT_LE(*record.end, *job.spec->deadline) << "job " << i;
+      }
       if (scene.options.placement != Placement::count) continue;
       EXPECT_EQ(*record.end, policy.last[JobId(static_cast<JobId::rep>(i))]) << "job " << i;
     }
   }
   EXPECT_GT(kept, 5 * (last - first));
   EXPECT_GT(refused, 5 * (last - first) / 6);
-  if (!two_types) {
-    EXPECT_GT(migrations, (last - first) / 12);
+  if (!terms.two_types) {
+    EXPECT_GT(migrations, (last - first) / terms.scenes_a_move);
   }
 }
 
@@ -174,11 +198,22 @@ TEST(RubatoProperty, EveryPromiseIsKeptToTheMicrosecond) {
 }
 
 TEST(RubatoProperty, EveryPromiseIsKeptOnSeveralTypes) {
-  expect_promises_kept("rubato", 3000, 6000, true);
+  expect_promises_kept("rubato", 3000, 6000, {.two_types = true});
 }
 
 TEST(RubatoProperty, EveryPromiseIsKeptBesideTurns) {
   expect_promises_kept("rubato:patience=20", 6000, 7000);
+}
+
+// Who is admitted gets the plan it was promised, so its end is worth what it was taken in for.
+TEST(OasisProperty, EveryPlanIsKeptToTheMicrosecond) {
+  expect_promises_kept("oasis", 0, 1000, {.scenes_a_move = 20});
+  expect_promises_kept("oasis:slot=20", 1000, 2000, {.scenes_a_move = 20});
+  expect_promises_kept("oasis:slot=3", 2000, 3000, {.scenes_a_move = 20});
+}
+
+TEST(OasisProperty, EveryPlanIsKeptWithUtilities) {
+  expect_promises_kept("oasis:slot=60", 3000, 4500, {.utilities = true, .scenes_a_move = 20});
 }
 
 // With the deadline that the refusal names, the job would have been admitted.

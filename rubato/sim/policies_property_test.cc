@@ -378,6 +378,11 @@ std::vector<std::string> policies() {
                            "elastic-tiresias:limits=6/20,waiting=2",
                            "elastic-tiresias:limits=10,least=0.1",
                            "elasticflow:admission=off",
+                           "oasis:slot=2",
+                           "oasis:slot=7,horizon=0.01,low=0.01,high=0.5",
+                           "aonline:unit=1",
+                           "aonline:unit=5",
+                           "edge-cloud:bandwidth=1/10/2,data=2",
                            "rubato:fairness=1,patience=9",
                            "rubato:promises=off,patience=3",
                            "rubato:lengths=unknown",
@@ -626,8 +631,8 @@ TEST(AdmissionOnSeveralTypes, PlansWithTheTypesJobsAreOn) {
 
 INSTANTIATE_TEST_SUITE_P(All, Admission,
                          ::testing::Values("edf-admission", "edf-admission:count=peak",
-                                           "edf-admission:count=trace", "elasticflow", "rubato",
-                                           "rubato:patience=5"),
+                                           "edf-admission:count=trace", "elasticflow", "oasis",
+                                           "oasis:slot=3", "rubato", "rubato:patience=5"),
                          test_name);
 
 }  // namespace

@@ -289,6 +289,7 @@ Metrics Recorder::metrics() const {
   Metrics m;
   BestCases cases(cluster_);
   std::vector<double> jct, queued, fairness_of;
+  double worth = 0;
   m.jobs = jobs_.size();
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
     const JobRecord& record = jobs_[i];
@@ -300,11 +301,14 @@ Metrics Recorder::metrics() const {
       m.deadlines_feasible += feasible_alone(job, cases) ? 1 : 0;
       m.deadlines_met += record.end && *record.end <= *job.spec->deadline ? 1 : 0;
     }
+    if (job.spec->utility && !m.worth) m.worth = 0;
     if (!record.end) continue;
     ++m.completed;
+    worth += job.spec->worth(job.submit, *record.end);
     jct.push_back(seconds(*record.end - job.submit));
     fairness_of.push_back(fairness(JobId(static_cast<JobId::rep>(i))));
   }
+  if (m.worth) m.worth = worth;
   if (!jct.empty()) {
     m.avg_jct_s = mean(jct);
     m.p50_jct_s = percentile(jct, 0.5);

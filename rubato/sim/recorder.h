@@ -44,7 +44,8 @@ struct Metrics {
   std::optional<double> utility, advised_nodes;  // of policies that advise
   std::size_t deadlines_total = 0, deadlines_met = 0;
   std::size_t deadlines_feasible = 0;  // by a job alone on the whole cluster
-  bool shared = false;                 // two jobs had the same GPUs at some time
+  std::optional<double> worth;  // of all ends (JobSpec::worth); nullopt: no job has a utility
+  bool shared = false;          // two jobs had the same GPUs at some time
   std::optional<double> ftf_mean, ftf_p99, ftf_max;
   std::optional<double> ftf_unfair;  // share of jobs above 1.05
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;

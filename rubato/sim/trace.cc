@@ -58,6 +58,7 @@ constexpr auto kRubato = std::to_array<Column>({
     {"max_gpus", max_gpus, Need::none},
     {"allowed_gpus", allowed_gpus, Need::none},
     {"restart_s", restart, Need::none},
+    {"utility", utility, Need::none},
 });
 constexpr auto kMicrosoft = std::to_array<Column>({
     {"job_id", name},

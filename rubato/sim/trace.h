@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rubato/base/result.h"
+#include "rubato/core/job.h"
 
 namespace rubato::sim {
 
@@ -25,6 +26,7 @@ struct TraceJob {
   std::optional<int> min_gpus, max_gpus;
   std::vector<int> allowed_gpus;  // ascending; empty = not restricted
   std::optional<double> restart_s;
+  std::optional<Utility> utility;
 };
 
 enum class TraceFormat {

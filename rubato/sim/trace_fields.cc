@@ -100,6 +100,19 @@ TraceProblem set_weight(std::string_view column, std::string_view text, double& 
   return fmt::format("{} {} must be above 0", column, base::quoted(text));
 }
 
+TraceProblem set_utility(std::string_view column, std::string_view text, Utility& out) {
+  const auto parts = split(text, '/');
+  if (parts.size() != 3)
+    return fmt::format("{} {} is not VALUE/DECAY/TARGET, as 10/0.001/3600", column,
+                       base::quoted(text));
+  double target_s = 0;
+  if (auto bad = set_weight(column, trim(parts[0]), out.value)) return bad;
+  if (auto bad = set_number(column, trim(parts[1]), kLargestWeight, out.decay)) return bad;
+  if (auto bad = set_number(column, trim(parts[2]), kLongestSeconds, target_s)) return bad;
+  out.target = from_seconds(target_s);
+  return std::nullopt;
+}
+
 // Days since 1970-01-01 of a day in the Gregorian calendar, counted in years that begin in March so
 // that the leap day comes last.
 std::int64_t days_since_1970(int year, int month, int day) {
@@ -215,6 +228,8 @@ TraceProblem set_trace_field(TraceField field, std::string_view column, std::str
       return set_allowed(column, text, job.allowed_gpus);
     case TraceField::restart:
       return set_number(column, text, kLongestSeconds, job.restart_s);
+    case TraceField::utility:
+      return set_utility(column, text, job.utility.emplace());
     case TraceField::job_type:
       return set_job_type(column, text, job);
     case TraceField::slo:

@@ -262,6 +262,12 @@ TEST(TraceErrors, SayFileLineAndReason) {
       {csv + "a,0,1," + std::string(2U << 20U, '1'), "t.csv:2: line longer than 1 MiB"},
       {full + "a,10,1,1,5,,,,\n", "t.csv:2: the deadline 5 is before the submission 10"},
       {full + "a,0,1,1,,0,,,\n", "t.csv:2: weight \"0\" must be above 0"},
+      {"job_id,submit_s,gpus,duration_s,utility\na,0,1,1,5/1\n",
+       "t.csv:2: utility \"5/1\" is not VALUE/DECAY/TARGET, as 10/0.001/3600"},
+      {"job_id,submit_s,gpus,duration_s,utility\na,0,1,1,0/1/2\n",
+       "t.csv:2: utility \"0\" must be above 0"},
+      {"job_id,submit_s,gpus,duration_s,utility\na,0,1,1,5/-1/2\n",
+       "t.csv:2: utility \"-1\" is negative"},
       {full + "a,0,2,1,,,4,3,\n", "t.csv:2: min_gpus 4 is above max_gpus 3"},
       {full + "a,0,2,1,,,4,,\n", "t.csv:2: gpus 2 is below min_gpus 4"},
       {full + "a,0,2,1,,,,1,\n", "t.csv:2: gpus 2 is above max_gpus 1"},
@@ -333,6 +339,8 @@ TraceJob some_job(std::size_t index) {
   job.max_gpus = maybe(job.gpus + 1);
   if (*rc::gen::arbitrary<bool>()) job.allowed_gpus = {job.gpus, job.gpus + 1};
   job.restart_s = maybe(number());
+  if (*rc::gen::arbitrary<bool>())
+    job.utility = Utility{number() + 1, number() / 1e6, from_seconds(number())};
   return job;
 }
 

@@ -29,6 +29,10 @@ void put(const std::optional<int>& value, fmt::memory_buffer& out) {
   if (value) fmt::format_to(std::back_inserter(out), "{}", *value);
 }
 
+std::string text_of(const Utility& utility) {
+  return fmt::format("{}/{}/{}", utility.value, utility.decay, seconds(utility.target));
+}
+
 using Job = const TraceJob&;
 using Out = fmt::memory_buffer&;
 
@@ -52,6 +56,8 @@ const Optional kOptional[] = {
      [](Job j, Out o) { put(fmt::format("{}", fmt::join(j.allowed_gpus, "/")), o); }},
     {"restart_s", [](Job j) { return j.restart_s.has_value(); },
      [](Job j, Out o) { put(j.restart_s, o); }},
+    {"utility", [](Job j) { return j.utility.has_value(); },
+     [](Job j, Out o) { put(j.utility ? text_of(*j.utility) : "", o); }},
 };
 
 Json to_json(const TraceJob& job) {
@@ -70,6 +76,7 @@ Json to_json(const TraceJob& job) {
   if (job.max_gpus) object["max_gpus"] = *job.max_gpus;
   if (!job.allowed_gpus.empty()) object["allowed_gpus"] = job.allowed_gpus;
   if (job.restart_s) object["restart_s"] = *job.restart_s;
+  if (job.utility) object["utility"] = text_of(*job.utility);
   return object;
 }
 

@@ -22,6 +22,16 @@ namespace {
 constexpr int kMostPowerGpus = 1 << 20;
 // The random stream for deadlines. Curves use the seed directly.
 constexpr std::uint64_t kDeadlines = 0xDEAD11;
+constexpr std::uint64_t kUtilities = 0x0A515;
+
+Utility draw_utility(Random random, Duration target) {
+  const double slot = std::max(seconds(target), 1.0) / 8;
+  const double value = random.uniform(1, 100);
+  const double kind = random.uniform(0, 1);
+  const double decay = random.uniform(0, 1);
+  if (kind < 0.1) return {value, 0, target};
+  return {value, (kind < 0.65 ? 0.01 + 0.99 * decay : 4 + 2 * decay) / slot, target};
+}
 
 // The truth about one job.
 struct Truth {
@@ -103,6 +113,11 @@ class WorkloadMaker {
       const double at_requested = truth.work / truth.speed->on(GpuType(), job.gpus);
       const double tightness = seed_.split(kDeadlines).split(index).uniform(low, high);
       spec->deadline = time_at(job.submit_s - origin_s + tightness * at_requested);
+    }
+    spec->utility = job.utility;
+    if (options_.utilities && spec->deadline && !spec->utility) {
+      spec->utility = draw_utility(seed_.split(kUtilities).split(index),
+                                   *spec->deadline - time_at(job.submit_s - origin_s));
     }
     const double usual_restart_s = truth.application ? kProfiledRestartSeconds : 0;
     spec->restart_cost =

@@ -43,6 +43,11 @@ struct WorkloadOptions {
   // Jobs without a deadline get one by seed: submission + factor x duration at the requested count.
   // The factor is uniform in this range.
   std::optional<std::pair<double, double>> tightness = std::nullopt;
+  // Jobs with a deadline and without a utility get one by seed, as the evaluation of OASiS (Bao et
+  // al., INFOCOM'18) draws them: the value is 1 to 100, and the target is the deadline. One job in
+  // ten does not decay, 55% decay by 0.01 to 1 and 35% by 4 to 6 an eighth of the time to the
+  // deadline. (There it is by slots, and targets are 1 to 15 of them.)
+  bool utilities = false;
   bool assign_curves = false;  // give jobs without a curve one from the catalogue, by seed
   std::uint64_t seed = 1;
 };

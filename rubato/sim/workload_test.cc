@@ -254,5 +254,25 @@ TEST(Workload, NeedsJobs) {
   EXPECT_EQ(make_workload(trace_of({}), {}).error().message, "t.csv: no jobs");
 }
 
+TEST(Workload, UtilitiesAreOfTheTraceOrDrawnForDeadlines) {
+  auto first = job_of("a", 0, 1, 50);
+  first.deadline_s = 80;
+  auto second = job_of("b", 10, 1, 50);
+  second.deadline_s = 90;
+  second.utility = Utility{7, 0.5, from_seconds(60)};
+  const auto trace = trace_of({first, second, job_of("c", 20, 1, 50)});
+  EXPECT_EQ(make(trace).jobs[0].spec->utility, std::nullopt);
+  EXPECT_EQ(make(trace).jobs[1].spec->utility, second.utility);
+  WorkloadOptions options;
+  options.utilities = true;
+  const auto drawn = make(trace, options);
+  ASSERT_TRUE(drawn.jobs[0].spec->utility.has_value());
+  EXPECT_EQ(drawn.jobs[0].spec->utility->target, from_seconds(80));
+  EXPECT_GE(drawn.jobs[0].spec->utility->value, 1);
+  EXPECT_LE(drawn.jobs[0].spec->utility->value, 100);
+  EXPECT_EQ(drawn.jobs[1].spec->utility, second.utility) << "the trace's own stands";
+  EXPECT_EQ(drawn.jobs[2].spec->utility, std::nullopt) << "it has no deadline";
+}
+
 }  // namespace
 }  // namespace rubato::sim
