@@ -56,6 +56,7 @@ void decide_elastic(benchmark::State& state, const std::string& name, int types)
     auto decision = policy->decide(snapshot);
     CHECK(decision.ok());
     benchmark::DoNotOptimize(decision->run.data());
+    snapshot.now += from_seconds(60);  // a policy that decides in rounds decides anew
   }
 }
 void sizes(benchmark::internal::Benchmark* bench) {
@@ -68,9 +69,13 @@ void sizes(benchmark::internal::Benchmark* bench) {
 void decide_afs(benchmark::State& state) { decide_elastic(state, "afs-l", 1); }
 void decide_rubato(benchmark::State& state) { decide_elastic(state, "rubato", 1); }
 void decide_rubato_4_types(benchmark::State& state) { decide_elastic(state, "rubato", 4); }
+void decide_sia(benchmark::State& state) { decide_elastic(state, "sia", 1); }
+void decide_sia_4_types(benchmark::State& state) { decide_elastic(state, "sia", 4); }
 BENCHMARK(decide_afs)->Apply(sizes);
 BENCHMARK(decide_rubato)->Apply(sizes);
 BENCHMARK(decide_rubato_4_types)->Apply(sizes);
+BENCHMARK(decide_sia)->Args({500, 2048})->Apply(sizes);
+BENCHMARK(decide_sia_4_types)->Args({500, 2048})->Apply(sizes);
 
 // One answer of elasticflow to one arrival, while many jobs with promises hold all GPUs. `roomy`:
 // the new job fits between the plans. `tight`: it must start soon, so all plans are made again.

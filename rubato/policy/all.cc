@@ -19,6 +19,7 @@
 #include "rubato/policy/optimus.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/rubato.h"
+#include "rubato/policy/sia.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/themis.h"
 #include "rubato/policy/tiresias.h"
@@ -35,6 +36,7 @@ std::vector<PolicyEntry> make_table() {
            tiresias_rows,
            afs_rows,
            pollux_rows,
+           sia_rows,
            gavel_rows,
            fifo_perf_rows,
            allox_rows,
