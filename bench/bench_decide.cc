@@ -65,6 +65,7 @@ void decide_elastic(benchmark::State& state, const std::string& name, int types)
     auto decision = policy->decide(snapshot);
     CHECK(decision.ok());
     benchmark::DoNotOptimize(decision->run.data());
+    snapshot.now += from_seconds(60);  // a policy that decides in rounds decides anew
   }
 }
 void sizes(benchmark::internal::Benchmark* bench) {
@@ -77,9 +78,13 @@ void sizes(benchmark::internal::Benchmark* bench) {
 void decide_afs(benchmark::State& state) { decide_elastic(state, "afs-l", 1); }
 void decide_rubato(benchmark::State& state) { decide_elastic(state, "rubato", 1); }
 void decide_rubato_4_types(benchmark::State& state) { decide_elastic(state, "rubato", 4); }
+void decide_sia(benchmark::State& state) { decide_elastic(state, "sia", 1); }
+void decide_sia_4_types(benchmark::State& state) { decide_elastic(state, "sia", 4); }
 BENCHMARK(decide_afs)->Apply(sizes);
 BENCHMARK(decide_rubato)->Apply(sizes);
 BENCHMARK(decide_rubato_4_types)->Apply(sizes);
+BENCHMARK(decide_sia)->Args({500, 2048})->Apply(sizes);
+BENCHMARK(decide_sia_4_types)->Args({500, 2048})->Apply(sizes);
 
 void decide_lyra(benchmark::State& state) { decide_elastic(state, "lyra", 1); }
 BENCHMARK(decide_lyra)->Apply(sizes);

@@ -26,7 +26,8 @@ namespace rubato::cmd {
 namespace {
 
 struct SimulateFlags {
-  std::string trace, format, cluster, placement = "count", curves, profiles, throughputs, failures;
+  std::string trace, format, cluster, placement = "count", curves, profiles, type_speeds,
+                                      throughputs, failures;
   std::string deadlines;
   bool utilities = false;
   std::vector<std::string> policies;
@@ -183,8 +184,16 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     if (!curves) return curves.error();
     options.curves = std::move(*curves);
   }
+  if (!flags.type_speeds.empty() && flags.profiles.empty())
+    return Error{"--type-speeds is about jobs with a profile: give --profiles DIR as well"};
   if (!flags.profiles.empty()) {
-    auto profiles = read_profiles(flags.profiles);
+    std::vector<double> type_speeds;
+    if (!flags.type_speeds.empty()) {
+      auto speeds = parse_type_speeds(flags.type_speeds, c.cluster);
+      if (!speeds) return Error{fmt::format("--type-speeds: {}", speeds.error().message)};
+      type_speeds = std::move(*speeds);
+    }
+    auto profiles = read_profiles(flags.profiles, type_speeds);
     if (!profiles) return profiles.error();
     options.profiles = std::move(*profiles);
   }
@@ -531,6 +540,11 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
           "directory with measured step times and gradients, one directory per application. "
           "Jobs then end by training progress, and policies see only what was measured")
       ->type_name("DIR");
+  command
+      ->add_option("--type-speeds", flags->type_speeds,
+                   "with --profiles: how many times as fast as measured GPUs of a type compute, "
+                   "for example a100=2,t4=1; 1 for types that are not named")
+      ->type_name("TYPE=SPEED,...");
   command->add_flag(
       "--rigid", flags->rigid,
       "jobs keep the number of GPUs that they ask for, unless the trace or --curves gives them a "

@@ -1,5 +1,6 @@
-// Takes any bytes as the files of an application, separated by '@'. The result must be an error, or
-// an application in which every shape takes time and makes progress.
+// Takes any bytes as the files of an application, separated by '@', and as the speeds of GPU types.
+// The result must be an error, or an application in which every shape takes time and makes
+// progress, and speeds above 0.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -7,10 +8,17 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/core/cluster.h"
 #include "rubato/sim/profiles.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace rubato::fuzz;
+  const auto cluster = parse_cluster("1x4:a,2x4:b");
+  const auto speeds = parse_type_speeds({reinterpret_cast<const char*>(data), size}, *cluster);
+  if (speeds.ok()) {
+    CHECK(speeds->size() == 2);
+    for (const double speed : *speeds) CHECK(speed > 0);
+  }
   const auto parts = split({reinterpret_cast<const char*>(data), size}, '@');
   ApplicationTexts texts;
   texts.name = "input";

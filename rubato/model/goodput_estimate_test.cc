@@ -43,6 +43,21 @@ TEST(GoodputEstimate, AnOwnersBatchIsKept) {
   EXPECT_EQ(known.rate(shape(8, 32)), 0);
 }
 
+TEST(GoodputEstimate, ATypeThatWasNotSeenIsScaledFromTheOneSeenOnMostGpus) {
+  const StepTime other = kTime.slowed_by(2);
+  const GoodputEstimate known(kLimits, 512, GoodputEstimate::Seen{kTime, {1, 5}, 4},
+                              {{1, kTime, 1}, {3, other, 4}, {6, {}, 0}});
+  const Batch batch{128, 0};
+  const auto seconds = [&](std::size_t type) {
+    return known.goodput(type_at(type)).time.iteration({2, 8}, batch);
+  };
+  EXPECT_DOUBLE_EQ(seconds(0), kTime.iteration({2, 8}, batch)) << "measured there";
+  EXPECT_DOUBLE_EQ(seconds(1), other.iteration({2, 8}, batch));
+  EXPECT_NEAR(seconds(2), other.iteration({2, 8}, batch) * 3 / 6, 1e-12);
+  EXPECT_DOUBLE_EQ(seconds(3), kTime.iteration({2, 8}, batch)) << "a type without a part";
+  EXPECT_NEAR(known.rate({type_at(2), 8, 2, 2}), 2 * known.rate({type_at(1), 8, 2, 2}), 1e-9);
+}
+
 // If only one GPU and one batch were measured, the model returns that measurement.
 RC_GTEST_PROP(GoodputEstimate, OnOneGpuAtTheInitialBatchGoodputIsTheMeasuredRate, ()) {
   Random random(*rc::gen::arbitrary<std::uint64_t>());

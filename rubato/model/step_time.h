@@ -41,6 +41,16 @@ struct StepTime {
   [[nodiscard]] WorkRate throughput(const Footprint& place, const Batch& batch) const {
     return batch.global(place.gpus) / iteration(place, batch);
   }
+  // Everything takes so many times as long.
+  [[nodiscard]] StepTime slowed_by(double factor) const {
+    return {factor * grad_fixed,
+            factor * grad_per_sample,
+            factor * node_sync,
+            factor * node_sync_per_gpu,
+            factor * network_sync,
+            factor * network_sync_per_gpu,
+            overlap};
+  }
 };
 
 }  // namespace rubato::model

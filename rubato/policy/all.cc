@@ -23,6 +23,7 @@
 #include "rubato/policy/optimus.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/rubato.h"
+#include "rubato/policy/sia.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/themis.h"
 #include "rubato/policy/tiresias.h"
@@ -32,14 +33,32 @@ namespace {
 
 std::vector<PolicyEntry> make_table() {
   std::vector<PolicyEntry> table;
+  // clang-format off: one a line, so that a new policy is one new line
   for (auto* const rows : {
-           rubato_rows,      sorted_rows,           edf_rows,          oasis_rows,
-           aonline_rows,     edge_cloud_rows,       lyra_rows,         tiresias_rows,
-           afs_rows,         pollux_rows,           gavel_rows,        fifo_perf_rows,
-           allox_rows,       gandiva_rows,          gandiva_fair_rows, themis_rows,
-           optimus_rows,     elastic_tiresias_rows, hesrpt_rows,       equal_rows,
+           rubato_rows,
+           sorted_rows,
+           edf_rows,
+           oasis_rows,
+           aonline_rows,
+           edge_cloud_rows,
+           lyra_rows,
+           tiresias_rows,
+           afs_rows,
+           pollux_rows,
+           sia_rows,
+           gavel_rows,
+           fifo_perf_rows,
+           allox_rows,
+           gandiva_rows,
+           gandiva_fair_rows,
+           themis_rows,
+           optimus_rows,
+           elastic_tiresias_rows,
+           hesrpt_rows,
+           equal_rows,
            elasticflow_rows,
        }) {
+    // clang-format on
     for (auto& row : rows()) table.push_back(std::move(row));
   }
   return table;

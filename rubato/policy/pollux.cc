@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <tuple>
 
 #include "rubato/base/random.h"
 #include "rubato/model/goodput_estimate.h"
+#include "rubato/policy/round_times.h"
 
 namespace rubato::policy {
 namespace {
@@ -20,14 +20,20 @@ constexpr int kMostAdvisedGrowth = 2;  // times the present nodes
 // One job as the search sees it.
 class Bidder {
  public:
-  Bidder(const JobView& job, const Pollux::Config& config, int restarts, int most_gpus, Time now)
+  Bidder(const JobView& job, const Pollux::Config& config, int restarts, int most_gpus,
+         std::size_t types, Time now)
       : job_(&job), limits_(&job.spec->limits) {
     const double age = std::max(seconds(now - job.submitted), 1.0);
     const double delay = seconds(job.spec->restart_cost);
     if_changed_ = std::max(age - restarts * delay, 0.0) / (age + delay);
     const auto* estimate = dynamic_cast<const GoodputEstimate*>(job.speed.get());
     most_ = std::min(job.spec->limits.max, most_gpus);
-    if (estimate == nullptr) return;
+    if (estimate == nullptr) {
+      const int least = std::max(job.spec->limits.smallest(), 1);
+      while (!runs_on(type_, least) && type_.index() + 1 < types)
+        type_ = type_at(type_.index() + 1);
+      return;
+    }
     estimate_ = estimate;
     const int seen = estimate->seen() ? estimate->seen()->most_gpus : 0;
     const int table_size = std::max(most_, 1);
@@ -60,6 +66,9 @@ class Bidder {
     return alone > 0 ? std::min(rate(nodes, gpus) / alone, 1.0 * gpus) : gpus;
   }
   [[nodiscard]] double if_changed() const { return if_changed_; }
+  [[nodiscard]] bool runs_on(GpuType type, int gpus) const {
+    return estimate_ != nullptr || job_->speed->rate({type, gpus, 1, 1}) > 0;
+  }
 
   // The largest legal count that is not above this number, nor above what may be tried.
   [[nodiscard]] int usable(int gpus) const {
@@ -73,11 +82,12 @@ class Bidder {
   [[nodiscard]] double rate(int nodes, int gpus) {
     if (gpus == 0) return 0;
     if (table_) return table_->at({nodes, gpus});
-    return job_->speed->rate({GpuType(), gpus, nodes, 1});
+    return job_->speed->rate({type_, gpus, nodes, 1});
   }
 
   const JobView* job_;
   const GpuLimits* limits_;
+  GpuType type_;  // whose speed counts for all types
   const GoodputEstimate* estimate_ = nullptr;
   std::optional<GoodputTable> table_;  // if something was measured
   int most_ = 1;
@@ -107,6 +117,21 @@ Shares shares_of(const Allocation& gpus, const Cluster& cluster) {
   return shares;
 }
 
+int units_of(const Shares& shares) {
+  int units = 0;
+  for (const auto& share : shares) units += share.units;
+  return units;
+}
+
+void cut_to(Shares& shares, int units) {
+  for (int surplus = units_of(shares) - units; surplus > 0;) {
+    const int dropped = std::min(surplus, shares.back().units);
+    surplus -= dropped;
+    shares.back().units -= dropped;
+    if (shares.back().units == 0) shares.pop_back();
+  }
+}
+
 // Whether the job keeps its GPUs in any case.
 bool pinned(const JobView& job) { return !job.spec->preemptible && !job.target.empty(); }
 
@@ -132,7 +157,7 @@ class PolluxRound {
     const auto result = search_assignment(
         problem_, {config_.population, config_.generations, seed()}, remembered());
     const auto& best = result.population.front();
-    Decision decision = granted(best.rows);
+    Decision decision = granted(within_types(best.rows));
     if (!contenders_.empty()) {
       state_.mean = power_mean(best.worth / static_cast<double>(contenders_.size()), config_.p);
       decision.advice = advice(best.rows);
@@ -161,7 +186,8 @@ class PolluxRound {
       }
       const auto found = state_.restarts.find(job->id);
       const int restarts = found == state_.restarts.end() ? 0 : found->second;
-      contenders_.emplace_back(*job, config_, restarts, most, snapshot_.now);
+      contenders_.emplace_back(*job, config_, restarts, most,
+                               static_cast<std::size_t>(snapshot_.cluster.types()), snapshot_.now);
       problem_.present.push_back(shares_of(job->target, snapshot_.cluster));
     }
   }
@@ -239,14 +265,53 @@ class PolluxRound {
 
   // ---- the answer ----
 
+  // The search does not see GPU types. Of what it found for a job, only the GPUs of one type count:
+  // of the type with most of them, else of the one that is named first. A job without GPUs gets
+  // some that are free now, if there are enough.
+  [[nodiscard]] std::vector<Shares> within_types(std::vector<Shares> rows) const {
+    if (snapshot_.cluster.types() <= 1) return rows;
+    std::vector<int> free = problem_.capacity;
+    const auto take = [&](const Shares& shares) {
+      for (const auto& share : shares) free[static_cast<std::size_t>(share.bin)] -= share.units;
+    };
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      rows[row] = of_one_type(row, rows[row]);
+      take(rows[row]);
+    }
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      if (!rows[row].empty()) continue;
+      Shares all;
+      for (std::size_t bin = 0; bin < free.size(); ++bin)
+        if (free[bin] > 0) all.push_back({static_cast<int>(bin), free[bin]});
+      rows[row] = of_one_type(row, all);
+      take(rows[row]);
+    }
+    return rows;
+  }
+
+  // The largest legal part of these GPUs that is of one type on which the job can run.
+  [[nodiscard]] Shares of_one_type(std::size_t row, const Shares& shares) const {
+    const Bidder& contender = contenders_[row];
+    Shares best;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(snapshot_.cluster.types()); ++t) {
+      Shares part;
+      for (const auto& share : shares) {
+        const Node& node = snapshot_.cluster.nodes()[static_cast<std::size_t>(share.bin)];
+        if (node.type == type_at(t)) part.push_back(share);
+      }
+      cut_to(part, contender.usable(units_of(part)));
+      if (units_of(part) > units_of(best) && contender.runs_on(type_at(t), units_of(part)))
+        best = std::move(part);
+    }
+    return best;
+  }
+
   [[nodiscard]] std::optional<Batch> batch_for(const Bidder& contender,
                                                const Shares& shares) const {
     const JobView& job = contender.job();
     if (contender.estimate() == nullptr || !config_.tune_batch || !job.spec->adaptive_batch)
       return std::nullopt;
-    int gpus = 0;
-    for (const auto& share : shares) gpus += share.units;
-    return contender.estimate()->batch_at({static_cast<int>(shares.size()), gpus});
+    return contender.estimate()->batch_at({static_cast<int>(shares.size()), units_of(shares)});
   }
 
   Decision granted(const std::vector<Shares>& rows) {
@@ -272,8 +337,7 @@ class PolluxRound {
   [[nodiscard]] double utility(const std::vector<Shares>& rows, int gpus) {
     double sum = 0;
     for (std::size_t row = 0; row < rows.size(); ++row) {
-      int units = 0;
-      for (const auto& share : rows[row]) units += share.units;
+      const int units = units_of(rows[row]);
       if (units > 0) sum += contenders_[row].scaling(static_cast<int>(rows[row].size()), units);
     }
     return gpus > 0 ? sum / gpus : 0;
@@ -320,19 +384,6 @@ class PolluxRound {
   double scale_ = 1;
 };
 
-// Between rounds nothing changes.
-Decision as_it_is(const Snapshot& snapshot) {
-  Decision decision;
-  for (const JobView& job : snapshot.jobs) {
-    if (!job.target.empty()) decision.run.push_back({job.id, Exact{job.target}, job.batch});
-  }
-  return decision;
-}
-
-Time first_multiple_after(Time now, Duration interval) {
-  return kStart + ((now - kStart) / interval + 1) * interval;
-}
-
 }  // namespace
 
 Decision Pollux::decide(const Snapshot& snapshot, State& state) const {
@@ -357,19 +408,12 @@ Json Pollux::State::save() const {
     }
     solutions.push_back(std::move(rows));
   }
-  Json counts = Json::array();
-  for (const auto& [job, count] : restarts) counts.push_back({job.value(), count});
-  Json json = {{"restarts", std::move(counts)}, {"population", std::move(solutions)}};
+  Json json = {{"restarts", counts_json(restarts)}, {"population", std::move(solutions)}};
   if (next_round) json["next_round_us"] = next_round->time_since_epoch().count();
   return json;
 }
 
 namespace {
-
-bool is_count(const Json& json) {
-  return json.is_number_integer() && json.get<std::int64_t>() >= 0 &&
-         json.get<std::int64_t>() <= std::numeric_limits<int>::max();
-}
 
 // [job, node, GPUs, node, GPUs, ...], nodes ascending; nullopt if it is not that.
 std::optional<std::pair<JobId, Shares>> read_row(const Json& json) {
@@ -395,12 +439,10 @@ Result<Pollux::State> Pollux::State::load(const Json& json) {
     if (!json["next_round_us"].is_number_integer()) return wrong;
     state.next_round = kStart + Duration(json["next_round_us"].get<std::int64_t>());
   }
-  if (!json["restarts"].is_array() || !json["population"].is_array()) return wrong;
-  for (const auto& entry : json["restarts"]) {
-    if (!entry.is_array() || entry.size() != 2 || !is_count(entry[0]) || !is_count(entry[1]))
-      return wrong;
-    state.restarts[JobId(entry[0].get<JobId::rep>())] = entry[1].get<int>();
-  }
+  if (!json["population"].is_array()) return wrong;
+  auto restarts = counts_of(json["restarts"]);
+  if (!restarts) return wrong;
+  state.restarts = std::move(*restarts);
   for (const auto& solution : json["population"]) {
     if (!solution.is_array()) return wrong;
     Remembered rows;
@@ -421,7 +463,6 @@ std::vector<PolicyEntry> pollux_rows() {
   entry.summary = "genetic search for the goodput of all jobs, in power mean; tunes batches";
   entry.knows = "what each job's agent has measured (or its speed curve), age, attained service";
   entry.elastic = true;
-  entry.one_type = true;
   entry.tunes_batches = true;
   entry.work_conserving = false;
   entry.keys = {

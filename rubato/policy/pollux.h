@@ -28,7 +28,13 @@
 // is at least a second, so that a new job prefers GPUs to none. The search is seeded with the last
 // population and the present state. On traces without profiles, goodput is the speed curve.
 //
-// Knows: what each job's agent has fitted, attained service, age. Cluster of one GPU type.
+// Several GPU types: Pollux does not see them, as in the comparison of Sia (SOSP'23), whose code
+// was read. The fit is to all measurements, whatever the type. Of the GPUs that the search finds
+// for a job, only those of the type with most of them are granted, because a job runs on one type.
+// The others stay idle until the next search, unless a job that would be left with nothing can use
+// them (this is ours). Speed curves count as those of the first type on which the job can run.
+//
+// Knows: what each job's agent has fitted, attained service, age.
 //
 // Pure: State is the last population, when to search again, and how often each job was restarted.
 #pragma once

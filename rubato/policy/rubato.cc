@@ -515,10 +515,10 @@ class RubatoRound {
     if (estimate == nullptr || !job.spec->adaptive_batch) return std::nullopt;
     const int node = std::max(snapshot_.cluster.node_size(won.type), 1);
     const Footprint place{(won.gpus + node - 1) / node, won.gpus};
-    const auto best = estimate->batch_at(place);
+    const auto best = estimate->batch_at(won.type, place);
     const bool stays = job.target.gpus() == won.gpus && job.target.type() == won.type;
     if (!best || !stays || !job.batch || !estimate->seen()) return best;
-    const Goodput goodput = estimate->goodput();
+    const Goodput goodput = estimate->goodput(won.type);
     return worth_switching(goodput.at(place, *job.batch), goodput.at(place, *best)) ? best
                                                                                     : job.batch;
   }

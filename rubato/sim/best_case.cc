@@ -149,23 +149,33 @@ BestCases::Speeds BestCases::profiled(const SimJob& job, const std::vector<int>&
   int node = 1;
   for (const auto& group : cluster_.groups()) node = std::max(node, group.gpus_per_node);
   const auto epochs = static_cast<std::size_t>(application.epochs());
-  std::map<int, std::vector<WorkRate>> rates;  // by GPUs and epoch
+  struct Rates {
+    std::size_t type = 0;
+    int gpus = 0;
+    std::vector<WorkRate> by_epoch;
+  };
+  std::vector<Rates> rates;
+  const auto installed = this->gpus();
   std::vector<WorkRate> unit(epochs, 0), best(epochs, 0);
-  for (const int gpus : counts) {
-    auto here = application.best_rates(gpus, node, job.spec->batch, job.spec->adaptive_batch);
-    for (std::size_t e = 0; e < here.size(); ++e) {
-      unit[e] = std::max(unit[e], here[e] / (1 + gpu_price_ * gpus));
-      best[e] = std::max(best[e], here[e]);
+  for (std::size_t type = 0; type < installed.size(); ++type) {
+    for (const int gpus : counts) {
+      if (gpus > installed[type]) continue;
+      auto here = application.best_rates(type_at(type), gpus, node, job.spec->batch,
+                                         job.spec->adaptive_batch);
+      for (std::size_t e = 0; e < here.size(); ++e) {
+        unit[e] = std::max(unit[e], here[e] / (1 + gpu_price_ * gpus));
+        best[e] = std::max(best[e], here[e]);
+      }
+      if (!here.empty()) rates.push_back({type, gpus, std::move(here)});
     }
-    if (!here.empty()) rates.emplace(gpus, std::move(here));
-  }
-  std::vector<Corner> points;
-  for (const auto& [gpus, by_epoch] : rates) {
-    Corner& point = points.emplace_back(Corner{static_cast<double>(gpus), 0});
-    for (std::size_t e = 0; e < epochs; ++e)
-      point.speed = std::max(point.speed, by_epoch[e] / unit[e]);
   }
   Speeds speeds;
+  speeds.points.resize(installed.size());
+  for (const Rates& at : rates) {
+    Corner& point = speeds.points[at.type].emplace_back(Corner{static_cast<double>(at.gpus), 0});
+    for (std::size_t e = 0; e < epochs; ++e)
+      point.speed = std::max(point.speed, at.by_epoch[e] / unit[e]);
+  }
   double work = 0, alone_s = 0;
   for (std::size_t e = 0; e < epochs; ++e) {
     const int epoch = static_cast<int>(e);
@@ -176,11 +186,6 @@ BestCases::Speeds BestCases::profiled(const SimJob& job, const std::vector<int>&
   }
   speeds.work = work;
   speeds.alone_s = alone_s;
-  for (const double installed : this->gpus()) {  // it is as fast on every type
-    auto& here = speeds.points.emplace_back();
-    for (const Corner& point : points)
-      if (point.gpus <= installed) here.push_back(point);
-  }
   return speeds;
 }
 

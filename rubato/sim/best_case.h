@@ -4,8 +4,9 @@
 // A job is at best so fast on k GPUs of a type, whatever the nodes, and it has ended when the
 // integral of its speed is its work. For most jobs that is their SpeedModel. A job with a profile
 // (profiles.h) trains by epochs. Let epoch e have the work w_e, and let r_e(k) be the most progress
-// a second in it on k GPUs, over all placements on the cluster's nodes and all batches within the
-// limits (the owner's batch alone, if that is fixed). With any numbers n_e > 0 we may take
+// a second in it on k GPUs of a type, over all placements on the cluster's nodes and all batches
+// within the limits (the owner's batch alone, if that is fixed). With any numbers n_e > 0, the same
+// for all types, we may take
 //
 //   p(k) = max over e of r_e(k) / n_e     as its speed,
 //   L    = sum over e of w_e / n_e        as its work,

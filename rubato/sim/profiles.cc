@@ -23,6 +23,7 @@ constexpr int kMostNodes = 16;       // a larger K counts as this
 constexpr int kMostGpusPerNode = 4;  // as measured
 constexpr int kMostProfileGpus = 64;
 constexpr int kLargestProfileBatch = 1'000'000'000;
+constexpr double kSlowestType = 0.001, kFastestType = 1000;  // times as fast as measured
 
 // Settings of the applications in the published simulation that are not in their files.
 struct Known {
@@ -242,6 +243,7 @@ void Application::set_limits() {
 Result<std::shared_ptr<const Application>> Application::parse(const ApplicationTexts& texts) {
   std::shared_ptr<Application> made(new Application());
   made->name_ = texts.name;
+  made->type_speeds_ = texts.type_speeds;
   if (auto ok = made->read_placements(texts.placements); !ok) return ok.error();
   if (!texts.scalability.source.empty()) {
     if (auto ok = made->read_scalability(texts.scalability); !ok) return ok.error();
@@ -274,8 +276,9 @@ StepSeconds Application::step_seconds(const Allocation& gpus, int per_gpu) const
   for (const auto& slice : gpus.slices())
     digits += slice.gpus() > 9 ? '?' : static_cast<char>('0' + slice.gpus());
   const auto measured = placements_.find(smallest_rotation(digits));
-  if (measured != placements_.end()) return measured->second.at(per_gpu);
-  return step_seconds(gpus.nodes(), gpus.gpus(), per_gpu);
+  return on(gpus.type(), measured != placements_.end()
+                             ? measured->second.at(per_gpu)
+                             : step_seconds(gpus.nodes(), gpus.gpus(), per_gpu));
 }
 
 StepSeconds Application::across_gpus(const ByGpus& row, double gpus, int per_gpu) {
@@ -329,12 +332,13 @@ std::vector<StepSeconds> Application::all_step_seconds(int gpus, int node_gpus, 
   return all;
 }
 
-std::vector<WorkRate> Application::best_rates(int gpus, int node_gpus, int owners_batch,
-                                              bool tuned) const {
+std::vector<WorkRate> Application::best_rates(GpuType type, int gpus, int node_gpus,
+                                              int owners_batch, bool tuned) const {
   std::map<double, double> shortest;  // step time by global batch
   const auto consider = [&](const std::vector<StepSeconds>& placements, const Batch& batch) {
     double time = std::numeric_limits<double>::infinity();
-    for (const auto& seconds : placements) time = std::min(time, step_time(seconds, batch));
+    for (const auto& seconds : placements)
+      time = std::min(time, step_time(on(type, seconds), batch));
     const auto [at, fresh] = shortest.try_emplace(batch.global(gpus), time);
     if (!fresh) at->second = std::min(at->second, time);
   };
@@ -379,8 +383,10 @@ double ApplicationSpeed::steps_left(Work left) const {
 }
 
 StepSeconds ApplicationSpeed::step_seconds(const Shape& shape, const Batch& batch) const {
-  return shape.nodes == 0 ? application_->packed_step_seconds(shape.gpus, batch.per_gpu)
-                          : application_->step_seconds(shape.nodes, shape.gpus, batch.per_gpu);
+  return application_->on(shape.type,
+                          shape.nodes == 0
+                              ? application_->packed_step_seconds(shape.gpus, batch.per_gpu)
+                              : application_->step_seconds(shape.nodes, shape.gpus, batch.per_gpu));
 }
 
 double ApplicationSpeed::seconds_left(const Shape& shape, Work left) const {
@@ -434,8 +440,10 @@ Result<std::vector<std::filesystem::path>> sorted_entries(const std::filesystem:
   return paths;
 }
 
-Result<std::shared_ptr<const Application>> read_application(const std::filesystem::path& folder) {
+Result<std::shared_ptr<const Application>> read_application(
+    const std::filesystem::path& folder, const std::vector<double>& type_speeds) {
   ApplicationTexts texts;
+  texts.type_speeds = type_speeds;
   texts.name = folder.filename().string();
   auto placements = read_profile_text(folder / "placements.csv");
   if (!placements) return placements.error();
@@ -454,13 +462,14 @@ Result<std::shared_ptr<const Application>> read_application(const std::filesyste
 
 }  // namespace
 
-Result<ProfileBook> read_profiles(const std::string& directory) {
+Result<ProfileBook> read_profiles(const std::string& directory,
+                                  const std::vector<double>& type_speeds) {
   const auto folders = sorted_entries(directory);
   if (!folders) return folders.error();
   ProfileBook book;
   for (const auto& folder : *folders) {
     if (!std::filesystem::is_directory(folder)) continue;
-    auto application = read_application(folder);
+    auto application = read_application(folder, type_speeds);
     if (!application) return application.error();
     book.applications.emplace((*application)->name(), std::move(*application));
   }
@@ -470,6 +479,33 @@ Result<ProfileBook> read_profiles(const std::string& directory) {
                     directory)};
   }
   return book;
+}
+
+Result<std::vector<double>> parse_type_speeds(std::string_view text, const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (int t = 0; t < cluster.types(); ++t)
+    names.push_back(cluster.type_name(type_at(static_cast<std::size_t>(t))));
+  std::vector<double> speeds(names.size(), 1);
+  std::vector<bool> given(names.size(), false);
+  for (const auto item : split(text, ',')) {
+    const auto equals = item.find('=');
+    const auto name = trim(item.substr(0, equals));
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (equals == std::string_view::npos || at == names.end()) {
+      return Error{fmt::format("{} is not TYPE=SPEED with a GPU type of the cluster ({})",
+                               base::quoted(item), fmt::join(names, ", "))};
+    }
+    const auto type = static_cast<std::size_t>(at - names.begin());
+    const auto speed = parse_double(trim(item.substr(equals + 1)));
+    if (!speed || !(*speed >= kSlowestType && *speed <= kFastestType)) {
+      return Error{fmt::format("{}: the speed must be a number from {} to {}", base::quoted(item),
+                               kSlowestType, kFastestType)};
+    }
+    if (given[type]) return Error{fmt::format("GPU type {} is given twice", base::quoted(name))};
+    given[type] = true;
+    speeds[type] = *speed;
+  }
+  return speeds;
 }
 
 }  // namespace rubato::sim

@@ -15,6 +15,9 @@
 // for which corners of a cell count. More than 16 nodes count as 16, as published. More than 4 GPUs
 // per node were not measured; they count as spread over nodes of 4.
 //
+// The files were measured on one GPU type. On a cluster with several, a type may compute f times as
+// fast: a pass takes 1/f of the measured time, and synchronisation takes as long as measured.
+//
 // Immutable after reading.
 #pragma once
 
@@ -29,6 +32,7 @@
 #include "rubato/base/units.h"
 #include "rubato/core/allocation.h"
 #include "rubato/core/batch.h"
+#include "rubato/core/cluster.h"
 #include "rubato/core/speed.h"
 #include "rubato/model/gradient_noise.h"
 
@@ -63,6 +67,8 @@ struct ApplicationTexts {
   std::string name;
   ProfileText placements, scalability;
   std::map<int, ProfileText> validation;  // by global batch
+  // By GPU type: how fast it computes, relative to the measurements. Types beyond the end: 1.
+  std::vector<double> type_speeds;
 };
 
 class Application {
@@ -83,9 +89,22 @@ class Application {
   }
   [[nodiscard]] Work work() const { return progress_.back(); }
 
+  [[nodiscard]] double speed_of(GpuType type) const {
+    return type.index() < type_speeds_.size() ? type_speeds_[type.index()] : 1;
+  }
+  // By GPU type; empty if all are as measured.
+  [[nodiscard]] const std::vector<double>& type_speeds() const { return type_speeds_; }
+  // The measured times as they are on a type.
+  [[nodiscard]] StepSeconds on(GpuType type, const StepSeconds& measured) const {
+    const double speed = speed_of(type);
+    if (speed == 1) return measured;  // to the bit
+    return {measured.grad() / speed + measured.sync, measured.sync};
+  }
+
   // The gradients of an epoch at a global batch.
   [[nodiscard]] GradientNoise noise(double batch, int epoch) const;
 
+  // On these GPUs, and as measured for so many.
   [[nodiscard]] StepSeconds step_seconds(const Allocation& gpus, int per_gpu) const;
   [[nodiscard]] StepSeconds step_seconds(int nodes, int gpus, int per_gpu) const;
   // The placement on the fewest nodes, all but one of them full.
@@ -97,11 +116,11 @@ class Application {
   // Steps at the initial batch that one at this batch is worth during an epoch.
   [[nodiscard]] double step_worth(double batch, int epoch) const;
 
-  // By epoch: the most progress a second on so many GPUs, over all placements on nodes that have at
-  // most `node_gpus`, with the owner's batch and, if it may be tuned, all batches within the
-  // limits. Empty if no batch can be spread over them.
-  [[nodiscard]] std::vector<WorkRate> best_rates(int gpus, int node_gpus, int owners_batch,
-                                                 bool tuned) const;
+  // By epoch: the most progress a second on so many GPUs of a type, over all placements on nodes
+  // that have at most `node_gpus`, with the owner's batch and, if it may be tuned, all batches
+  // within the limits. Empty if no batch can be spread over them.
+  [[nodiscard]] std::vector<WorkRate> best_rates(GpuType type, int gpus, int node_gpus,
+                                                 int owners_batch, bool tuned) const;
 
  private:
   struct Statistics {  // by epoch, of one global batch
@@ -125,6 +144,7 @@ class Application {
   BatchLimits limits_;
   int most_gpus_ = 1;
   bool adaptive_ = true;
+  std::vector<double> type_speeds_;
   std::vector<double> progress_;                                     // by epoch
   std::map<int, Statistics> statistics_;                             // by global batch
   std::map<std::string, StepTimesByBatch, std::less<>> placements_;  // "124": GPUs on each node
@@ -158,6 +178,12 @@ struct ProfileBook {
   [[nodiscard]] std::shared_ptr<const Application> find(std::string_view name) const;
 };
 
-[[nodiscard]] Result<ProfileBook> read_profiles(const std::string& directory);
+// `type_speeds` as in ApplicationTexts.
+[[nodiscard]] Result<ProfileBook> read_profiles(const std::string& directory,
+                                                const std::vector<double>& type_speeds = {});
+
+// "a100=2,t4=0.5": how fast GPUs of these types of the cluster compute, by type; 1 for the others.
+[[nodiscard]] Result<std::vector<double>> parse_type_speeds(std::string_view text,
+                                                            const Cluster& cluster);
 
 }  // namespace rubato::sim

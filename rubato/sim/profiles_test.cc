@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "rubato/base/testing.h"
 #include "rubato/core/testing.h"
@@ -22,6 +23,31 @@ TEST(Profiles, AMeasuredPlacementIsUsedAsItIs) {
   const auto turned = app->step_seconds(gpus_on({{0, 0b11}, {5, 0b1}}), 10);
   EXPECT_DOUBLE_EQ(turned.step, 0.5) << "21 is 12 the other way round";
   EXPECT_DOUBLE_EQ(turned.sync, 0.3);
+}
+
+TEST(Profiles, AFasterTypeComputesFasterAndSynchronisesAsMeasured) {
+  auto texts = small_application_texts();
+  texts.type_speeds = {1, 2};
+  const auto app = Application::parse(texts).value();
+  Allocation fast(GpuType(1));
+  fast.add(Slice{NodeId(0), 0b11});
+  EXPECT_DOUBLE_EQ(app->step_seconds(gpus_on({{0, 0b11}}), 10).step, 0.3);
+  EXPECT_DOUBLE_EQ(app->step_seconds(fast, 10).step, 0.2 / 2 + 0.1);
+  EXPECT_DOUBLE_EQ(app->step_seconds(fast, 10).sync, 0.1);
+  EXPECT_EQ(app->speed_of(GpuType(2)), 1) << "types that are not named are as measured";
+  const ApplicationSpeed speed(app, 10);
+  EXPECT_DOUBLE_EQ(speed.rate({GpuType(1), 1, 1, 1}), 2 * speed.rate({GpuType(0), 1, 1, 1}));
+}
+
+TEST(Profiles, SpeedsOfTypesAreReadByName) {
+  const auto cluster = cluster_of("1x4:slow,2x4:fast");
+  EXPECT_EQ(parse_type_speeds("fast=2", cluster).value(), (std::vector<double>{1, 2}));
+  EXPECT_EQ(parse_type_speeds("fast=2, slow=0.5", cluster).value(), (std::vector<double>{0.5, 2}));
+  for (const char* wrong : {"", "fast", "quick=2", "fast=0", "fast=nan", "fast=1e9", "fast=-1",
+                            "fast=2,fast=3", "fast=2,", "=2"}) {
+    const auto speeds = parse_type_speeds(wrong, cluster);
+    EXPECT_FALSE(speeds.ok()) << wrong;
+  }
 }
 
 TEST(Profiles, OthersAreInterpolatedByNodesAndGpus) {

@@ -79,7 +79,7 @@ void SimEngine::advance(Time now, JobId id, std::vector<Event>& facts) {
   training.measured = true;
   const Footprint place{run.gpus.nodes(), run.gpus.gpus()};
   training.agent.observe(
-      place, training.batch, training.seconds,
+      run.gpus.type(), place, training.batch, training.seconds,
       training.application.noise(training.batch.global(place.gpus), training.epoch));
   facts.emplace_back(Estimated{id, training.agent.estimate()});
   schedule(id);

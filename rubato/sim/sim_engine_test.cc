@@ -198,15 +198,34 @@ TEST_F(TrainingTest, TwoJobsThatSpanNodesSlowEachOtherDown) {
 TEST_F(TrainingTest, TheAgentKeepsTheFirstMeasurementOfEachKey) {
   SimAgent agent(*small_application(), std::nullopt);
   EXPECT_FALSE(agent.estimate()->seen().has_value());
-  agent.observe({1, 2}, {10, 0}, {0.3, 0.1}, {1, 1});
+  agent.observe({}, {1, 2}, {10, 0}, {0.3, 0.1}, {1, 1});
   const auto first = agent.estimate();
   EXPECT_NEAR(first->seen()->time.iteration({1, 2}, {10, 0}), 0.3, 0.003);
-  agent.observe({1, 2}, {10, 0}, {3, 1}, {1, 2});
+  agent.observe({}, {1, 2}, {10, 0}, {3, 1}, {1, 2});
   EXPECT_EQ(agent.estimate()->seen()->time.grad_fixed, first->seen()->time.grad_fixed);
   EXPECT_EQ(agent.estimate()->seen()->noise.var, 2);
-  agent.observe({2, 4}, {20, 0}, {0.9, 0.5}, {1, 2});
+  agent.observe({}, {2, 4}, {20, 0}, {0.9, 0.5}, {1, 2});
   EXPECT_EQ(agent.estimate()->seen()->most_gpus, 4);
   EXPECT_NEAR(agent.estimate()->seen()->time.iteration({2, 4}, {20, 0}), 0.9, 0.009);
+}
+
+TEST_F(TrainingTest, TheAgentFitsEachTypeOnItsOwn) {
+  auto texts = small_application_texts();
+  texts.type_speeds = {1, 2};
+  SimAgent agent(*Application::parse(texts).value(), std::nullopt);
+  EXPECT_EQ(agent.estimate()->rate({GpuType(1), 3, 1, 1}), 6) << "one GPU was tried in advance";
+  agent.observe(GpuType(0), {1, 2}, {10, 0}, {0.3, 0.1}, {1, 1});
+  const auto once = agent.estimate();
+  EXPECT_NEAR(once->goodput(GpuType(0)).time.iteration({1, 2}, {10, 0}), 0.3, 0.003);
+  EXPECT_NEAR(once->goodput(GpuType(1)).time.iteration({1, 2}, {10, 0}), 0.15, 0.0015)
+      << "by the ratio of one GPU";
+  agent.observe(GpuType(1), {1, 2}, {10, 0}, {0.2, 0.1}, {1, 1});
+  const auto twice = agent.estimate();
+  EXPECT_NEAR(twice->goodput(GpuType(0)).time.iteration({1, 2}, {10, 0}), 0.3, 0.003);
+  EXPECT_NEAR(twice->goodput(GpuType(1)).time.iteration({1, 2}, {10, 0}), 0.2, 0.002);
+  const double together = twice->goodput().time.iteration({1, 2}, {10, 0});
+  EXPECT_GT(together, 0.2) << "who does not see types gets something in between";
+  EXPECT_LT(together, 0.3);
 }
 
 TEST(SimEngineSharing, APairRunsAtItsOwnSpeedsAndWhoIsLeftAtItsOwn) {
