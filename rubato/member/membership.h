@@ -7,8 +7,13 @@
 // needs more: every member that notices stops, reports what it has applied to all others, and
 // the lowest living uid, once it knows of everybody else, commits a new record.
 //
-// A member is dead only when its process is known to have ended; silence and broken connections
-// interrupt a step but remove nobody.
+// A member is dead only when its process is known to have ended, or, in a job that spans hosts,
+// when the master says that it is gone; silence and broken connections interrupt a step but remove
+// nobody.
+//
+// In a job that spans hosts (docs/many-hosts.md) the master's list is the only source of deaths,
+// and a worker on it may still live. Whoever knows a later death on the list knows all earlier
+// ones, so nobody counts a worker as dead that does not count itself as gone: it ends instead.
 //
 // Why no two groups can go on apart:
 //   * A recovery waits for every living member of the newest record known to any of them, joining
@@ -44,6 +49,13 @@ class Membership {
     Uid to;
     Commit commit;
   };
+  // To a joiner that was dropped because its connection with another member broke: it may never
+  // get all words of the step that says so. Behind the message that took it in, if that is still on
+  // its way.
+  struct SendDropped {
+    Uid to;
+    Level attempt;
+  };
   // The current step cannot complete; its connections are void.
   struct Interrupted {};
   // Go on with this; if `behind`, first apply the gradient that the holder sends.
@@ -58,8 +70,10 @@ class Membership {
   // No living member of the newest record known here has a complete state. A joining member may
   // be far behind: the job is lost only if no worker has one.
   struct Stranded {};
-  using Action =
-      std::variant<SendReport, SendCommit, Interrupted, Resume, Dropped, Leave, Stranded>;
+  // The master counts this worker as gone: end at once, and do nothing else before.
+  struct Excluded {};
+  using Action = std::variant<SendReport, SendCommit, SendDropped, Interrupted, Resume, Dropped,
+                              Leave, Stranded, Excluded>;
 
   explicit Membership(Uid self) : self_(self) {}
 
@@ -73,9 +87,16 @@ class Membership {
   void unready(Uid peer);       // no longer
   void level(Uid peer, const Level& level);
   void dead(Uid peer);  // its process has ended
+  // The master's list of all that are gone, taken as one fact: a member that hears only the later
+  // deaths of a list would go on, though it is itself on the list.
+  void gone(const std::vector<Uid>& list);
   void lost(Uid peer);  // its connection broke: whether it is dead is not known yet
+  // A connection that broke was made again. What was on its way may be lost, so it is said again.
+  void reconnected(Uid peer);
   void report(Uid from, const Report& report);
   void commit(Uid from, const Commit& commit);
+  // The donor says that this attempt to join is over.
+  void dropped(const Level& attempt);
 
   // The words of all working members for the current step.
   void completed(const std::map<Uid, Word>& words);
@@ -95,6 +116,8 @@ class Membership {
   [[nodiscard]] Level own_level() const;
   [[nodiscard]] const Plan& newest_plan() const { return plan_; }
   [[nodiscard]] std::vector<Uid> ready_peers() const;
+  // The joining members whose connection with this worker broke since they were taken in.
+  [[nodiscard]] std::vector<Uid> broken_joiners() const;
   [[nodiscard]] bool is_dead(Uid uid) const { return dead_.contains(uid); }
 
   [[nodiscard]] std::vector<Action> take_actions();
@@ -117,6 +140,9 @@ class Membership {
   void tell(Uid to, const Report& report);
   void answer_late(Uid to);
   void bury(Uid peer);
+  void exclude_self();
+  [[nodiscard]] bool works_without_connection(const Record& before) const;
+  void tell_dropped(const Record& before);
   void evaluate();
   [[nodiscard]] bool left_out_by(const Commit& commit) const;
   [[nodiscard]] const Record& basis() const;
@@ -136,6 +162,8 @@ class Membership {
 
   std::set<Uid> ready_;
   std::set<Uid> ready_everywhere_;
+  std::map<Uid, Step> broken_;      // joiners by `since`: the connection with this worker broke
+  std::set<Uid> broken_somewhere_;  // joiners of the record with which somebody's connection broke
   std::map<Uid, Level> level_;
   std::set<Uid> dead_;
   std::set<Uid> left_;  // leaving or gone from the record, their process not yet ended
