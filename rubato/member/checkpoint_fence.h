@@ -7,7 +7,8 @@
 //     is ever used again, so nobody writes over the file of another.
 //   * A round claims the directory before its founder reads it. A claim is created exclusively and
 //     names the checkpoint that the round begins with (its base). The base is first linked to a
-//     name of the new round, because a worker of the old round may remove the old name.
+//     name of the new round, because a worker of the old round may remove the old name. A founder
+//     that finds the claim of a later round comes too late, and ends.
 //   * A reader takes only files of the round of the highest claim, and if there is none, its base.
 //   * Newer means later in (round, recovery, step). The generation does not come before the step:
 //     after a recovery it can be lower than that of a leader that died.

@@ -33,10 +33,10 @@ Hosts::Hosts(std::uint64_t seed, Rules rules) : Network(seed), rules_(rules) {
   wanted_ = 1 + static_cast<int>(random_.below(4));
   most_faults_ = static_cast<int>(random_.below(150));
   fault_chance_ = 1.0 / static_cast<double>(10 + random_.below(60));
-  exclude_chance_ = random_.below(4) == 0 ? 0 : random_.uniform();
-  plan_chance_ = 0.3 * random_.uniform();
-  lie_chance_ = random_.below(2) == 0 ? 0 : 0.1;
-  crash_chance_ = random_.below(2) == 0 ? 0 : 0.02;
+  exclude_chance_ = random_.below(4) == 0 ? 0 : random_.uniform(0.2, 1);
+  plan_chance_ = random_.below(4) == 0 ? 0.3 : 0.05 * random_.uniform();
+  lie_chance_ = random_.below(2) == 0 ? 0 : 0.05;
+  crash_chance_ = random_.below(2) == 0 ? 0 : 0.01;
   slowness_ = random_.below(2) == 0 ? 0 : 0.5 * random_.uniform();
   tracing_ = std::getenv("RUBATO_TRACE") != nullptr;
 }
@@ -44,8 +44,9 @@ Hosts::Hosts(std::uint64_t seed, Rules rules) : Network(seed), rules_(rules) {
 void Hosts::run(int events) {
   for (int host = 1; host <= host_count_; ++host) start_share(host);
   start_master();
+  const auto quiet = static_cast<int>(random_.below(1000));  // mostly, a job can form first
   for (int i = 0; i < events; ++i) {
-    inject();
+    if (i >= quiet) inject();
     happen();
   }
   settle();
@@ -68,7 +69,6 @@ Master& Hosts::start_master() {
     fact(m.pid, [this, &m, seen] {
       m.core.emplace(m.store, seen);
       m.last = m.core->roster();
-      if (!rules_.cut_off_master_waits) (void)m.core->share_said({0, "nobody", 0, {}, {}});
       ++counts.adoptions;
       tick(m);
     });
@@ -85,9 +85,9 @@ void Hosts::inject() {
   if (kind < 0.35) {
     const std::vector<int> whole = whole_connections();
     if (!whole.empty()) break_connection(whole[random_.below(whole.size())]);
-  } else if (kind < 0.55) {
+  } else if (kind < 0.63) {
     cut_or_heal();
-  } else if (kind < 0.75) {
+  } else if (kind < 0.83) {
     freeze_or_thaw();
   } else if (kind < 0.95) {
     kill_somebody();
@@ -102,7 +102,7 @@ void Hosts::inject() {
 
 // Who hears nothing for long closes the connection.
 void Hosts::time_out() {
-  if (!chance(0.2)) return;
+  if (!chance(0.5)) return;
   const std::vector<int> whole = whole_connections();
   if (whole.empty()) return;
   const int number = whole[random_.below(whole.size())];
@@ -182,7 +182,10 @@ void Hosts::kill_somebody() {
   }
   if (living.empty()) return;
   Process& victim = *living[random_.below(living.size())];
-  if (auto* m = dynamic_cast<Master*>(&victim)) return end_master(*m);
+  if (auto* m = dynamic_cast<Master*>(&victim)) {
+    if (random_.below(3) == 0) end_master(*m);
+    return;
+  }
   auto& w = dynamic_cast<Worker&>(victim);
   // The last state is seldom lost: there is little to see afterwards.
   if (w.holds_state() && holders == 1 && random_.below(10) != 0) return;
@@ -202,8 +205,7 @@ void Hosts::tick(Master& m) {
   if (!m.serves() || !m.store.flush()) return end_master(m);
   if (rules_.master_reads_epoch && (settling_ || chance(0.3))) m.core->read_epoch();
   for (const Share* s : shares_) {
-    const bool silent = !rules_.cut_off_master_waits && !m.shares.contains(s->name);
-    if (s->gone || silent) m.core->share_gone(s->name);
+    if (s->gone) m.core->share_gone(s->name);
   }
   if (!scripted_) choose(m);
   obey(m);
@@ -246,7 +248,7 @@ void Hosts::change_plan(Master& m, std::vector<Uid> workers) {
   std::erase_if(shares, [&](const auto& name) { return share(name) == nullptr; });
   const int most = settling_ ? wanted_ : 6;
   while (!shares.empty() && static_cast<int>(workers.size()) < most &&
-         (settling_ || workers.empty() || random_.below(2) == 0)) {
+         (static_cast<int>(workers.size()) < wanted_ || random_.below(3) == 0)) {
     const auto uid = core.add_worker(shares[random_.below(shares.size())]);
     if (!uid) break;
     workers.push_back(*uid);
@@ -522,7 +524,8 @@ void Hosts::end_worker(Worker& w) {
 void Hosts::found(Worker& w) {
   const std::int64_t round = w.standing.round();
   require(!w.membership.record(), fmt::format("founder {} is a member already", w.uid));
-  require(directory_.claimed() < round, fmt::format("round {} is founded twice", round));
+  require(directory_.claimed() != round, fmt::format("round {} is founded twice", round));
+  if (directory_.claimed() > round) return end_worker(w);  // it comes too late
   std::optional<CheckpointName> name = newest_checkpoint(directory_.claims, names_of(directory_));
   if (!rules_.checkpoint_names && !directory_.files.empty())
     name = directory_.files.rbegin()->first;
@@ -550,7 +553,8 @@ void Hosts::found(Worker& w) {
   w.founding = false;
   trace("{} founds round {} at {}", w.uid, round, first.step);
   w.membership.found(w.membership.newest_plan(), first);
-  w.resumed = {w.membership.record()->recovery, first.step - 1};
+  const Record& record = *w.membership.record();
+  w.resumed = {record.recovery, first.step - 1, record.members};
 }
 
 // --- a worker and its peers ---
@@ -645,10 +649,9 @@ void Hosts::lost_connection(Worker& w, int connection) {
   }
   const auto& other = dynamic_cast<Worker&>(*peer_of(connection, w.pid));
   Worker::Peer& peer = w.peers[other.uid];
-  if (peer.pending == connection) {
-    peer.pending = kNone;
-  } else if (peer.connection == connection) {
-    peer.connection = kNone;
+  if (peer.pending == connection || peer.connection == connection) {
+    // Data may have come on it before the answer to our hello.
+    (peer.pending == connection ? peer.pending : peer.connection) = kNone;
     lost_peer(w, other.uid);
   } else if (!rules_.newer_connection_voids) {
     return lost_peer(w, other.uid);
@@ -923,7 +926,7 @@ void Hosts::perform(Worker& w, const Membership::Resume& resume) {
         fmt::join(commit.record.working(), " "), describe());
   w.behind.reset();
   if (resume.behind) w.behind = commit;
-  w.resumed = {commit.record.recovery, commit.applied};
+  w.resumed = {commit.record.recovery, commit.applied, commit.record.members};
   require(contains(commit.behind, w.uid) == resume.behind,
           "the commit does not know who is behind");
   for (const Worker* other : workers_) {
@@ -1025,27 +1028,27 @@ bool Hosts::stepped(const Worker& besides, std::int64_t recovery) const {
 // for the one that the members of that recovery repeat. If all of one group are dead, the other may
 // begin where it likes: a leaving member may take over at an older step.
 void Hosts::check_groups(const Worker& w, std::int64_t recovery, Step step) {
-  auto& resumed = resumed_[w.standing.round()];
-  if (w.resumed && w.resumed->first == recovery) {
-    const Step after = w.resumed->second;
-    const auto [known, fresh] = resumed.try_emplace(recovery, after);
-    require(known->second == after || !stepped(w, recovery),
-            fmt::format("{} steps in recovery {} after step {}, others after {}", w.uid, recovery,
-                        after, known->second));
-    known->second = after;
+  auto& groups = groups_[w.standing.round()];
+  if (w.resumed && w.resumed->recovery == recovery) {
+    const Group& own = *w.resumed;
+    const auto [known, fresh] = groups.try_emplace(recovery, own);
+    require(known->second == own || !stepped(w, recovery),
+            fmt::format("{} steps in recovery {} after step {}, others in another group after {}",
+                        w.uid, recovery, own.after, known->second.after));
+    known->second = own;
     for (const Worker* other : workers_) {
       if (!fresh || !other->alive || other->standing.round() != w.standing.round()) continue;
       for (const auto& [done, under] : other->completed_under) {
-        require(under >= recovery || done <= after + 1,
-                fmt::format("{} steps after step {} though {} has done step {}", w.uid, after,
+        require(under >= recovery || done <= own.after + 1,
+                fmt::format("{} steps after step {} though {} has done step {}", w.uid, own.after,
                             other->uid, done));
       }
     }
   }
-  for (auto later = resumed.upper_bound(recovery); later != resumed.end(); ++later) {
-    require(step <= later->second + 1 || !stepped(w, later->first),
+  for (auto later = groups.upper_bound(recovery); later != groups.end(); ++later) {
+    require(step <= later->second.after + 1 || !stepped(w, later->first),
             fmt::format("{} does step {} in recovery {} though others went on after step {} in {}",
-                        w.uid, step, recovery, later->second, later->first));
+                        w.uid, step, recovery, later->second.after, later->first));
   }
 }
 
@@ -1100,8 +1103,7 @@ bool Hosts::settled(std::map<Uid, Step>& base) {
   const Roster& roster = versions_.newest();
   std::vector<Uid> wanted = roster.plan.workers;
   std::sort(wanted.begin(), wanted.end());
-  bool as_planned =
-      !roster.ending && static_cast<int>(wanted.size()) == wanted_ && living(masters_).size() == 1;
+  bool as_planned = !roster.ending && static_cast<int>(wanted.size()) == wanted_;
   for (const Worker* w : living(workers_)) {
     const auto& record = w->membership.record();
     const bool member = std::binary_search(wanted.begin(), wanted.end(), w->uid);
@@ -1191,7 +1193,7 @@ TEST(MembershipAcrossHosts, SurvivesEveryFaultTried) {
   if (count < 200) return;
   // The simulation does try what it is for.
   EXPECT_GT(sum.recoveries, 100);
-  EXPECT_GT(sum.exclusions, 50);
+  EXPECT_GT(sum.exclusions, 30);
   EXPECT_GT(sum.adoptions, 400);
   EXPECT_GT(sum.rounds, 20);
   EXPECT_GT(sum.joins, 100);

@@ -48,7 +48,6 @@ struct Rules {
   bool survivor_never_omitted = true;
   bool survivor_says_so_itself = true;
   bool survivor_linked = true;
-  bool cut_off_master_waits = true;
   bool nothing_said_while_ending = true;
   bool master_reads_epoch = true;
   bool hello_names_epoch = true;
@@ -165,6 +164,14 @@ struct Gradient {
   std::uint64_t state;
 };
 
+// Those who went on together after a recovery.
+struct Group {
+  std::int64_t recovery = 0;
+  Step after = 0;  // which step
+  std::vector<Member> members{};
+  friend bool operator==(const Group&, const Group&) = default;
+};
+
 struct Worker : Process {
   Worker(Pid number, int on, Uid self, std::int64_t round, Pid parent)
       : Process(number, on), uid(self), share(parent), membership(self), standing(self, round) {}
@@ -193,8 +200,8 @@ struct Worker : Process {
   std::pair<std::int64_t, Step> said{-1, -1};
   std::vector<Gradient> gradients;
   std::optional<Commit> behind;
-  std::optional<std::pair<std::int64_t, Step>> resumed;  // recovery, and after which step
-  std::map<Uid, Step> broken;                            // for a switched-off rule
+  std::optional<Group> resumed;
+  std::map<Uid, Step> broken;  // for a switched-off rule
   int steps_to_level = 0;
   bool said_level = false;
   Step steps_done = 0;
@@ -381,8 +388,7 @@ class Hosts : public Network {
   std::vector<Master*> masters_;
   std::vector<Share*> shares_;
   std::vector<Worker*> workers_;
-  // By round and recovery: after which step its members went on, if they took a step.
-  std::map<std::int64_t, std::map<std::int64_t, Step>> resumed_;
+  std::map<std::int64_t, std::map<std::int64_t, Group>> groups_;  // by round, recovery: who stepped
 };
 
 }  // namespace rubato::member::hosts
