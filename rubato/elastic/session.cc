@@ -370,6 +370,8 @@ void Session::perform_actions() {
         links_->send(report->to, {{"type", "report"}, {"report", report->report}});
       } else if (const auto* commit = std::get_if<Membership::SendCommit>(&action)) {
         links_->send(commit->to, {{"type", "commit"}, {"commit", commit->commit}});
+      } else if (std::holds_alternative<Membership::SendDropped>(action)) {
+        // On one machine a connection breaks only if a process ends: the joiner gets all words.
       } else if (std::holds_alternative<Membership::Interrupted>(action)) {
         interrupt();
       } else if (const auto* go_on = std::get_if<Membership::Resume>(&action)) {
@@ -378,6 +380,8 @@ void Session::perform_actions() {
         push(End{wire::kLeft, ""});
       } else if (std::holds_alternative<Membership::Dropped>(action)) {
         dropped();
+      } else if (std::holds_alternative<Membership::Excluded>(action)) {
+        push(End{wire::kLeft, "the others count this worker as gone"});
       } else {
         look_stranded();
       }

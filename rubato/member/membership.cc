@@ -81,6 +81,17 @@ Role Membership::role() const {
 
 std::vector<Uid> Membership::ready_peers() const { return {ready_.begin(), ready_.end()}; }
 
+std::vector<Uid> Membership::broken_joiners() const {
+  std::vector<Uid> uids;
+  for (const auto& [uid, since] : broken_) {
+    const Member* member = record_ ? record_->find(uid) : nullptr;
+    if (member != nullptr && member->role == Role::joining && member->since == since) {
+      uids.push_back(uid);
+    }
+  }
+  return uids;
+}
+
 std::vector<Membership::Action> Membership::take_actions() {
   std::vector<Action> actions;
   actions.swap(actions_);
@@ -118,7 +129,10 @@ Record Membership::propose() const {
   for (const Member& member : record_->members) {
     if (member.role == Role::leaving) continue;
     if (member.role == Role::joining) {
-      if (!planned(member.uid) || dead_.contains(member.uid)) continue;
+      if (!planned(member.uid) || dead_.contains(member.uid) ||
+          broken_somewhere_.contains(member.uid)) {
+        continue;
+      }
       if (is_level(member)) {
         next.members.push_back({member.uid, Role::working, 0, 0});
       } else {
@@ -180,6 +194,11 @@ void Membership::completed(const std::map<Uid, Word>& words) {
     if (count == words.size()) ready_everywhere_.insert(peer);
   }
 
+  broken_somewhere_.clear();
+  for (const auto& [uid, word] : words) {
+    broken_somewhere_.insert(word.broken.begin(), word.broken.end());
+  }
+  const Record record = *record_;
   const Proposal proposal = leader.proposal.front();
   // A member that has just begun to work has not said yet to which joining workers it is connected.
   for (const Uid uid : proposal.record.working()) {
@@ -190,7 +209,33 @@ void Membership::completed(const std::map<Uid, Word>& words) {
   if (record_->find(self_) == nullptr) return leave_record(before == Role::leaving);
   // A joining member counts as having applied a step only when it works.
   if (role() != Role::joining) applied_ = step;
+  tell_dropped(record);
   look_for_dead();
+  // It was promoted before the leader heard that our connection broke: words are lost on it.
+  if (works_without_connection(record)) start_recovery();
+}
+
+void Membership::tell_dropped(const Record& before) {
+  for (const Member& member : before.members) {
+    if (member.role == Role::joining && member.donor == self_ && !dead_.contains(member.uid) &&
+        record_->find(member.uid) == nullptr) {
+      actions_.emplace_back(SendDropped{member.uid, {before.recovery, member.since}});
+    }
+  }
+}
+
+void Membership::dropped(const Level& attempt) {
+  if (record_ && role() == Role::joining && own_level() == attempt) leave_record(false);
+}
+
+// Whether a joiner of `before` works now though its connection with this worker broke.
+bool Membership::works_without_connection(const Record& before) const {
+  return std::any_of(before.members.begin(), before.members.end(), [&](const Member& member) {
+    const auto broken = broken_.find(member.uid);
+    const Member* now = record_->find(member.uid);
+    return member.role == Role::joining && broken != broken_.end() &&
+           broken->second == member.since && now != nullptr && now->role == Role::working;
+  });
 }
 
 void Membership::leave_record(bool as_planned) {
@@ -212,8 +257,27 @@ void Membership::bury(Uid peer) {
   ready_.erase(peer);
   level_.erase(peer);
   left_.erase(peer);
+  broken_.erase(peer);
   reports_.erase(peer);
   early_.erase(peer);
+}
+
+void Membership::exclude_self() {
+  record_.reset();
+  recovering_ = false;
+  applied_ = kNoState;
+  actions_.clear();
+  actions_.emplace_back(Excluded{});
+}
+
+void Membership::gone(const std::vector<Uid>& list) {
+  if (std::find(list.begin(), list.end(), self_) != list.end()) return exclude_self();
+  const std::size_t before = dead_.size();
+  for (const Uid uid : list) bury(uid);
+  if (dead_.size() == before) return;
+  if (!recovering_) return look_for_dead();
+  tell_all();
+  evaluate();
 }
 
 void Membership::dead(Uid peer) {
@@ -226,9 +290,15 @@ void Membership::dead(Uid peer) {
 void Membership::lost(Uid peer) {
   const Member* member = record_ ? record_->find(peer) : nullptr;
   if (member == nullptr) return;
+  if (member->role == Role::joining) broken_[peer] = member->since;
   if (member->role == Role::working || (catching_up_ && catching_up_->holder == peer)) {
     start_recovery();
   }
+}
+
+void Membership::reconnected(Uid peer) {
+  told_.erase(peer);
+  if (recovering_) tell_all();
 }
 
 // The others do not wait for joining and leaving members, except for the gradient of a commit. The
@@ -285,6 +355,9 @@ void Membership::tell(Uid to, const Report& report) {
 
 void Membership::report(Uid from, const Report& report) {
   if (dead_.contains(from)) return;
+  if (std::find(report.dead.begin(), report.dead.end(), self_) != report.dead.end()) {
+    return exclude_self();
+  }
   for (const Uid uid : report.dead) bury(uid);
   if (known_ && report.record.recovery < known_->recovery) {
     answer_late(from);

@@ -9,8 +9,13 @@
 // reports to all others what it has applied. When the living member with the lowest uid has all
 // reports, it commits a new record.
 //
-// A member is dead only when its process is known to have ended. Silence and broken connections
-// interrupt a step but remove no member.
+// A member is dead only when its process is known to have ended, or, in a job that spans hosts,
+// when the master says that it is gone; silence and broken connections interrupt a step but remove
+// nobody.
+//
+// In a job that spans hosts (docs/many-hosts.md) the master's list is the only source of deaths,
+// and a worker on it may still live. Whoever knows a later death on the list knows all earlier
+// ones, so nobody counts a worker as dead that does not count itself as gone: it ends instead.
 //
 // Why two groups can never continue separately:
 //   * A recovery waits for every living member of the newest record that any of them knows, also
@@ -47,6 +52,13 @@ class Membership {
     Uid to;
     Commit commit;
   };
+  // To a joiner that was dropped because its connection with another member broke: it may never
+  // get all words of the step that says so. Behind the message that took it in, if that is still on
+  // its way.
+  struct SendDropped {
+    Uid to;
+    Level attempt;
+  };
   // The current step cannot be completed. Its connections are not used any more.
   struct Interrupted {};
   // Continue with this. If `behind`, first apply the gradient that the holder sends.
@@ -61,8 +73,10 @@ class Membership {
   // No living member of the newest known record has a complete state. The job is lost only if no
   // other worker has one either.
   struct Stranded {};
-  using Action =
-      std::variant<SendReport, SendCommit, Interrupted, Resume, Dropped, Leave, Stranded>;
+  // The master counts this worker as gone: end at once, and do nothing else before.
+  struct Excluded {};
+  using Action = std::variant<SendReport, SendCommit, SendDropped, Interrupted, Resume, Dropped,
+                              Leave, Stranded, Excluded>;
 
   explicit Membership(Uid self) : self_(self) {}
 
@@ -77,9 +91,16 @@ class Membership {
   void unready(Uid peer);                 // ... and no longer do
   void level(Uid peer, const Level& level);
   void dead(Uid peer);  // its process has ended
+  // The master's list of all that are gone, taken as one fact: a member that hears only the later
+  // deaths of a list would go on, though it is itself on the list.
+  void gone(const std::vector<Uid>& list);
   void lost(Uid peer);  // its connection broke; it may be alive
+  // A connection that broke was made again. What was on its way may be lost, so it is said again.
+  void reconnected(Uid peer);
   void report(Uid from, const Report& report);
   void commit(Uid from, const Commit& commit);
+  // The donor says that this attempt to join is over.
+  void dropped(const Level& attempt);
 
   // The words of all working members for the current step.
   void completed(const std::map<Uid, Word>& words);
@@ -99,6 +120,8 @@ class Membership {
   [[nodiscard]] Level own_level() const;
   [[nodiscard]] const MembershipPlan& newest_plan() const { return plan_; }
   [[nodiscard]] std::vector<Uid> ready_peers() const;
+  // The joining members whose connection with this worker broke since they were taken in.
+  [[nodiscard]] std::vector<Uid> broken_joiners() const;
   [[nodiscard]] bool is_dead(Uid uid) const { return dead_.contains(uid); }
 
   [[nodiscard]] std::vector<Action> take_actions();
@@ -121,6 +144,9 @@ class Membership {
   void tell(Uid to, const Report& report);
   void answer_late(Uid to);
   void bury(Uid peer);
+  void exclude_self();
+  [[nodiscard]] bool works_without_connection(const Record& before) const;
+  void tell_dropped(const Record& before);
   void evaluate();
   [[nodiscard]] bool left_out_by(const Commit& commit) const;
   [[nodiscard]] const Record& basis() const;
@@ -141,6 +167,8 @@ class Membership {
 
   std::set<Uid> ready_;
   std::set<Uid> ready_everywhere_;
+  std::map<Uid, Step> broken_;      // joiners by `since`: the connection with this worker broke
+  std::set<Uid> broken_somewhere_;  // joiners of the record with which somebody's connection broke
   std::map<Uid, Level> level_;
   std::set<Uid> dead_;
   std::set<Uid> left_;  // leaving, or not in the record any more, with a process that has not ended

@@ -768,6 +768,7 @@ class Simulation {
       to->membership.commit(from, c);
     });
   }
+  void perform(Process&, const Membership::SendDropped&) {}  // it gets all words
   void perform(Process& p, const Membership::Interrupted&) { p.behind.reset(); }
   void perform(Process& p, const Membership::Resume& resume) {
     const Commit& commit = resume.commit;
@@ -805,6 +806,9 @@ class Simulation {
     p.left = true;
     forget(p);
     end(p, false);
+  }
+  void perform(Process& p, const Membership::Excluded&) {
+    throw Violation(fmt::format("{} is excluded, on one machine", p.uid));
   }
   void perform(Process& p, const Membership::Stranded&) {
     for (const auto& [uid, other] : processes_) {

@@ -104,11 +104,12 @@ void describe(auto& f, Is<Proposal> auto& value) {
 }
 
 void describe(auto& f, Is<Word> auto& value) {
-  auto& [uid, step, ready, digest, mark, compute_seconds, leaves, published, leaf_sqr_norm,
+  auto& [uid, step, ready, broken, digest, mark, compute_seconds, leaves, published, leaf_sqr_norm,
          proposal] = value;
   f("uid", uid);
   f("step", step);
   f("ready", ready);
+  f("broken", broken);
   f("digest", digest);
   f("mark", mark);
   f("seconds", compute_seconds);

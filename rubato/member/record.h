@@ -83,7 +83,10 @@ struct Proposal {
 struct Word {
   Uid uid = 0;
   Step step = 0;
-  std::vector<Uid> ready;      // joining workers to which this member is connected
+  std::vector<Uid> ready;  // joining workers to which this member is connected
+  // Joining members whose connection with this member broke. What was on its way to them is lost,
+  // so the leader drops them; they are taken in again later.
+  std::vector<Uid> broken;
   std::string digest;          // of the state before this step, if the plan asks for it
   std::uint64_t mark = 0;      // sum of the marks of the samples it used
   double compute_seconds = 0;  // forward and backward, all leaves
@@ -93,7 +96,8 @@ struct Word {
   std::vector<Proposal> proposal;  // exactly one from the leader, else none
 };
 
-// Says that a joining member has the whole state and is connected to all other members.
+// One attempt of a joining member. As a message of the member: it holds all of the state and is
+// connected with all other members.
 struct Level {
   std::int64_t recovery = 0;
   Step since = 0;
