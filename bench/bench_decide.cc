@@ -25,7 +25,7 @@ std::unique_ptr<Policy> policy_named(const std::string& name) {
   return std::move(*policy);
 }
 
-// One elastic decision for many jobs, all present at once, on `types` types with as many GPUs each.
+// One decision for many jobs, all present at once, on `types` types with as many GPUs each.
 void decide_elastic(benchmark::State& state, const std::string& name, int types) {
   const auto jobs = static_cast<int>(state.range(0));
   const auto nodes = static_cast<int>(state.range(1) / 8);
@@ -43,6 +43,7 @@ void decide_elastic(benchmark::State& state, const std::string& name, int types)
     const Profile& profile = draw_profile(random.split(static_cast<std::uint64_t>(i)));
     auto spec = std::make_shared<JobSpec>();
     spec->limits = {1, profile.largest, {}};
+    spec->requested = 1 << (i % 4);  // for policies that do not choose
     JobView job;
     job.id = JobId(static_cast<JobId::rep>(i));
     job.spec = std::move(spec);
@@ -56,7 +57,7 @@ void decide_elastic(benchmark::State& state, const std::string& name, int types)
     auto decision = policy->decide(snapshot);
     CHECK(decision.ok());
     benchmark::DoNotOptimize(decision->run.data());
-    snapshot.now += from_seconds(60);  // a policy that decides in rounds decides anew
+    snapshot.now += from_seconds(120);  // a policy that decides in rounds decides anew
   }
 }
 void sizes(benchmark::internal::Benchmark* bench) {
@@ -74,6 +75,8 @@ void decide_sia_4_types(benchmark::State& state) { decide_elastic(state, "sia", 
 BENCHMARK(decide_afs)->Apply(sizes);
 BENCHMARK(decide_rubato)->Apply(sizes);
 BENCHMARK(decide_rubato_4_types)->Apply(sizes);
+void decide_shockwave(benchmark::State& state) { decide_elastic(state, "shockwave", 1); }
+BENCHMARK(decide_shockwave)->Apply(sizes);
 BENCHMARK(decide_sia)->Args({500, 2048})->Apply(sizes);
 BENCHMARK(decide_sia_4_types)->Args({500, 2048})->Apply(sizes);
 

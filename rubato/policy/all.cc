@@ -19,6 +19,7 @@
 #include "rubato/policy/optimus.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/rubato.h"
+#include "rubato/policy/shockwave.h"
 #include "rubato/policy/sia.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/themis.h"
@@ -43,6 +44,7 @@ std::vector<PolicyEntry> make_table() {
            gandiva_rows,
            gandiva_fair_rows,
            themis_rows,
+           shockwave_rows,
            optimus_rows,
            elastic_tiresias_rows,
            hesrpt_rows,
