@@ -42,6 +42,7 @@ Snapshot crowd(int jobs, int nodes, int types, bool deadlines) {
     const Profile& profile = draw_profile(random.split(static_cast<std::uint64_t>(i)));
     auto spec = std::make_shared<JobSpec>();
     spec->limits = {1, profile.largest, {}};
+    spec->requested = 1 << (i % 4);  // for policies that do not choose
     JobView job;
     job.id = JobId(static_cast<JobId::rep>(i));
     job.speed = curves.curve(profile, 1);
@@ -65,7 +66,7 @@ void decide_elastic(benchmark::State& state, const std::string& name, int types)
     auto decision = policy->decide(snapshot);
     CHECK(decision.ok());
     benchmark::DoNotOptimize(decision->run.data());
-    snapshot.now += from_seconds(60);  // a policy that decides in rounds decides anew
+    snapshot.now += from_seconds(120);  // a policy that decides in rounds decides anew
   }
 }
 void sizes(benchmark::internal::Benchmark* bench) {
@@ -83,6 +84,8 @@ void decide_sia_4_types(benchmark::State& state) { decide_elastic(state, "sia", 
 BENCHMARK(decide_afs)->Apply(sizes);
 BENCHMARK(decide_rubato)->Apply(sizes);
 BENCHMARK(decide_rubato_4_types)->Apply(sizes);
+void decide_shockwave(benchmark::State& state) { decide_elastic(state, "shockwave", 1); }
+BENCHMARK(decide_shockwave)->Apply(sizes);
 BENCHMARK(decide_sia)->Args({500, 2048})->Apply(sizes);
 BENCHMARK(decide_sia_4_types)->Args({500, 2048})->Apply(sizes);
 

@@ -23,6 +23,7 @@
 #include "rubato/policy/optimus.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/rubato.h"
+#include "rubato/policy/shockwave.h"
 #include "rubato/policy/sia.h"
 #include "rubato/policy/sorted.h"
 #include "rubato/policy/themis.h"
@@ -52,6 +53,7 @@ std::vector<PolicyEntry> make_table() {
            gandiva_rows,
            gandiva_fair_rows,
            themis_rows,
+           shockwave_rows,
            optimus_rows,
            elastic_tiresias_rows,
            hesrpt_rows,
