@@ -51,43 +51,32 @@ TEST(MembershipRules, OmittedAndWantedAgainIsNoSurvivor) {
   });
 }
 
-// 3 is excluded while it hears nobody, and the others take a step without it. Later 1 dies. If 3
-// hears only of that, it believes that it is the last.
-TEST(MembershipRules, ZombieHearsLaterDeaths) {
-  expect_needed(&Rules::whole_gone_list, "", [](const Rules& rules) {
-    Scenario s(rules, 3);
-    s.form({1, 2});
-    s.cut_both(1, 2);
-    s.break_between(1, 2);
-    s.isolate_from_master(2);
-    ASSERT_TRUE(s.exclude());
-    s.form({3});
-    s.kill(1);
-    s.reach("1 is gone", [&] { return s.core().roster().is_gone(1); });
-    s.freeze(s.share_on(2));  // it would kill its worker
-    s.heal();
-    s.pass(3000);
-    s.come_right();
-  });
+// 2 is excluded while it hears nobody, and the others take steps without it. Then 1 dies, and 2
+// comes back.
+void zombie_comes_back(const Rules& rules) {
+  Scenario s(rules, 3);
+  s.form({1, 2});
+  s.cut_both(1, 2);
+  s.break_between(1, 2);
+  s.isolate_from_master(2);
+  EXPECT_TRUE(s.exclude());
+  s.form({3});
+  s.kill(1);
+  s.reach("1 is gone", [&] { return s.core().roster().is_gone(1); });
+  s.freeze(s.share_on(2));  // it would kill its worker
+  s.heal();
+  s.pass(3000);
+  s.come_right();
 }
 
-// The same, but 3 hears of itself, too, and acts on the rest first.
+// If it hears only that 1 is gone, it believes that it is the last.
+TEST(MembershipRules, ZombieHearsLaterDeaths) {
+  expect_needed(&Rules::whole_gone_list, "2 steps in recovery", zombie_comes_back);
+}
+
+// The same, if it hears of itself, too, but acts on the rest first.
 TEST(MembershipRules, ExcludedWorkerEndsBeforeItActsOnTheList) {
-  expect_needed(&Rules::gone_worker_ends_first, "", [](const Rules& rules) {
-    Scenario s(rules, 3);
-    s.form({1, 2});
-    s.cut_both(1, 2);
-    s.break_between(1, 2);
-    s.isolate_from_master(2);
-    ASSERT_TRUE(s.exclude());
-    s.form({3});
-    s.kill(1);
-    s.reach("1 is gone", [&] { return s.core().roster().is_gone(1); });
-    s.freeze(s.share_on(2));  // it would kill its worker
-    s.heal();
-    s.pass(3000);
-    s.come_right();
-  });
+  expect_needed(&Rules::gone_worker_ends_first, "2 steps in recovery", zombie_comes_back);
 }
 
 // 2 dies. The master does not know it yet, takes it for the survivor, and excludes 1 and 3, which
@@ -269,6 +258,65 @@ TEST(MembershipRules, BrokenJoinerPromoted) {
   EXPECT_TRUE(harmful);
 }
 
+// A second master has taken over, and all connections of the first are well.
+TEST(MembershipRules, DeposedMasterKeepsWorkers) {
+  for (const bool rule : {true, false}) {
+    Rules rules;
+    rules.master_reads_epoch = rule;
+    Scenario s(rules, 2);
+    s.form({1, 2});
+    s.new_master();
+    s.pass(3000);
+    EXPECT_EQ(s.core().linked(1) && s.core().linked(2), rule);
+  }
+}
+
+// 1 is frozen while it writes a checkpoint, the next round begins with an older one, and 1 thaws.
+TEST(MembershipRules, ThawedLeaderRenamesCheckpoint) {
+  expect_needed(&Rules::checkpoint_names, "round 3 begins with", [](const Rules& rules) {
+    Scenario s(rules, 2);
+    s.form({1});
+    s.reach("a checkpoint", [&] { return s.wrote(1); });
+    s.pass(500);
+    s.checkpoint(1);
+    s.freeze(s.at(1));
+    s.isolate_from_master(1);
+    s.give_round_up(1);
+    const Uid founder = s.found_on(2);
+    s.reach("round 2 has one", [&] { return s.wrote(2); });
+    s.freeze(s.at(founder));
+    s.freeze(s.at(1), false);
+    s.pass(3000);
+    s.kill(founder);
+    s.reach("it is gone", [&] { return s.core().roster().is_gone(founder); });
+    s.look_for_end();
+    s.found_on(2);
+    s.come_right();
+  });
+}
+
+// The same, but 1 has time to remove what the next round began with.
+TEST(MembershipRules, BaseDeletedByOldRound) {
+  expect_needed(&Rules::base_of_own_round, "was removed", [](const Rules& rules) {
+    Scenario s(rules, 2);
+    s.form({1});
+    s.reach("a checkpoint", [&] { return s.wrote(1); });
+    s.freeze(s.at(1));
+    s.isolate_from_master(1);
+    s.give_round_up(1);
+    const Uid founder = s.found_on(2);
+    s.freeze(s.at(founder));
+    s.freeze(s.at(1), false);
+    s.pass(3000);
+    EXPECT_FALSE(s.wrote(2));
+    s.kill(founder);
+    s.reach("it is gone", [&] { return s.core().roster().is_gone(founder); });
+    s.look_for_end();
+    s.found_on(2);
+    s.come_right();
+  });
+}
+
 struct BySeeds {
   const char* name;
   bool Rules::*rule;
@@ -308,15 +356,12 @@ TEST_P(MembershipRule, HasACounterExampleAmongTheFirstSeeds) {
 const BySeeds kBySeeds[] = {
     {"TwoMastersOnePlanNumber", &Rules::exclusive_versions},
     {"SecondFounderAfterCrash", &Rules::durable_before_said},
-    {"DeposedMasterKeepsWorkers", &Rules::master_reads_epoch},
     {"StartTwice", &Rules::share_starts_once},
     {"EndedSaidAgain", &Rules::share_repeats_ends},
     {"UnknownMemberBuried", &Rules::unknown_members_live},
     {"NotToldAgain", &Rules::told_again},
     {"LateLostOfOldConnection", &Rules::newer_connection_voids},
     {"JoinerLinkBreaks", &Rules::broken_joiner_dropped},
-    {"ThawedLeaderRenamesCheckpoint", &Rules::checkpoint_names},
-    {"BaseDeletedByOldRound", &Rules::base_of_own_round},
 };
 INSTANTIATE_TEST_SUITE_P(Each, MembershipRule, testing::ValuesIn(kBySeeds),
                          [](const auto& info) { return info.param.name; });

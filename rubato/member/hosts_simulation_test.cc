@@ -1052,13 +1052,6 @@ void Hosts::check_groups(const Worker& w, std::int64_t recovery, Step step) {
   }
 }
 
-bool Hosts::is_survivor(const Worker& w) const {
-  const Roster& roster = versions_.newest();
-  const auto& record = w.membership.record();
-  return counts_on(w) && w.holds_state() && w.membership.role() == Role::working &&
-         roster.workers.at(w.uid).planned_since <= record->generation.plan;
-}
-
 // A round is given up: nobody may have the state but those who cannot go on, because a share is
 // gone whose workers cannot be excluded.
 void Hosts::check_end(const Master& m, const Roster& before) const {

@@ -351,6 +351,78 @@ TEST(Membership, StrandedWithoutAState) {
   EXPECT_TRUE(m.record());
 }
 
+// --- a job that spans hosts; testing_hosts.h has its simulator
+
+TEST(Membership, TheListOfTheGoneIsOneFact) {
+  Membership m = member_of(2, {working(1), working(2), working(3)});
+  m.gone({1, 3});
+  EXPECT_EQ(only<Membership::Interrupted>(m.take_actions()).size(), 1u);
+  EXPECT_EQ(m.record()->working(), std::vector<Uid>{2});
+}
+
+TEST(Membership, WhoIsOnTheListEndsAndDoesNothingElse) {
+  Membership m = member_of(2, {working(1), working(2)});
+  m.gone({1, 2});
+  auto actions = m.take_actions();
+  EXPECT_EQ(actions.size(), 1u);
+  EXPECT_EQ(only<Membership::Excluded>(actions).size(), 1u);
+  Membership by_report = member_of(2, {working(1), working(2), working(3)});
+  by_report.lost(3);
+  by_report.report(1, {*by_report.record(), 10, step_plan(11), {2}, *by_report.record()});
+  actions = by_report.take_actions();
+  EXPECT_EQ(actions.size(), 1u);
+  EXPECT_EQ(only<Membership::Excluded>(actions).size(), 1u);
+}
+
+TEST(Membership, SaysItsReportAgainOnANewConnection) {
+  Membership m = member_of(2, {working(1), working(2)});
+  m.reconnected(1);
+  EXPECT_TRUE(m.take_actions().empty());
+  m.lost(1);
+  EXPECT_EQ(only<Membership::SendReport>(m.take_actions()).size(), 1u);
+  m.reconnected(1);
+  EXPECT_EQ(only<Membership::SendReport>(m.take_actions()).size(), 1u);
+}
+
+TEST(Membership, AJoinerWithABrokenConnectionIsDroppedAndTold) {
+  Membership m = member_of(1, {working(1), working(2), joining(3, 1, 11)});
+  m.plan({1, {1, 2, 3}});
+  m.lost(3);
+  EXPECT_FALSE(m.recovering());
+  EXPECT_EQ(m.broken_joiners(), std::vector<Uid>{3});
+  std::map<Uid, Word> words;
+  for (const Uid uid : {1, 2}) {
+    words[uid].uid = uid;
+    words[uid].proposal = {{*m.record(), step_plan(12)}};
+  }
+  words[2].broken = {3};  // so 2 has lost it, too
+  m.completed(words);
+  const Record without = m.propose();
+  EXPECT_EQ(without.members, (Members{working(1), working(2)}));
+  complete(m, without);
+  const auto told = only<Membership::SendDropped>(m.take_actions());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].to, 3);
+  EXPECT_EQ(told[0].attempt, (Level{0, 11}));
+
+  Membership joiner(3);
+  joiner.adopt({{{1, 1}, 0, 11, {working(1), working(2), joining(3, 1, 11)}}, step_plan(11)});
+  joiner.dropped({0, 9});
+  EXPECT_TRUE(joiner.record());
+  joiner.dropped({0, 11});
+  EXPECT_FALSE(joiner.record());
+}
+
+TEST(Membership, AJoinerThatWorksOverABrokenConnectionStartsARecovery) {
+  Membership m = member_of(2, {working(1), working(2), joining(3, 1, 11)});
+  m.lost(3);
+  Record next = *m.record();
+  next.members[2] = working(3);
+  ++next.generation.revision;
+  complete(m, next);
+  EXPECT_TRUE(m.recovering());
+}
+
 // --- the simulator
 
 struct Violation : std::runtime_error {

@@ -150,7 +150,6 @@ struct Share : Process {
   launch::ShareState core;
   int master = kNone;  // connection
   bool gone = false;   // by the manager's word
-  std::map<Uid, Pid> children;
 };
 
 struct Heard {
@@ -364,7 +363,6 @@ class Hosts : public Network {
   [[nodiscard]] Share* share(const wire::ShareName& name) const;
   // It counts: neither gone nor of an earlier round, by what is durable.
   [[nodiscard]] bool counts_on(const Worker& w) const;
-  [[nodiscard]] bool is_survivor(const Worker& w) const;
   [[nodiscard]] bool chance(double of) { return random_.uniform() < of; }
 
   Rules rules_;

@@ -118,6 +118,27 @@ class Scenario : public Hosts {
   void kill(Uid uid) { end_worker(at(uid)); }
   void kill_master() { end_master(master()); }
   void go_on(Uid uid) { progress(at(uid)); }
+
+  // Begins to write one.
+  void checkpoint(Uid uid) { write_checkpoint(at(uid)); }
+  [[nodiscard]] bool wrote(std::int64_t round) const {
+    return std::any_of(directory_.files.begin(), directory_.files.end(), [&](const auto& file) {
+      return file.second.name.round == round && file.second.name.recovery >= 0;
+    });
+  }
+  // The manager calls the share of this host gone, and nobody else has the state.
+  void give_round_up(int host) {
+    share_on(host).gone = true;
+    core().share_gone(share_on(host).name);
+    look_for_end();
+  }
+  // A worker of the new round, which founds it.
+  Uid found_on(int host) {
+    const Uid uid = add(host);
+    plan({uid});
+    reach("it founds", [&] { return worker_exists(uid) && at(uid).membership.record(); });
+    return uid;
+  }
 };
 
 }  // namespace rubato::member::hosts
