@@ -8,6 +8,7 @@
 #include "rubato/policy/afs.h"
 #include "rubato/policy/allox.h"
 #include "rubato/policy/edf.h"
+#include "rubato/policy/elas.h"
 #include "rubato/policy/elastic_tiresias.h"
 #include "rubato/policy/elasticflow.h"
 #include "rubato/policy/equal.h"
@@ -17,6 +18,7 @@
 #include "rubato/policy/gavel.h"
 #include "rubato/policy/hesrpt.h"
 #include "rubato/policy/optimus.h"
+#include "rubato/policy/pickyman.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/rubato.h"
 #include "rubato/policy/sorted.h"
@@ -28,11 +30,15 @@ namespace {
 
 std::vector<PolicyEntry> make_table() {
   std::vector<PolicyEntry> table;
+  // One a line.
+  // clang-format off
   for (auto* const rows : {
            rubato_rows,
            sorted_rows,
            edf_rows,
            tiresias_rows,
+           elas_rows,
+           pickyman_rows,
            afs_rows,
            pollux_rows,
            gavel_rows,
@@ -47,6 +53,7 @@ std::vector<PolicyEntry> make_table() {
            equal_rows,
            elasticflow_rows,
        }) {
+    // clang-format on
     for (auto& row : rows()) table.push_back(std::move(row));
   }
   return table;
@@ -76,18 +83,6 @@ Result<std::vector<PolicyText>> split_policies(std::string_view text) {
     }
   }
   return policies;
-}
-
-Result<const PolicyEntry*> find_policy(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& entry : all_policies()) {
-    if (entry.name == name) return &entry;
-    names.push_back(entry.name);
-  }
-  const auto meant = closest(name, names);
-  return Error{fmt::format("unknown policy {}{}; \"rubato policies\" lists them all",
-                           base::quoted(name),
-                           meant ? fmt::format(": did you mean {}?", *meant) : "")};
 }
 
 Error unknown_key(const PolicyEntry& entry, std::string_view name) {
@@ -133,6 +128,43 @@ Result<ChosenPolicy> choose(const PolicyText& text) {
 }
 
 }  // namespace
+
+Result<const PolicyEntry*> find_policy(std::string_view name) {
+  std::vector<std::string> names;
+  for (const auto& entry : all_policies()) {
+    if (entry.name == name) return &entry;
+    names.push_back(entry.name);
+  }
+  const auto meant = closest(name, names);
+  return Error{fmt::format("unknown policy {}{}; \"rubato policies\" lists them all",
+                           base::quoted(name),
+                           meant ? fmt::format(": did you mean {}?", *meant) : "")};
+}
+
+const std::vector<PolicyGroup>& policy_groups() {
+  static const std::vector<PolicyGroup> groups = {
+      {"rigid", "Jobs keep the GPUs that they ask for"},
+      {"elastic", "The policy chooses how many GPUs a job gets"},
+      {"deadlines", "Deadlines come first"},
+      {"heterogeneous", "Several types of GPUs"},
+      {"fair", "Fair shares between jobs or users"},
+  };
+  return groups;
+}
+
+std::string_view group_of(const PolicyEntry& entry) {
+  if (!entry.group.empty()) return entry.group;
+  if (entry.admits) return "deadlines";
+  return entry.elastic ? "elastic" : "rigid";
+}
+
+std::string example_of(const PolicyEntry& entry) {
+  const auto group = group_of(entry);
+  const bool typed = group == "heterogeneous" && !entry.one_type;
+  return fmt::format("rubato simulate --trace jobs.csv --cluster {}{} --policy fifo-backfill,{}",
+                     typed ? "2x8:v100,2x8:k80" : "4x8",
+                     group == "deadlines" ? " --deadlines 0.8:3" : "", entry.name);
+}
 
 bool ChosenPolicy::admits() const {
   const std::string& key = entry->admission_key;
