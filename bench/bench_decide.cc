@@ -59,7 +59,7 @@ Snapshot crowd(int jobs, int nodes, int types, bool deadlines) {
 
 // One elastic decision for all of them.
 void decide_elastic(benchmark::State& state, const std::string& name, int types) {
-  const Snapshot snapshot =
+  Snapshot snapshot =
       crowd(static_cast<int>(state.range(0)), static_cast<int>(state.range(1) / 8), types, false);
   const auto policy = policy_named(name);
   for (auto _ : state) {

@@ -17,6 +17,7 @@
 #include "rubato/sim/report.h"
 #include "rubato/sim/simulation.h"
 #include "rubato/sim/text_file.h"
+#include "rubato/sim/trace_verdict.h"
 #include "rubato/sim/workload.h"
 
 extern "C" const char rubato_page[];      // NOLINT(readability-identifier-naming): in page.S
@@ -49,6 +50,7 @@ struct SimulateFlags {
 struct Comparison {
   Cluster cluster;
   Workload workload;
+  TraceVerdict verdict;
   std::vector<ChosenPolicy> chosen;
   std::vector<std::unique_ptr<Policy>> policies;
   SimulationOptions options;
@@ -205,6 +207,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   auto workload = make_workload(*trace, options);
   if (!workload) return workload.error();
   c.workload = std::move(*workload);
+  c.verdict = judge(*trace, c.workload, c.cluster);
 
   auto events = node_events(flags, c.cluster, c.workload);
   if (!events) return events.error();
@@ -415,14 +418,14 @@ void print_runs(const Comparison& c, const std::vector<Run>& runs,
       list.push_back(to_json(runs[i].policy, runs[i].metrics));
       if (!advice.empty()) list.back()["advice"] = advice_json(c, advice, runs[i], i);
     }
-    Json all = {{"runs", list}};
+    Json all = {{"trace", to_json(c.verdict)}, {"runs", list}};
     if (limits) all["bound"] = limits_json(limits->plain);
     if (limits && limits->sharing) all["bound"]["sharing"] = limits_json(*limits->sharing);
     fmt::print("{}\n", all.dump(2));
     return;
   }
-  fmt::print("{}: {} jobs on {} GPUs\n\n{}", c.workload.name, c.workload.jobs.size(),
-             c.cluster.installed(), to_table(runs));
+  fmt::print("{}: {} jobs on {} GPUs, {}\n{}", c.workload.name, c.workload.jobs.size(),
+             c.cluster.installed(), to_text(c.verdict), to_table(runs));
   if (runs.size() > 1) fmt::print("\n* best of its column\n");
   if (limits) print_limits(limits->plain, "of these jobs");
   if (limits && limits->sharing) print_limits(*limits->sharing, "in which jobs share GPUs");
@@ -484,8 +487,8 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
   auto* command = app.add_subcommand(
       "simulate",
       "Run a trace on a simulated cluster under one or more policies, and "
-      "compare them. simulate prints a table with one row per policy, and marks the "
-      "best value of each column.");
+      "compare them. simulate prints what is odd about the trace, then a table with one row per "
+      "policy, and marks the best value of each column.");
   auto flags = std::make_shared<SimulateFlags>();
   flags->command = command_line;
   command
@@ -614,8 +617,9 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
   command->add_flag(
       "--advise", flags->advise,
       "also simulate one more node of each GPU type, and print what it would be worth");
-  command->add_flag("--json", flags->json,
-                    "print one JSON object {\"runs\": [...]} instead of the table");
+  command->add_flag(
+      "--json", flags->json,
+      "print one JSON object {\"trace\": {...}, \"runs\": [...]} instead of the table");
   command
       ->add_option("--jobs-csv", flags->jobs_csv,
                    "write a CSV file with one row per job and policy")

@@ -802,6 +802,45 @@ def switched_policy(build):
         return "same masters under afs-l, elasticflow, rubato and afs-l again"
 
 
+def impatient(policy):
+    """The policy as a user writes it. Those that work in rounds or leases get short ones."""
+    keys = [key["name"] for key in policy["keys"] if key["name"] in ("round", "resolve", "lease", "interval")
+            and float(key["default"]) > 2]
+    return policy["name"] + (":" if keys else "") + ",".join(f"{key}=2" for key in keys)
+
+
+def next_turn(cluster, policy, going_on):
+    """Switches to the policy, which must start a new job and let the others train on. Returns the new job."""
+    cluster.run("policy", policy)
+    require(cluster.ask("policy")["policy"] == policy, f"the policy is not {policy}")
+    new = cluster.submit(f"under-{policy.partition(':')[0]}", "--gpus", "1", steps=cluster.steps(0.2))["id"]
+    await_true(lambda: cluster.reports(new), f"{policy} to start job {new}")
+    cluster.await_progress(going_on)
+    return new
+
+
+def every_policy(build):
+    """One cluster goes through all policies of the table. Each starts a real job, and two others train on."""
+    with Cluster(build, "fifo") as cluster:
+        cluster.up()
+        table = cluster.ask("policies")["policies"]
+        policies = [impatient(policy) for policy in table if policy["live"]]
+        for policy in table:
+            require(policy["live"] or policy["not_live"], f"{policy['name']} does not say why it is not live")
+        ids = [cluster.submit(f"job{i}", "--gpus", "1:2", steps=10**7)["id"] for i in range(2)]
+        short = [next_turn(cluster, policy, ids) for policy in policies]
+        for job in short:
+            ended = cluster.await_state(job, "COMPLETED")
+            require(ended["failures"] == 0, f"{ended}")
+        for job in ids:
+            require(cluster.going_on(job)["failures"] == 0, f"job {job} has failed")
+            cluster.run("cancel", job)
+            cluster.await_state(job, "CANCELLED")
+        cluster.stop()
+        cluster.replays()
+        return f"{len(policies)} of {len(table)} policies decided about real jobs"
+
+
 # A library that moves the wall clock of a process one hour ahead as soon as a file exists. Other clocks
 # do not change, as when somebody sets the time of a machine.
 CLOCK_JUMP = r"""
@@ -911,7 +950,7 @@ def clock_moves(cluster):
 
 
 SCENARIOS = [rubato, afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
-             silent_agent, damaged_tail, full_disk, switched_policy, clock_jump]
+             silent_agent, damaged_tail, full_disk, switched_policy, every_policy, clock_jump]
 
 
 def within_limit(scenario, build):

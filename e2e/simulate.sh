@@ -52,6 +52,11 @@ check 'the warning names them' grep -q 'mood.*colour' odd.err
 check 'a job that never fits is rejected, the rest runs' json odd.json "d['runs'][0]['rejected'] == 1 and d['runs'][0]['completed'] == 1"
 check 'with the reason' grep -qE '^fifo,big,0,,,,,,1,"?needs 99 GPUs' odd.jobs.csv
 check 'zero duration is legal' grep -qE '^fifo,small,5,5,5,' odd.jobs.csv
+check 'the verdict of the trace' json odd.json "d['trace']['larger_than_cluster'] == 1 and d['trace']['zero_durations'] == 1 and len(d['trace']['notes']) == 3"
+printf 'JobID|State|Submit|Start|End|AllocTRES\n1|COMPLETED|2026-03-01T10:00:00|2026-03-01T10:00:01|2026-03-01T10:01:01|cpu=1,gres/gpu=2\n1.batch|COMPLETED|2026-03-01T10:00:01|2026-03-01T10:00:01|2026-03-01T10:01:01|cpu=1\n2|PENDING|2026-03-01T10:00:05|Unknown|Unknown|\n' >history.txt
+"$RUBATO" simulate --trace history.txt --cluster 1x8 --policy fifo,afs-l >history.out 2>history.err
+check 'a history of Slurm is a trace' grep -q '^history.txt: 1 jobs on 8 GPUs' history.out
+check 'it says which rows were dropped' grep -q 'dropped because they had not ended.*: 1 (PENDING 1)' history.out
 check 'help' bash -c "'$RUBATO' simulate --help | grep -q -- --restart-cost"
 check 'output to a closed pipe does not crash' bash -c "'$RUBATO' policies | head -n 1"
 

@@ -10,6 +10,7 @@
 #include "rubato/policy/aonline.h"
 #include "rubato/policy/edf.h"
 #include "rubato/policy/edge_cloud.h"
+#include "rubato/policy/elas.h"
 #include "rubato/policy/elastic_tiresias.h"
 #include "rubato/policy/elasticflow.h"
 #include "rubato/policy/equal.h"
@@ -21,6 +22,7 @@
 #include "rubato/policy/lyra.h"
 #include "rubato/policy/oasis.h"
 #include "rubato/policy/optimus.h"
+#include "rubato/policy/pickyman.h"
 #include "rubato/policy/pollux.h"
 #include "rubato/policy/rubato.h"
 #include "rubato/policy/shockwave.h"
@@ -34,7 +36,8 @@ namespace {
 
 std::vector<PolicyEntry> make_table() {
   std::vector<PolicyEntry> table;
-  // clang-format off: one a line, so that a new policy is one new line
+  // One a line.
+  // clang-format off
   for (auto* const rows : {
            rubato_rows,
            sorted_rows,
@@ -44,6 +47,8 @@ std::vector<PolicyEntry> make_table() {
            edge_cloud_rows,
            lyra_rows,
            tiresias_rows,
+           elas_rows,
+           pickyman_rows,
            afs_rows,
            pollux_rows,
            sia_rows,
@@ -92,18 +97,6 @@ Result<std::vector<PolicyText>> split_policies(std::string_view text) {
   return policies;
 }
 
-Result<const PolicyEntry*> find_policy(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& entry : all_policies()) {
-    if (entry.name == name) return &entry;
-    names.push_back(entry.name);
-  }
-  const auto meant = closest(name, names);
-  return Error{fmt::format("unknown policy {}{}; \"rubato policies\" lists them all",
-                           base::quoted(name),
-                           meant ? fmt::format(": did you mean {}?", *meant) : "")};
-}
-
 Error unknown_key(const PolicyEntry& entry, std::string_view name) {
   std::string known;
   for (const auto& key : entry.keys) known += (known.empty() ? "" : ", ") + key.name;
@@ -147,6 +140,43 @@ Result<ChosenPolicy> choose(const PolicyText& text) {
 }
 
 }  // namespace
+
+Result<const PolicyEntry*> find_policy(std::string_view name) {
+  std::vector<std::string> names;
+  for (const auto& entry : all_policies()) {
+    if (entry.name == name) return &entry;
+    names.push_back(entry.name);
+  }
+  const auto meant = closest(name, names);
+  return Error{fmt::format("unknown policy {}{}; \"rubato policies\" lists them all",
+                           base::quoted(name),
+                           meant ? fmt::format(": did you mean {}?", *meant) : "")};
+}
+
+const std::vector<PolicyGroup>& policy_groups() {
+  static const std::vector<PolicyGroup> groups = {
+      {"rigid", "Jobs keep the GPUs that they ask for"},
+      {"elastic", "The policy chooses how many GPUs a job gets"},
+      {"deadlines", "Deadlines come first"},
+      {"heterogeneous", "Several types of GPUs"},
+      {"fair", "Fair shares between jobs or users"},
+  };
+  return groups;
+}
+
+std::string_view group_of(const PolicyEntry& entry) {
+  if (!entry.group.empty()) return entry.group;
+  if (entry.admits) return "deadlines";
+  return entry.elastic ? "elastic" : "rigid";
+}
+
+std::string example_of(const PolicyEntry& entry) {
+  const auto group = group_of(entry);
+  const bool typed = group == "heterogeneous" && !entry.one_type;
+  return fmt::format("rubato simulate --trace jobs.csv --cluster {}{} --policy fifo-backfill,{}",
+                     typed ? "2x8:v100,2x8:k80" : "4x8",
+                     group == "deadlines" ? " --deadlines 0.8:3" : "", entry.name);
+}
 
 bool ChosenPolicy::admits() const {
   const std::string& key = entry->admission_key;

@@ -14,6 +14,19 @@ namespace rubato::policy {
 
 [[nodiscard]] const std::vector<PolicyEntry>& all_policies();
 
+// How lists of policies are divided.
+struct PolicyGroup {
+  std::string_view name;
+  std::string_view title;
+};
+[[nodiscard]] const std::vector<PolicyGroup>& policy_groups();
+[[nodiscard]] std::string_view group_of(const PolicyEntry& entry);
+
+// A command that compares it with a simple policy, on a trace of any format.
+[[nodiscard]] std::string example_of(const PolicyEntry& entry);
+
+[[nodiscard]] Result<const PolicyEntry*> find_policy(std::string_view name);
+
 // A policy that a user has chosen, after checking.
 struct ChosenPolicy {
   const PolicyEntry* entry = nullptr;

@@ -134,6 +134,10 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
     EXPECT_TRUE(names.insert(entry.name).second) << entry.name << " stands there twice";
     EXPECT_FALSE(entry.summary.empty());
     EXPECT_FALSE(entry.knows.empty());
+    const auto& groups = policy_groups();
+    EXPECT_TRUE(std::any_of(groups.begin(), groups.end(), [&](const PolicyGroup& group) {
+      return group.name == group_of(entry);
+    })) << entry.name;
     for (const auto& key : entry.keys) {
       EXPECT_FALSE(key.help.empty());
       const auto canonical = key.canonical(key.fallback);
@@ -166,6 +170,8 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
                            "gandiva-fair",
                            "themis",
                            "pollux",
+                           "elas",
+                           "pickyman",
                            "elasticflow"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }

@@ -220,6 +220,7 @@ Result<Allox::State> Allox::State::load(const Json& json) {
 std::vector<PolicyEntry> allox_rows() {
   PolicyEntry entry;
   entry.name = "allox";
+  entry.group = "heterogeneous";
   entry.paper = "Le et al., EuroSys'20";
   entry.summary = "matching of jobs to places in the queues of GPUs; no preemption";
   entry.work_conserving = false;  // a job may wait for a GPU of a faster type

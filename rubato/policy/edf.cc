@@ -236,6 +236,7 @@ namespace {
 PolicyEntry edf_row(std::string name, std::string summary, bool admission) {
   PolicyEntry entry;
   entry.name = std::move(name);
+  entry.group = "deadlines";
   entry.paper = "baseline of ElasticFlow (Gu et al., ASPLOS'23)";
   entry.summary = std::move(summary);
   entry.knows = admission ? "deadline, work left, speed curve" : "deadline, speed curve if any";

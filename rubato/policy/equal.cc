@@ -48,6 +48,7 @@ Decision Equal::decide(const Snapshot& snapshot, State& /*state*/) const {
 std::vector<PolicyEntry> equal_rows() {
   PolicyEntry entry;
   entry.name = "equal";
+  entry.group = "fair";
   entry.paper = "baseline of elastic policies";
   entry.summary = "as many GPUs for each job as for any other";
   entry.knows = "speed curve";

@@ -56,6 +56,7 @@ Result<FifoPerf::State> FifoPerf::State::load(const Json& json) {
 std::vector<PolicyEntry> fifo_perf_rows() {
   PolicyEntry entry;
   entry.name = "fifo-perf";
+  entry.group = "heterogeneous";
   entry.paper = "Narayanan et al., OSDI'20";
   entry.summary = "in order of submission, each on its fastest type with room; re-assigned";
   entry.knows = "GPUs asked for, speed by type";

@@ -512,6 +512,7 @@ Result<GandivaFair::State> GandivaFair::State::load(const Json& json) {
 std::vector<PolicyEntry> gandiva_fair_rows() {
   PolicyEntry entry;
   entry.name = "gandiva-fair";
+  entry.group = "fair";
   entry.paper = "Chaudhary et al., EuroSys'20";
   entry.summary = "GPU-time by tickets of users: gang-aware stride, trading of GPU types";
   entry.knows = "user, weight, GPUs asked for, speed on each type";

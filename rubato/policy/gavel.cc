@@ -469,6 +469,7 @@ PolicyEntry gavel_row(std::string name, std::string summary, std::string knows,
   using Objective = Gavel::Objective;
   PolicyEntry entry;
   entry.name = std::move(name);
+  entry.group = "heterogeneous";
   entry.paper = "Narayanan et al., OSDI'20";
   entry.summary = std::move(summary);
   entry.knows = std::move(knows);

@@ -163,6 +163,8 @@ struct PolicyEntry {
   std::string paper;
   std::string summary;
   std::string knows;            // what it must know about a job
+  std::string group;            // in all.h; "": by the flags below
+  std::string not_live;         // why it cannot run on a live cluster; "": it can
   bool elastic = false;         // chooses GPU counts itself, so jobs need a scaling curve
   bool one_type = false;        // defined only on a cluster with one GPU type
   bool work_conserving = true;  // leaves no GPU idle that a waiting job could use

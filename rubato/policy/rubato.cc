@@ -608,6 +608,7 @@ Result<Rubato::State> Rubato::State::load(const Json& json) {
 std::vector<PolicyEntry> rubato_rows() {
   PolicyEntry entry;
   entry.name = "rubato";
+  entry.group = "elastic";
   entry.paper = "ours (docs/rubato-policy.md)";
   entry.summary = "a market for GPUs: each job bids what a GPU would save it and all others";
   entry.knows = "speed by count and type, work left, deadline, restart cost, weight";

@@ -1,5 +1,6 @@
 #include "rubato/policy/sorted.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace rubato::policy {
@@ -11,6 +12,23 @@ double remaining_micros(const JobView& job, Time now) {
   return std::round(job.progress.left(now) / rate * 1e6);
 }
 
+double share_done(const JobView& job, Time now) {
+  if (job.spec->work_guessed || job.work <= 0) return 0;
+  return std::clamp(1 - job.progress.left(now) / job.work, 0.0, 1.0);
+}
+
+namespace {
+
+// What the progress of a job makes of its service. A job that has not run has none.
+double corrected_service(const JobView& job, Time now, bool by_rest) {
+  const auto attained = static_cast<double>(job.attained(now).gpu_micros());
+  const double done = share_done(job, now);
+  if (done == 0) return attained;
+  return std::round(by_rest ? attained * (1 - done) : attained * (1 - done) / done);
+}
+
+}  // namespace
+
 double Sorted::key(const JobView& job, Time now) const {
   switch (config.order) {
     case Order::submission:
@@ -21,6 +39,10 @@ double Sorted::key(const JobView& job, Time now) const {
       return remaining_micros(job, now);
     case Order::remaining_service:
       return remaining_micros(job, now) * job.spec->requested;
+    case Order::service_left:
+      return corrected_service(job, now, false);
+    case Order::service_by_rest:
+      return corrected_service(job, now, true);
   }
   return 0;
 }

@@ -19,7 +19,14 @@
 namespace rubato::policy {
 
 struct Sorted {
-  enum class Order : std::uint8_t { submission, gpus, remaining_time, remaining_service };
+  enum class Order : std::uint8_t {
+    submission,
+    gpus,
+    remaining_time,
+    remaining_service,
+    service_left,    // of E-LAS (elas.h): attained service x what is left / what is done
+    service_by_rest  // of E-LAS: attained service x share of the work that is left
+  };
   struct Config {
     Order order = Order::submission;
     bool preempts = false;
@@ -45,6 +52,10 @@ struct Sorted {
 
 // Time left at the requested count, rounded to microseconds so that equal times compare equal.
 [[nodiscard]] double remaining_micros(const JobView& job, Time now);
+
+// The share of its work that a job has done, from 0 to 1; 0 if its owner did not say how much there
+// is.
+[[nodiscard]] double share_done(const JobView& job, Time now);
 
 [[nodiscard]] std::vector<PolicyEntry> sorted_rows();
 

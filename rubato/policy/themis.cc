@@ -287,6 +287,7 @@ Result<Themis::State> Themis::State::load(const Json& json) {
 std::vector<PolicyEntry> themis_rows() {
   PolicyEntry entry;
   entry.name = "themis";
+  entry.group = "fair";
   entry.paper = "Mahajan et al., NSDI'20";
   entry.summary = "leases auctioned among those with the worst finish-time fairness";
   entry.knows = "GPUs asked for, work left, speed on each type";

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "rubato/policy/pickyman.h"
+
 namespace rubato::policy {
 namespace {
 
@@ -138,7 +140,9 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
     }
     for (auto& picked : outcome.picked) {
       if (picked.gang.rank.level % 2 == 1) {
-        picked.gang.rank = {picked.gang.rank.level - 1, 0, queue.next_stamp()};
+        const JobView& job = *snapshot.jobs.find(picked.gang.job);
+        const double key = config.cheapest_victims ? -restart_loss_per_gpu(job) : 0;
+        picked.gang.rank = {picked.gang.rank.level - 1, key, queue.next_stamp()};
       }
     }
   }
@@ -227,7 +231,10 @@ MadePolicy make_tiresias(const KeyValues& values, const PolicyInputs& inputs, bo
   for (const double limit : limits) config.limits.push_back(GpuTime::from_gpu_seconds(limit));
   config.promote = values.number("promote");
   config.gittins = gittins;
-  if (!gittins) config.running_first = values.text("order") == "running";
+  if (!gittins) {
+    config.running_first = values.text("order") == "running";
+    config.cheapest_victims = values.text("victims") == "cheapest";
+  }
   if (gittins) {
     std::vector<double> samples = default_service_samples();
     if (const std::string& path = values.text("samples"); !path.empty()) {
@@ -260,6 +267,10 @@ PolicyEntry tiresias_row(std::string name, std::string summary, bool gittins) {
     entry.keys.push_back(
         choice_key("order", {"running", "entry"},
                    "inside a queue: running jobs before pending ones, or all as they entered it"));
+    entry.keys.push_back(
+        choice_key("victims", {"last", "cheapest"},
+                   "which running jobs of a queue stop first, with order=running: those that "
+                   "started last, or those with the least restart cost per GPU"));
   }
   if (gittins) {
     entry.keys.push_back(

@@ -42,6 +42,9 @@ struct Tiresias {
     // in which jobs entered it, and a waiting job takes the GPUs of jobs after it as soon as these
     // are enough. The Tiresias in the evaluation of Pollux (OSDI'21) does this.
     bool running_first = true;
+    // LAS, with running_first: of the running jobs of a queue, those that lose least by it are
+    // stopped first (pickyman.h). Otherwise it is those that started last.
+    bool cheapest_victims = false;
     GittinsTable table;
   };
   struct State {

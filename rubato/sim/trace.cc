@@ -5,17 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <fmt/format.h>
-#include <functional>
-#include <numeric>
 #include <span>
 #include <utility>
 
 #include "rubato/base/json.h"
 #include "rubato/base/text.h"
-#include "rubato/base/time.h"
 #include "rubato/sim/csv.h"
+#include "rubato/sim/sacct_json.h"
 #include "rubato/sim/text_file.h"
 #include "rubato/sim/trace_fields.h"
+#include "rubato/sim/trace_gather.h"
 
 namespace rubato::sim {
 namespace {
@@ -36,8 +35,16 @@ struct Layout {
   TraceFormat format;
   std::string_view name;
   std::span<const Column> columns;
-  char separator = ',';   // '\t' also means that there is no header
-  bool numbered = false;  // jobs have no ids: the row number, from 0, is the id
+  char separator = ',';
+  bool header = true;
+  bool numbered = false;  // as in GatherOptions
+  bool stamped = false;
+  bool logged = false;
+  bool json = false;
+
+  [[nodiscard]] GatherOptions gathering() const {
+    return {format, numbered, stamped, logged, json};
+  }
 };
 
 using enum TraceField;
@@ -126,17 +133,93 @@ constexpr auto kShockwave = std::to_array<Column>({
     {"arrival", submit},
 });
 
+// Logs of real jobs (trace_record.h).
+constexpr auto kHelios = std::to_array<Column>({
+    {"job_id", name},
+    {"user", user, Need::column},
+    {"vc", unused},
+    {"gpu_num", recorded_gpus},
+    {"cpu_num", unused, Need::none},
+    {"node_num", unused, Need::none},
+    {"state", state},
+    {"submit_time", timestamp},
+    {"start_time", started, Need::column},
+    {"end_time", ended, Need::column},
+    {"duration", stated_duration, Need::none},
+    {"queue", unused, Need::none},
+});
+constexpr auto kAcme = std::to_array<Column>({
+    {"job_id", name},
+    {"user", user, Need::column},
+    {"node_num", unused, Need::none},
+    {"gpu_num", recorded_gpus},
+    {"cpu_num", unused, Need::none},
+    {"mem_per_pod_gb", unused, Need::none},
+    {"shared_mem_per_pod", unused, Need::none},
+    {"type", unused},
+    {"state", state},
+    {"submit_time", timestamp},
+    {"start_time", started, Need::column},
+    {"end_time", ended, Need::column},
+    {"fail_time", unused, Need::none},
+    {"stop_time", unused, Need::none},
+    {"duration", stated_duration, Need::none},
+    {"queue", unused, Need::none},
+    {"gpu_time", unused, Need::none},
+});
+constexpr auto kSacct = std::to_array<Column>({
+    {"jobid", slurm_id},
+    {"state", TraceField::state},
+    {"submit", timestamp},
+    {"start", started},
+    {"end", ended},
+    {"alloctres", allocated, Need::column},
+    {"reqtres", asked_for, Need::none},
+    {"elapsedraw|elapsed", elapsed, Need::none},
+    {"user", user, Need::none},
+    {"jobidraw", unused, Need::none},
+    {"jobname", unused, Need::none},
+    {"account", unused, Need::none},
+    {"partition", unused, Need::none},
+});
+
 // In the order of TraceFormat. The detection breaks ties in this order, too.
 constexpr auto kLayouts = std::to_array<Layout>({
     {TraceFormat::rubato_csv, "rubato-csv", kRubato},
-    {TraceFormat::rubato_json, "rubato-json", kRubato},
+    {.format = TraceFormat::rubato_json, .name = "rubato-json", .columns = kRubato, .json = true},
     {TraceFormat::microsoft, "microsoft", kMicrosoft},
-    {TraceFormat::philly, "philly", kPhilly, ',', true},
+    {.format = TraceFormat::philly,
+     .name = "philly",
+     .columns = kPhilly,
+     .numbered = true,
+     .stamped = true},
     {TraceFormat::tiresias, "tiresias", kTiresias},
     {TraceFormat::elasticflow, "elasticflow", kElasticflow},
     {TraceFormat::pollux, "pollux", kPollux},
-    {TraceFormat::gavel, "gavel", kGavel, '\t', true},
-    {TraceFormat::shockwave, "shockwave", kShockwave, '\t', true},
+    {TraceFormat::gavel, "gavel", kGavel, '\t', false, true},
+    {TraceFormat::shockwave, "shockwave", kShockwave, '\t', false, true},
+    {.format = TraceFormat::helios,
+     .name = "helios",
+     .columns = kHelios,
+     .stamped = true,
+     .logged = true},
+    {.format = TraceFormat::acme,
+     .name = "acme",
+     .columns = kAcme,
+     .stamped = true,
+     .logged = true},
+    {.format = TraceFormat::sacct,
+     .name = "sacct",
+     .columns = kSacct,
+     .separator = '|',
+     .stamped = true,
+     .logged = true},
+    {.format = TraceFormat::sacct_json,
+     .name = "sacct-json",
+     .columns = kSacct,
+     .stamped = true,
+     .logged = true,
+     .json = true},
 });
 
 const Layout& layout_of(TraceFormat format) { return kLayouts[static_cast<std::size_t>(format)]; }
@@ -146,7 +229,7 @@ std::string needed_columns(const Layout& layout) {
   std::string out;
   for (const auto& column : layout.columns) {
     if (column.need == Need::none) continue;
-    if (!out.empty()) out += ',';
+    if (!out.empty()) out += layout.separator;
     out += column.first_name();
   }
   return out;
@@ -155,13 +238,12 @@ std::string needed_columns(const Layout& layout) {
 // ---- Detection ----
 
 Error no_known_format(const CsvReader& reader, std::size_t line) {
-  std::string known = "a JSON object (rubato-json)";
+  std::string known = "a JSON object (rubato-json), that of sacct --json (sacct-json)";
   for (const auto& layout : kLayouts) {
-    if (layout.format == TraceFormat::rubato_json) continue;
-    known +=
-        layout.separator == '\t'
-            ? fmt::format("; {} columns separated by tabs ({})", layout.columns.size(), layout.name)
-            : fmt::format("; {} ({})", needed_columns(layout), layout.name);
+    if (layout.json) continue;
+    known += layout.header ? fmt::format("; {} ({})", needed_columns(layout), layout.name)
+                           : fmt::format("; {} columns separated by tabs ({})",
+                                         layout.columns.size(), layout.name);
   }
   return reader.error_at(
       line, fmt::format("this is none of the trace formats, which begin with: {}", known));
@@ -183,13 +265,13 @@ double likeness(const Layout& layout, const CsvHeader& header) {
 // requires most (ElasticFlow's columns include Microsoft's). If there is none, the most similar
 // format is assumed, if at least half of its columns are there: its reader can then name the
 // missing column.
-Result<TraceFormat> detect_by_header(const CsvRow& row, const CsvReader& reader) {
+Result<TraceFormat> detect_by_header(const CsvRow& row, const CsvReader& reader, char separator) {
   auto header = CsvHeader::of(row, reader);
   if (!header) return header.error();
   const Layout* best = nullptr;
   double best_likeness = 0.5;
   for (const auto& layout : kLayouts) {
-    if (layout.separator != ',' || layout.format == TraceFormat::rubato_json) continue;
+    if (layout.separator != separator || layout.json) continue;
     const double alike = likeness(layout, *header);
     const bool needs_more = best != nullptr && layout.columns.size() > best->columns.size();
     const bool better = best == nullptr ? alike >= best_likeness : alike > best_likeness;
@@ -218,131 +300,15 @@ Result<TraceFormat> detect(std::string_view text, const std::string& source) {
     }
     return no_known_format(tabs, row.line);
   }
+  CsvReader bars(text, source, '|');
+  if (auto got = bars.next(row); !got) return got.error();
+  if (row.fields.size() > 1) return detect_by_header(row, bars, '|');
   CsvReader commas(text, source);
   if (auto got = commas.next(row); !got) return got.error();
-  return detect_by_header(row, commas);
+  return detect_by_header(row, commas, ',');
 }
 
-// ---- What all formats share ----
-
-// Collects jobs, with their lines for error messages about duplicates.
-struct Gathered {
-  Trace trace;
-  std::vector<std::uint32_t> places;  // line, or index in a JSON array
-  std::size_t slo_without_duration = 0;
-  std::size_t adapting = 0;
-
-  TraceProblem add(TraceDraft draft, std::size_t place) {
-    if (auto bad = finish_trace_job(draft)) return bad;
-    if (draft.slo && !draft.job.duration_s) ++slo_without_duration;
-    if (draft.adapts_batch) ++adapting;
-    trace.jobs.push_back(std::move(draft.job));
-    places.push_back(static_cast<std::uint32_t>(place));
-    return std::nullopt;
-  }
-};
-
-// The first job in the file with a repeated id, and the earlier job with that id.
-std::optional<std::pair<std::size_t, std::size_t>> find_duplicate(
-    const std::vector<TraceJob>& jobs) {
-  struct Key {
-    std::size_t hash;
-    std::uint32_t job;
-  };
-  std::vector<Key> keys;
-  keys.reserve(jobs.size());
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    keys.push_back({std::hash<std::string>()(jobs[i].name), static_cast<std::uint32_t>(i)});
-  }
-  std::sort(keys.begin(), keys.end(), [&](const Key& a, const Key& b) {
-    if (a.hash != b.hash) return a.hash < b.hash;
-    const int order = jobs[a.job].name.compare(jobs[b.job].name);
-    return order != 0 ? order < 0 : a.job < b.job;
-  });
-  std::optional<std::pair<std::size_t, std::size_t>> first;
-  for (std::size_t i = 1; i < keys.size(); ++i) {
-    if (keys[i].hash != keys[i - 1].hash || jobs[keys[i].job].name != jobs[keys[i - 1].job].name)
-      continue;
-    if (!first || keys[i].job < first->second) first = {keys[i - 1].job, keys[i].job};
-  }
-  return first;
-}
-
-// The warning about unknown columns or keys.
-void warn_ignored(std::vector<std::string> names, std::string_view what, Trace& trace) {
-  if (names.empty()) return;
-  constexpr std::size_t kShown = 10;
-  const std::size_t all = names.size();
-  if (all > kShown) names.resize(kShown);
-  for (auto& each : names) each = base::quoted(each);
-  trace.warnings.push_back(
-      fmt::format("{}: {} ignored: {}{}", trace.name, what, fmt::join(names, ", "),
-                  all > kShown ? fmt::format(" and {} more", all - kShown) : ""));
-}
-
-// Times are relative to the earliest timestamp.
-TraceProblem rebase(std::vector<TraceJob>& jobs) {
-  const auto by_submit = [](const TraceJob& a, const TraceJob& b) {
-    return a.submit_s < b.submit_s;
-  };
-  const auto [first, last] = std::minmax_element(jobs.begin(), jobs.end(), by_submit);
-  const double origin = first->submit_s;
-  if (last->submit_s - origin > kLongestSeconds) return "its times span more than 1,000 years";
-  for (auto& job : jobs) job.submit_s -= origin;
-  return std::nullopt;
-}
-
-void sort_by_submission(std::vector<TraceJob>& jobs) {
-  const auto by_submit = [](const TraceJob& a, const TraceJob& b) {
-    return a.submit_s < b.submit_s;
-  };
-  if (!std::is_sorted(jobs.begin(), jobs.end(), by_submit)) {
-    std::stable_sort(jobs.begin(), jobs.end(), by_submit);
-  }
-}
-
-Result<Trace> finish(Gathered gathered, const Layout& layout, const std::string& source) {
-  Trace& trace = gathered.trace;
-  if (trace.jobs.empty()) return Error{fmt::format("{}: no jobs", source)};
-  if (layout.format == TraceFormat::philly) {
-    if (auto bad = rebase(trace.jobs)) return Error{fmt::format("{}: {}", source, *bad)};
-  }
-  if (!layout.numbered) {
-    if (const auto twice = find_duplicate(trace.jobs)) {
-      const auto& name = trace.jobs[twice->second].name;
-      const auto earlier = gathered.places[twice->first];
-      const auto later = gathered.places[twice->second];
-      if (layout.format == TraceFormat::rubato_json) {
-        return Error{fmt::format("{}: jobs[{}]: the job id {} was used by jobs[{}]", source, later,
-                                 base::quoted(name), earlier)};
-      }
-      return Error{fmt::format("{}:{}: the job id {} was used on line {}", source, later,
-                               base::quoted(name), earlier)};
-    }
-  }
-  sort_by_submission(trace.jobs);
-  if (gathered.slo_without_duration > 0) {
-    trace.warnings.push_back(fmt::format(
-        "{}: {} jobs have an SLO, which is a multiple of a duration the format does not give: they "
-        "get no deadline",
-        trace.name, gathered.slo_without_duration));
-  }
-  if (gathered.adapting > 0) {
-    trace.warnings.push_back(fmt::format(
-        "{}: {} jobs adapt their batch size (accordion, gns), which is not simulated: they keep it",
-        trace.name, gathered.adapting));
-  }
-  return std::move(trace);
-}
-
-Gathered start(const Layout& layout, const std::string& source) {
-  Gathered gathered;
-  gathered.trace.name = file_name(source);
-  gathered.trace.format = layout.format;
-  return gathered;
-}
-
-// ---- CSV and TSV ----
+// ---- Tables ----
 
 // A column of the layout that was found in the file.
 struct Found {
@@ -373,7 +339,7 @@ std::vector<std::string> unread(const CsvHeader& header, const std::vector<Found
   for (const auto& column : found) read[column.index] = true;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < read.size(); ++i) {
-    if (!read[i]) names.push_back(header.names()[i]);
+    if (!read[i] && !header.names()[i].empty()) names.push_back(header.names()[i]);
   }
   return names;
 }
@@ -400,13 +366,13 @@ TraceProblem read_row(const std::vector<Found>& columns, const CsvRow& row, Trac
 }
 
 Result<Trace> parse_table(std::string_view text, const std::string& source, const Layout& layout) {
-  Gathered gathered = start(layout, source);
+  Gathered gathered(layout.gathering(), source);
   CsvReader reader(text, source, layout.separator);
   CsvRow row;
   CsvHeader header;  // the columns' names are views into it
   std::vector<Found> columns;
   std::size_t width = layout.columns.size();
-  if (layout.separator == '\t') {
+  if (!layout.header) {
     columns = columns_by_position(layout);
   } else {
     auto got = reader.next(row);
@@ -419,24 +385,23 @@ Result<Trace> parse_table(std::string_view text, const std::string& source, cons
     if (!found) return found.error();
     columns = std::move(*found);
     width = header.names().size();
-    warn_ignored(unread(header, columns), "columns", gathered.trace);
+    gathered.warn_ignored(unread(header, columns), "columns");
   }
   for (;;) {
     auto got = reader.next(row);
     if (!got) return got.error();
     if (!*got) break;
     if (row.fields.size() != width) {
-      return reader.error_at(
-          row.line, fmt::format("{} fields where {} has {}", row.fields.size(),
-                                layout.separator == '\t' ? "the format" : "the header", width));
+      return reader.error_at(row.line,
+                             fmt::format("{} fields where {} has {}", row.fields.size(),
+                                         layout.header ? "the header" : "the format", width));
     }
-    TraceDraft draft;
-    if (layout.numbered) draft.job.name = fmt::to_string(gathered.trace.jobs.size());
+    TraceDraft draft = gathered.draft();
     auto bad = read_row(columns, row, draft);
     if (!bad) bad = gathered.add(std::move(draft), row.line);
     if (bad) return reader.error_at(row.line, *bad);
   }
-  return finish(std::move(gathered), layout, source);
+  return std::move(gathered).finish();
 }
 
 // ---- JSON ----
@@ -494,19 +459,24 @@ TraceProblem read_json_job(const Json& object, TraceDraft& draft,
   return std::nullopt;
 }
 
-Result<Trace> parse_json_trace(std::string_view text, const std::string& source,
-                               const Layout& layout) {
-  auto document = parse_json(text, source);
-  if (!document) return document.error();
-  const auto version = document->find("rubato_trace");
-  const auto jobs = document->find("jobs");
-  if (version == document->end() || *version != 1 || jobs == document->end() || !jobs->is_array()) {
+// The array "jobs" of a document in Rubato's own format; nullptr if it is not in this format.
+const Json* rubato_jobs(const Json& document) {
+  const auto version = document.find("rubato_trace");
+  const auto jobs = document.find("jobs");
+  const bool ours = version != document.end() && *version == 1 && jobs != document.end();
+  return ours && jobs->is_array() ? &*jobs : nullptr;
+}
+
+Result<Trace> parse_rubato_json(const Json& document, const std::string& source,
+                                const Layout& layout) {
+  const Json* jobs = rubato_jobs(document);
+  if (jobs == nullptr) {
     return Error{
         fmt::format(R"({}: not of the form {{"rubato_trace": 1, "jobs": [...]}})", source)};
   }
-  Gathered gathered = start(layout, source);
+  Gathered gathered(layout.gathering(), source);
   std::vector<std::string> ignored;
-  for (const auto& [key, value] : document->items()) {
+  for (const auto& [key, value] : document.items()) {
     if (key != "rubato_trace" && key != "jobs") ignored.push_back(key);
   }
   std::size_t index = 0;
@@ -517,8 +487,49 @@ Result<Trace> parse_json_trace(std::string_view text, const std::string& source,
     if (bad) return Error{fmt::format("{}: jobs[{}]: {}", source, index, *bad)};
     ++index;
   }
-  warn_ignored(std::move(ignored), "keys", gathered.trace);
-  return finish(std::move(gathered), layout, source);
+  gathered.warn_ignored(std::move(ignored), "keys");
+  return std::move(gathered).finish();
+}
+
+TraceProblem read_sacct_job(const Json& object, TraceDraft& draft) {
+  const auto read = sacct_cells(object);
+  if (read.bad) return read.bad;
+  for (const auto& cell : read.cells) {
+    if (auto bad = set_trace_field(cell.field, cell.key, cell.text, draft)) return bad;
+  }
+  return std::nullopt;
+}
+
+Result<Trace> parse_sacct_json(const Json& document, const std::string& source,
+                               const Layout& layout) {
+  if (!is_sacct(document) || !document["jobs"].is_array()) {
+    return Error{
+        fmt::format("{}: not the output of sacct --json, which has meta and jobs", source)};
+  }
+  Gathered gathered(layout.gathering(), source);
+  std::size_t index = 0;
+  for (const auto& object : document["jobs"]) {
+    TraceDraft draft;
+    auto bad = read_sacct_job(object, draft);
+    if (!bad) bad = gathered.add(std::move(draft), index);
+    if (bad) return Error{fmt::format("{}: jobs[{}]: {}", source, index, *bad)};
+    ++index;
+  }
+  return std::move(gathered).finish();
+}
+
+// `format` is empty if it is to be detected.
+Result<Trace> parse_json_trace(std::string_view text, const std::string& source,
+                               std::optional<TraceFormat> format) {
+  auto document = parse_json(text, source);
+  if (!document) return document.error();
+  if (!format) {
+    const bool sacct = is_sacct(*document) && !document->contains("rubato_trace");
+    format = sacct ? TraceFormat::sacct_json : TraceFormat::rubato_json;
+  }
+  const Layout& layout = layout_of(*format);
+  return *format == TraceFormat::sacct_json ? parse_sacct_json(*document, source, layout)
+                                            : parse_rubato_json(*document, source, layout);
 }
 
 }  // namespace
@@ -552,11 +563,11 @@ Result<Trace> parse_trace(std::string_view text, const std::string& source,
   if (!format) {
     auto detected = detect(text, source);
     if (!detected) return detected.error();
+    if (layout_of(*detected).json) return parse_json_trace(text, source, std::nullopt);
     format = *detected;
   }
   const Layout& layout = layout_of(*format);
-  return *format == TraceFormat::rubato_json ? parse_json_trace(text, source, layout)
-                                             : parse_table(text, source, layout);
+  return layout.json ? parse_json_trace(text, source, *format) : parse_table(text, source, layout);
 }
 
 }  // namespace rubato::sim

@@ -2,6 +2,7 @@
 // docs/traces.md describes the formats.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,7 +39,19 @@ enum class TraceFormat {
   elasticflow,
   pollux,
   gavel,
-  shockwave
+  shockwave,
+  helios,
+  acme,
+  sacct,
+  sacct_json
+};
+
+// Rows of a log in the same state. `why` is empty for rows that became jobs. The other rows were
+// dropped.
+struct TraceRows {
+  std::string state;
+  std::string why;
+  std::size_t rows = 0;
 };
 
 struct Trace {
@@ -46,6 +59,8 @@ struct Trace {
   TraceFormat format = TraceFormat::rubato_csv;
   std::vector<TraceJob> jobs;  // by submit_s, then in the order of the file
   std::vector<std::string> warnings;
+  // Of a log of real jobs, the most frequent first; empty for other formats.
+  std::vector<TraceRows> rows = {};
 };
 
 // "rubato-csv", "microsoft", ...; the list is in trace_format_names().

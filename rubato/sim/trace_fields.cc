@@ -12,7 +12,6 @@
 namespace rubato::sim {
 namespace {
 
-constexpr int kMostGpus = 10'000'000;
 constexpr int kLargestBatch = 1'000'000'000;
 constexpr double kMostSteps = 1e15;
 constexpr double kLargestWeight = 1e9;
@@ -113,52 +112,55 @@ TraceProblem set_utility(std::string_view column, std::string_view text, Utility
   return std::nullopt;
 }
 
-// Days since 1970-01-01 of a day in the Gregorian calendar, counted in years that begin in March so
-// that the leap day comes last.
-std::int64_t days_since_1970(int year, int month, int day) {
-  const std::int64_t y = month <= 2 ? year - 1 : year;
-  const std::int64_t march_month = (month + 9) % 12;
-  const std::int64_t leap_days = y / 4 - y / 100 + y / 400;
-  constexpr std::int64_t kDaysTo1970 = 719468;
-  return y * 365 + leap_days + (march_month * 153 + 2) / 5 + day - 1 - kDaysTo1970;
-}
-
-int days_in(int year, int month) {
-  if (month == 2) return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28;
-  return month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
-}
-
-// nullopt if the text is not a time such as "2017-10-09 07:01:55".
-std::optional<double> parse_timestamp(std::string_view text) {
-  constexpr std::string_view kForm = "0000-00-00 00:00:00";
-  if (text.size() != kForm.size()) return std::nullopt;
-  for (std::size_t i = 0; i < kForm.size(); ++i) {
-    const bool digit = text[i] >= '0' && text[i] <= '9';
-    if (kForm[i] == '0' ? !digit : text[i] != kForm[i]) return std::nullopt;
-  }
-  const auto number = [&](std::size_t from, std::size_t digits) {
-    int value = 0;
-    for (const char c : text.substr(from, digits)) value = value * 10 + (c - '0');
-    return value;
-  };
-  const int year = number(0, 4);
-  const int month = number(5, 2);
-  const int day = number(8, 2);
-  const int hour = number(11, 2);
-  const int minute = number(14, 2);
-  const int second = number(17, 2);
-  if (month < 1 || month > 12 || day < 1 || day > days_in(year, month)) return std::nullopt;
-  if (hour > 23 || minute > 59 || second > 59) return std::nullopt;
-  const auto days = static_cast<double>(days_since_1970(year, month, day));
-  return days * 86400 + hour * 3600 + minute * 60 + second;
-}
-
 TraceProblem set_timestamp(std::string_view column, std::string_view text, double& out) {
   const auto time = parse_timestamp(text);
   if (!time)
     return fmt::format("{} {} is not a time YYYY-MM-DD HH:MM:SS", column, base::quoted(text));
   out = *time;
   return std::nullopt;
+}
+
+// The start or the end of a job that may not have one.
+TraceProblem set_moment(std::string_view column, std::string_view text,
+                        std::optional<double>& out) {
+  if (text == "Unknown" || text == "None" || text == "NaT") return std::nullopt;
+  return set_timestamp(column, text, out.emplace());
+}
+
+// Only compared with the times, so any number will do.
+TraceProblem set_stated(std::string_view column, std::string_view text,
+                        std::optional<double>& out) {
+  out = parse_double(text);
+  if (out) return std::nullopt;
+  return fmt::format("{} {} is not a number", column, base::quoted(text));
+}
+
+TraceProblem set_elapsed(std::string_view column, std::string_view text,
+                         std::optional<double>& out) {
+  out = parse_elapsed(text);
+  if (out && *out <= kLongestSeconds) return std::nullopt;
+  return fmt::format("{} {} is not a time [DAYS-]HH:MM:SS or a number of seconds", column,
+                     base::quoted(text));
+}
+
+TraceProblem set_tres(std::string_view column, std::string_view text, std::optional<int>& out) {
+  const auto gpus = gpus_of_tres(text);
+  if (!gpus) return fmt::format("{} {} {}", column, base::quoted(text), gpus.error().message);
+  return set_whole(column, fmt::to_string(*gpus), 0, kMostGpus, out.emplace());
+}
+
+// "12.batch" is a step of the job 12, and "12+0" a part of it.
+TraceProblem set_slurm_id(std::string_view column, std::string_view text, TraceDraft& draft) {
+  draft.record.step = text.find('.') != std::string_view::npos;
+  const auto plus = text.find('+');
+  draft.record.part = plus != std::string_view::npos;
+  if (plus == 0) return fmt::format("{} {} names no job", column, base::quoted(text));
+  return set_label(column, text.substr(0, plus), draft.job.name);
+}
+
+// The uid in "CANCELLED by 1000" says nothing about the job.
+TraceProblem set_state(std::string_view column, std::string_view text, std::string& out) {
+  return set_label(column, text.substr(0, text.find(' ')), out);
 }
 
 // "ResNet-18 (batch size 128)", or a bare "A3C".
@@ -236,6 +238,24 @@ TraceProblem set_trace_field(TraceField field, std::string_view column, std::str
       return set_slo(column, text, draft);
     case TraceField::mode:
       return set_mode(column, text, draft);
+    case TraceField::slurm_id:
+      return set_slurm_id(column, text, draft);
+    case TraceField::state:
+      return set_state(column, text, draft.record.state);
+    case TraceField::started:
+      return set_moment(column, text, draft.record.start_s);
+    case TraceField::ended:
+      return set_moment(column, text, draft.record.end_s);
+    case TraceField::elapsed:
+      return set_elapsed(column, text, draft.record.elapsed_s);
+    case TraceField::stated_duration:
+      return set_stated(column, text, draft.record.stated_s);
+    case TraceField::recorded_gpus:
+      return set_whole(column, text, 0, kMostGpus, draft.record.allocated.emplace());
+    case TraceField::allocated:
+      return set_tres(column, text, draft.record.allocated);
+    case TraceField::asked_for:
+      return set_tres(column, text, draft.record.asked_for);
     case TraceField::unused:
       break;
   }

@@ -8,15 +8,18 @@
 #include <string_view>
 
 #include "rubato/sim/trace.h"
+#include "rubato/sim/trace_record.h"
 
 namespace rubato::sim {
+
+constexpr int kMostGpus = 10'000'000;  // of one job
 
 enum class TraceField : std::uint8_t {
   name,
   user,
   model,
   submit,     // seconds
-  timestamp,  // "2017-10-09 07:01:55", UTC
+  timestamp,  // when it was submitted: "2017-10-09 07:01:55", or seconds since 1970
   gpus,
   duration,
   steps,
@@ -31,6 +34,16 @@ enum class TraceField : std::uint8_t {
   job_type,  // "ResNet-18 (batch size 128)": Gavel's model and batch size in one
   slo,       // Gavel: deadline as a multiple of the duration; <= 0 means none
   mode,      // Shockwave: how the batch size adapts
+  // Of a log of real jobs (trace_record.h):
+  slurm_id,         // "12", "12_3", "12+0", "12.batch"
+  state,            // "CANCELLED by 1000"
+  started,          // a timestamp, or that there is none
+  ended,            // the same
+  elapsed,          // seconds, or "1-02:03:04"
+  stated_duration,  // seconds
+  recorded_gpus,    // 0 is allowed
+  allocated,        // "cpu=8,gres/gpu=4,gres/gpu:v100=4"
+  asked_for,        // the same
   unused,
 };
 
@@ -39,10 +52,8 @@ struct TraceDraft {
   TraceJob job;
   std::optional<double> slo;
   bool adapts_batch = false;
+  TraceRecord record;
 };
-
-// An error without its place, because the caller knows file and line; nullopt = no error.
-using TraceProblem = std::optional<std::string>;
 
 // `column` is the field's name in this file.
 [[nodiscard]] TraceProblem set_trace_field(TraceField field, std::string_view column,

@@ -173,7 +173,8 @@ TEST(Trace, NamesItsFormats) {
   EXPECT_EQ(
       parse_trace_format("phily").error().message,
       "unknown trace format \"phily\", did you mean philly?; known are rubato-csv, rubato-json, "
-      "microsoft, philly, tiresias, elasticflow, pollux, gavel, shockwave");
+      "microsoft, philly, tiresias, elasticflow, pollux, gavel, shockwave, helios, acme, sacct, "
+      "sacct-json");
 }
 
 TEST(Trace, ListsTheFormatsWhenNoneFits) {
