@@ -803,8 +803,8 @@ def switched_policy(build):
 
 
 def impatient(policy):
-    """The policy as a user writes it. Those that work in rounds or leases get short ones."""
-    keys = [key["name"] for key in policy["keys"] if key["name"] in ("round", "resolve", "lease", "interval")
+    """The policy as a user writes it. Those that work in rounds, leases or batches get short ones."""
+    keys = [key["name"] for key in policy["keys"] if key["name"] in ("round", "resolve", "lease", "interval", "unit")
             and float(key["default"]) > 2]
     return policy["name"] + (":" if keys else "") + ",".join(f"{key}=2" for key in keys)
 

@@ -326,6 +326,7 @@ Result<Aonline::State> Aonline::State::load(const Json& json) {
 std::vector<PolicyEntry> aonline_rows() {
   PolicyEntry entry;
   entry.name = "aonline";
+  entry.group = "heterogeneous";
   entry.paper = "Zhou et al., TCC'22";
   entry.summary =
       "plans jobs in batches of doubling length, each with its window, GPU count and type; for "

@@ -203,6 +203,7 @@ Result<EdgeCloud::State> EdgeCloud::State::load(const Json& json) {
 std::vector<PolicyEntry> edge_cloud_rows() {
   PolicyEntry entry;
   entry.name = "edge-cloud";
+  entry.group = "heterogeneous";
   entry.paper = "Wang et al., JSAC'22";
   entry.summary =
       "dispatches the chunks of a job to GPUs of edge and cloud sites when it comes; each GPU runs "

@@ -236,6 +236,7 @@ Result<Shockwave::State> Shockwave::State::load(const Json& json) {
 std::vector<PolicyEntry> shockwave_rows() {
   PolicyEntry entry;
   entry.name = "shockwave";
+  entry.group = "fair";
   entry.paper = "Zheng et al., NSDI'23";
   entry.summary = "plans 20 rounds for proportional progress, makespan and finish-time fairness";
   entry.knows = "the length of jobs at the GPUs they ask for, and their age";

@@ -317,6 +317,7 @@ Result<Sia::State> Sia::State::load(const Json& json) {
 std::vector<PolicyEntry> sia_rows() {
   PolicyEntry entry;
   entry.name = "sia";
+  entry.group = "heterogeneous";
   entry.paper = "Jayaram Subramanya et al., SOSP'23";
   entry.summary = "GPU type, count and batch of all jobs by a binary program on goodput";
   entry.knows =
