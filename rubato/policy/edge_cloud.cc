@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
-#include <numeric>
+#include <queue>
 #include <utility>
 
 namespace rubato::policy {
@@ -37,6 +38,8 @@ class EdgeRound {
 
   void list_workers() {
     const auto& nodes = snapshot_.cluster.nodes();
+    least_transfer_s_.assign(static_cast<std::size_t>(snapshot_.cluster.types()),
+                             std::numeric_limits<double>::infinity());
     std::size_t node = 0;
     std::size_t site = 0;
     for (const NodeGroup& group : snapshot_.cluster.groups()) {
@@ -44,6 +47,8 @@ class EdgeRound {
       const double transfer_s = far ? 8 * config_.data / config_.bandwidth[site] : 0;
       for (int n = 0; n < group.nodes; ++n, ++node) {
         const int usable = std::popcount(nodes[node].usable());
+        double& least = least_transfer_s_[nodes[node].type.index()];
+        if (usable > 0) least = std::min(least, transfer_s);
         for (int g = 0; g < nodes[node].gpus; ++g)
           workers_.push_back({NodeId(static_cast<NodeId::rep>(node)),
                               nodes[node].type,
@@ -104,26 +109,37 @@ class EdgeRound {
       const GpuType type = type_at(static_cast<std::size_t>(t));
       const double chunk_s = seconds(job.spec->restart_cost) + left_s(job, type);
       if (snapshot_.cluster.usable(type) < job.spec->requested || !(chunk_s < least)) continue;
-      std::vector<std::pair<double, int>> costs;
-      for (std::size_t w = 0; w < workers_.size(); ++w) {
-        const Worker& worker = workers_[w];
-        if (worker.up && worker.type == type)
-          costs.emplace_back(dispatch_cost(chunk_s, worker.transfer_s, worker.left_s),
-                             static_cast<int>(w));
-      }
-      if (costs.size() < chunks) continue;
-      const auto end = costs.begin() + static_cast<std::ptrdiff_t>(chunks);
-      std::nth_element(costs.begin(), end - 1, costs.end());
-      const double sum = std::accumulate(costs.begin(), end, 0.0,
-                                         [](double s, const auto& cost) { return s + cost.first; });
-      if (!(sum < least)) continue;
+      auto [sum, workers] = cheapest(type, chunk_s, chunks);
+      if (workers.size() < chunks || !(sum < least)) continue;
       least = sum;
-      best.clear();
-      for (auto cost = costs.begin(); cost != end; ++cost) best.push_back(cost->second);
+      best = std::move(workers);
     }
     std::sort(best.begin(), best.end());
     state_.records[r].workers = std::move(best);
     add_chunks(state_.records[r], job);
+  }
+
+  // So many workers of a type for which chunks cost least, and that sum. The cheapest of all are
+  // those without chunks that data reaches soonest: with enough of them, the search is over.
+  [[nodiscard]] std::pair<double, std::vector<int>> cheapest(GpuType type, double chunk_s,
+                                                             std::size_t chunks) const {
+    std::priority_queue<std::pair<double, int>> chosen;  // the dearest on top
+    std::size_t as_cheap_as_can_be = 0;
+    for (std::size_t w = 0; w < workers_.size() && as_cheap_as_can_be < chunks; ++w) {
+      const Worker& worker = workers_[w];
+      if (!worker.up || worker.type != type) continue;
+      const double cost = dispatch_cost(chunk_s, worker.transfer_s, worker.left_s);
+      if (chosen.size() < chunks || cost < chosen.top().first)
+        chosen.emplace(cost, static_cast<int>(w));
+      if (chosen.size() > chunks) chosen.pop();
+      as_cheap_as_can_be += cost <= least_transfer_s_[type.index()] + chunk_s ? 1 : 0;
+    }
+    std::pair<double, std::vector<int>> result;
+    for (; !chosen.empty(); chosen.pop()) {
+      result.first += chosen.top().first;
+      result.second.push_back(chosen.top().second);
+    }
+    return result;
   }
 
   Decision run() {
@@ -156,8 +172,9 @@ class EdgeRound {
   EdgeCloud::State& state_;
   Time now_;
   std::vector<Worker> workers_;
-  std::vector<const JobView*> views_;  // by record
-  std::vector<std::size_t> homeless_;  // records without workers
+  std::vector<double> least_transfer_s_;  // by type
+  std::vector<const JobView*> views_;     // by record
+  std::vector<std::size_t> homeless_;     // records without workers
 };
 
 }  // namespace

@@ -417,7 +417,8 @@ std::optional<std::string> as_text(const Json& value, TraceField field) {
     return value.dump();
   }
   if (value.is_number_float() && !is_label(field)) return shortest(value.get<double>());
-  if (!value.is_array() || field != TraceField::allowed_gpus) return std::nullopt;
+  const bool is_list = field == TraceField::allowed_gpus || field == TraceField::utility;
+  if (!value.is_array() || !is_list) return std::nullopt;
   std::string list;
   for (const auto& item : value) {
     if (!item.is_number()) return std::nullopt;

@@ -76,7 +76,7 @@ Json to_json(const TraceJob& job) {
   if (job.max_gpus) object["max_gpus"] = *job.max_gpus;
   if (!job.allowed_gpus.empty()) object["allowed_gpus"] = job.allowed_gpus;
   if (job.restart_s) object["restart_s"] = *job.restart_s;
-  if (job.utility) object["utility"] = text_of(*job.utility);
+  if (const auto& u = job.utility) object["utility"] = {u->value, u->decay, seconds(u->target)};
   return object;
 }
 
