@@ -262,7 +262,8 @@ class RecordFieldsIn {
   template <class T>
   void operator()(const char* name, T& value) {
     if constexpr (kIsOptional<T>) {
-      if (const auto found = fields_.find(name)) reader_.read(*found, value.emplace());
+      if (const auto found = fields_.find(name))
+        value = reader_.template get<typename T::value_type>(*found);
     } else if constexpr (kIsShared<T>) {
       unless_plain(name, value);
     } else {
