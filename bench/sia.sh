@@ -36,7 +36,7 @@ for table in $only; do
       ;;
     mixed)
       echo "8 nodes x 4 as measured, 8 nodes x 4 that compute twice as fast; workloads $workloads"
-      mixed=(--cluster 8x4:slow,8x4:fast --type-speeds slow=1,fast=2)
+      mixed=(--cluster "8x4:slow,8x4:fast" --type-speeds "slow=1,fast=2")
       for policy in sia pollux ${MORE:-}; do row "$policy" "${mixed[@]}"; done
       row gavel-las "${mixed[@]}" --placement pack
       ;;

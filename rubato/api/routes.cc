@@ -13,8 +13,6 @@
 
 namespace rubato::api {
 
-namespace {
-
 // The longest user name, or pattern of job names, in a body.
 constexpr std::size_t kLongestPattern = 400;
 
@@ -42,6 +40,8 @@ struct Parts {
     return std::nullopt;
   }
 };
+
+namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

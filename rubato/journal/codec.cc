@@ -147,7 +147,7 @@ void describe(auto& f, Is<JobSpec> auto& value) {
   f("requested", requested);
   f("restart_cost", restart_cost);
   f("user", user);
-  f.unless_plain("utility", utility);
+  f("utility", utility);
   f("weight", weight);
   f.unless_plain("work_guessed", work_guessed);
 }

@@ -58,7 +58,7 @@ struct Oasis {
   struct Record {
     JobId job;
     bool promised = false;
-    SharePlan plan;          // of a promised job
+    SharePlan plan;     // of a promised job
     Time due = kNever;  // by which it must end, if its utility has no deadline
     // Not saved.
     std::shared_ptr<const JobSpec> spec;

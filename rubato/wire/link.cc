@@ -14,20 +14,20 @@
 
 namespace rubato::wire {
 
+// What the callbacks of OpenSSL need to know about a connection.
+struct LinkKeys {
+  LinkKey own;       // of the side that dials
+  FindLinkKey find;  // of the side that listens
+  std::string peer;  // the identity that the other side has named
+};
+
 namespace {
 
 constexpr std::size_t kLongestIdentity = 128;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
-// What the callbacks of OpenSSL need to know about a connection.
-struct Keys {
-  LinkKey own;       // of the side that dials
-  FindLinkKey find;  // of the side that listens
-  std::string peer;  // the identity that the other side has named
-};
-
-Keys& keys_of(SSL* ssl) { return *static_cast<Keys*>(SSL_get_app_data(ssl)); }
+LinkKeys& keys_of(SSL* ssl) { return *static_cast<LinkKeys*>(SSL_get_app_data(ssl)); }
 
 // TLS takes a key from outside as the key of an earlier session.
 SSL_SESSION* session_of(SSL* ssl, const LinkKey& key) {
@@ -56,7 +56,7 @@ int find_key(SSL* ssl, const unsigned char* identity, std::size_t size, SSL_SESS
   *session =
       nullptr;  // without a key there is no certificate to go on with, so the handshake fails
   if (size == 0 || size > kLongestIdentity) return 1;
-  Keys& keys = keys_of(ssl);
+  LinkKeys& keys = keys_of(ssl);
   const std::string name(reinterpret_cast<const char*>(identity), size);
   const std::optional<LinkKey> key = keys.find(name);
   if (!key) return 1;
@@ -141,7 +141,7 @@ SSL_CTX* listening() {
 }  // namespace
 
 struct Link::Tls {
-  Tls(SSL_CTX* context, int fd, Keys with) : keys(std::move(with)), ssl(SSL_new(context)) {
+  Tls(SSL_CTX* context, int fd, LinkKeys with) : keys(std::move(with)), ssl(SSL_new(context)) {
     CHECK(ssl != nullptr);
     CHECK(SSL_set_app_data(ssl, &keys) == 1);
     BIO* bio = bio_of(fd);
@@ -151,7 +151,7 @@ struct Link::Tls {
   Tls& operator=(const Tls&) = delete;
   ~Tls() { SSL_free(ssl); }
 
-  Keys keys;
+  LinkKeys keys;
   SSL* ssl;
 };
 
@@ -164,14 +164,14 @@ Link::~Link() = default;
 Link::Link(Fd fd, const LinkKey& key) : fd_(std::move(fd)) {
   CHECK(!key.identity.empty() && key.identity.size() <= kLongestIdentity);
   if (!fd_.valid()) return;
-  tls_ = std::make_unique<Tls>(dialling(), fd_.get(), Keys{key, {}, {}});
+  tls_ = std::make_unique<Tls>(dialling(), fd_.get(), LinkKeys{key, {}, {}});
   SSL_set_connect_state(tls_->ssl);
   (void)tls_write({});  // the dialler speaks first, also if its owner has nothing to say
 }
 
 Link::Link(Fd fd, FindLinkKey find) : fd_(std::move(fd)) {
   if (!fd_.valid()) return;
-  tls_ = std::make_unique<Tls>(listening(), fd_.get(), Keys{{}, std::move(find), {}});
+  tls_ = std::make_unique<Tls>(listening(), fd_.get(), LinkKeys{{}, std::move(find), {}});
   SSL_set_accept_state(tls_->ssl);
 }
 
