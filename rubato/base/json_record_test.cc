@@ -128,8 +128,7 @@ TEST(JsonRecord, TroubleNamesTheField) {
     return problem_with<DeerFormat>((start + rest).c_str(), deer);
   };
   EXPECT_EQ(problem(R"("mood":"sad","spots":[]})"), "deer.mood: must be calm or wild");
-  EXPECT_EQ(problem(R"("mood":"calm","spots":[[1]]})"),
-            "deer.spots[0]: must be a list of 2");
+  EXPECT_EQ(problem(R"("mood":"calm","spots":[[1]]})"), "deer.spots[0]: must be a list of 2");
   EXPECT_EQ(problem(R"("mood":"calm"})"), "deer: lacks the field \"spots\"");
   EXPECT_EQ(problem(R"("mood":"calm","spots":[],"tail":1})"),
             "deer: has the unknown field \"tail\"");
