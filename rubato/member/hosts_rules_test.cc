@@ -362,6 +362,7 @@ const BySeeds kBySeeds[] = {
     {"NotToldAgain", &Rules::told_again},
     {"LateLostOfOldConnection", &Rules::newer_connection_voids},
     {"JoinerLinkBreaks", &Rules::broken_joiner_dropped},
+    {"SurvivorNotLinked", &Rules::survivor_linked},
 };
 INSTANTIATE_TEST_SUITE_P(Each, MembershipRule, testing::ValuesIn(kBySeeds),
                          [](const auto& info) { return info.param.name; });
@@ -387,7 +388,6 @@ const BySeeds kSafeguards[] = {
     {"ShareRefusesLowerEpoch", &Rules::share_refuses_lower_epoch},
     {"FoundOnce", &Rules::found_once},
     {"PeersCompareRounds", &Rules::peers_compare_rounds},
-    {"SurvivorLinked", &Rules::survivor_linked},
 };
 INSTANTIATE_TEST_SUITE_P(Each, MembershipSafeguard, testing::ValuesIn(kSafeguards),
                          [](const auto& info) { return info.param.name; });

@@ -296,9 +296,15 @@ void Membership::lost(Uid peer) {
   }
 }
 
+// Nobody tells a leaving member of a recovery that began after it had left the others' record. If a
+// connection was broken when it went on, the words that it waits for may be lost: it asks.
 void Membership::reconnected(Uid peer) {
   told_.erase(peer);
-  if (recovering_) tell_all();
+  if (recovering_) return tell_all();
+  const Member* member = record_ ? record_->find(peer) : nullptr;
+  if (member != nullptr && member->role == Role::working && role() == Role::leaving) {
+    start_recovery();
+  }
 }
 
 // The others do not wait for joining and leaving members, except for the gradient of a commit. The

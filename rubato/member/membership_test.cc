@@ -384,6 +384,16 @@ TEST(Membership, SaysItsReportAgainOnANewConnection) {
   EXPECT_EQ(only<Membership::SendReport>(m.take_actions()).size(), 1u);
 }
 
+// Found by RUBATO_SEED=35307 of the simulator across hosts.
+TEST(Membership, ALeaverAsksOnANewConnection) {
+  Membership m = member_of(2, {working(1), leaving(2)});
+  m.reconnected(1);
+  EXPECT_TRUE(m.recovering());
+  Membership works = member_of(2, {working(1), working(2)});
+  works.reconnected(1);
+  EXPECT_FALSE(works.recovering());
+}
+
 TEST(Membership, AJoinerWithABrokenConnectionIsDroppedAndTold) {
   Membership m = member_of(1, {working(1), working(2), joining(3, 1, 11)});
   m.plan({1, {1, 2, 3}});
