@@ -1,4 +1,5 @@
-// PickyMan (Chen et al., IPCCC'22): a waiting job takes the GPUs of those running jobs that lose least by it.
+// PickyMan (Chen et al., IPCCC'22): a waiting job takes the GPUs of those running jobs that lose
+// least by it.
 //
 // Sure: suspending a job finishes its epoch, and resuming it reloads model and data; running times
 // are predicted; the victims come from an ordered division of the running jobs, by a greedy choice.
