@@ -109,7 +109,7 @@ wait "$daemon"
 check 'it ends with its exit code' test $? -eq 1
 daemon=
 check "it ended in the middle of submissions ($more $status $sentence)" test "$status" = 0
-check 'with one sentence' test "$(grep -c 'rubato: out of memory; the daemon ends; jobs train on' daemon.err)" -eq 1
+check 'with one sentence' test "$(grep -c 'rubato: out of memory; the daemon ends; jobs continue' daemon.err)" -eq 1
 check 'and no other' test "$(wc -l <daemon.err)" -eq 1
 up
 check 'everything acknowledged is there' test "$("$RUBATO" ls --all --parsable | wc -l)" -ge $((acknowledged + more))
