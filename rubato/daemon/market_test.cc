@@ -11,7 +11,7 @@
 namespace rubato::daemon {
 namespace {
 
-JobId id_of(const Answer& answer) { return JobId(answer.body["id"].get<JobId::rep>()); }
+JobId job_of(const Answer& answer) { return JobId(answer.body["id"].get<JobId::rep>()); }
 
 struct Market : ::testing::Test {
   TestDaemon daemon{"1x4"};
@@ -20,7 +20,7 @@ struct Market : ::testing::Test {
   JobId submit(const Caller& caller, const std::string& name, double samples, int gpus = 4) {
     JobFile file = job_file(name, samples, gpus, gpus);
     file.profile = "net";  // so its speed is known once another of its owner has run
-    return id_of(daemon.submit(caller, file));
+    return job_of(daemon.submit(caller, file));
   }
   Json explain(const Caller& caller, JobId id) { return daemon.ask(caller, ExplainJob{id}).body; }
   std::string metrics() { return daemon.ask(kRoot, ShowMetrics{}).body["text"]; }
@@ -118,7 +118,7 @@ TEST_F(Market, KnowsOfEachJobWhetherItsLengthWasTold) {
   daemon.start();
   JobFile open = job_file("open", 1, 1, 2);
   open.work.reset();
-  const JobId guessed = id_of(daemon.submit(kAda, open));
+  const JobId guessed = job_of(daemon.submit(kAda, open));
   const JobId told = submit(kAda, "told", 400, 2);
   daemon.pass(5);
   EXPECT_TRUE(daemon.core->state().view(guessed)->spec->work_guessed);
@@ -142,7 +142,7 @@ TEST_F(Market, KnowsOfEachJobWhetherItsLengthWasTold) {
 TEST_F(Market, AJobOfUnknownSpeedGrowsStepByStep) {
   daemon.speeds["net"] = [](int gpus) { return 10.0 * std::pow(gpus, 0.8); };
   daemon.start();
-  const JobId id = id_of(daemon.submit(kAda, job_file("net", 1e5, 1, 4)));
+  const JobId id = job_of(daemon.submit(kAda, job_file("net", 1e5, 1, 4)));
   EXPECT_LE(daemon.core->state().view(id)->target.gpus(), 2);
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.show(id)["gpus"] == 4; }, 120));
   daemon.expect_replay();
@@ -154,7 +154,7 @@ TEST_F(Market, PromisesADeadlineAfterItHasMeasuredTheSpeed) {
   daemon.pass(10);
   JobFile file = job_file("dated", 1000, 1, 2);
   file.deadline_after = from_seconds(600);
-  const JobId id = id_of(daemon.submit(kAda, file));
+  const JobId id = job_of(daemon.submit(kAda, file));
   EXPECT_EQ(daemon.state(id), "PROFILING");
   ASSERT_TRUE(daemon.pass_until([&] { return !daemon.show(id)["promised"].is_null(); }, 120))
       << "the run that measures goes first";
