@@ -64,7 +64,11 @@ struct Speaker {
 // A handshake takes a few turns in which no byte of the owners moves.
 void converse(Speaker& one, Speaker& other) {
   for (int quiet = 0; quiet < 4; ++quiet) {
-    while (one.turn() | other.turn()) quiet = 0;
+    for (bool moved = true; moved;) {
+      moved = one.turn();
+      moved = other.turn() || moved;
+      if (moved) quiet = 0;
+    }
   }
 }
 
