@@ -334,6 +334,9 @@ std::vector<PolicyEntry> aonline_rows() {
   entry.knows = "weight, work left, speed by type and count, restart cost";
   entry.elastic = true;
   entry.work_conserving = false;
+  entry.not_live =
+      "a job starts only in a batch that is longer than the job, and the length of a job that was "
+      "never measured is a guess of an hour";
   entry.keys = {number_key("unit", 60, 0.001, 1e6,
                            "seconds of the first batch; each further one is twice as long")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
