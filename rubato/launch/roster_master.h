@@ -5,14 +5,12 @@
 //
 //   * Durable before said. Whatever a worker or a share hears is in the roster first, so the next
 //     master knows it. A master whose write fails has been replaced, and ends without a word.
-//   * A worker is gone only by the word of the share that started it, or by exclusion. Silence
-//   alone
-//     is no death. If a share is silent, its workers X may be excluded when some other worker S,
+//   * A worker is gone only by the word of the share that started it, or by exclusion. Silence is
+//     no death. If a share is silent, its workers X may be excluded when some other worker S,
 //     not gone and linked to this master now, has itself said that it works with state in a record
 //     R, and no plan since R's has omitted S. Then S works in every record that X can still reach,
 //     and X cannot complete a step without S: X has stopped, whether it lives or not.
-//       - S must say it itself: the leader may know that S works while S does not, and if all
-//       others
+//       - S must say it itself: the leader may know that S works while S does not. If all others
 //         are then excluded, nobody has the state.
 //       - Before a founder is appointed nobody has a state, and anybody may be excluded.
 //       - "No plan has omitted S": else a leader in X may have let S leave, and goes on without it.

@@ -4,8 +4,8 @@
 // their type are fixed; it is never preempted and never refused.
 //
 //   batches  at unit, 2 unit, 4 unit, ... after the start: the batch at 2^l unit takes the jobs
-//   that
-//            have come and have no plan, and plans them into the window that ends at 2^(l+1) unit
+//            that have come and have no plan, and plans them into the window that ends at 2^(l+1)
+//            unit
 //   plan     the cheapest start, type and count by the prices of OASiS (slot_plan.h), among those
 //            that end in the window; a job is in if its weight is above that cost. Who is not in
 //            waits for the next batch, which is twice as long
@@ -25,9 +25,9 @@
 //   of all times.
 // - A batch has at most 64 slots, all of the same length, in which jobs start and end.
 // - The range of prices is that of the jobs of the batch.
-// - Ends are not exact (a placement may move jobs, programs vary): a job that is late keeps its
-// GPUs,
-//   and who should have them waits. Who loses its GPUs to a fault has no plan any more.
+// - Ends are not exact (a placement may move jobs, programs vary). A job that is late keeps its
+//   GPUs, and the job that should have them waits. A job that loses its GPUs to a fault has no plan
+//   any more.
 //
 // Knows: weight, work left, speed by GPU type and count, restart cost.
 //

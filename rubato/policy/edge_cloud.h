@@ -17,10 +17,9 @@
 // (Nobody simulates the transfer itself.)
 //
 // Deviates:
-// - The chunks of a job are trained in step, so they run together or not at all: jobs are visited
-// by
-//   time left, and a job runs if all its workers are free. Its chunks go to GPUs of one type: the
-//   one where they cost least together.
+// - The chunks of a job are trained in step, so they run together or not at all. Jobs are visited
+//   by time left, and a job runs if all its workers are free. Its chunks go to GPUs of one type:
+//   the one where they cost least together.
 // - There are no parameter servers to place: jobs exchange gradients among their workers.
 // - After a fault, or where GPUs are taken away for jobs that may not be preempted, the jobs that
 //   have lost a worker are dispatched again.

@@ -114,9 +114,9 @@ class ShockwaveRound {
     state_.planned_for.clear();
     for (const JobView* job : jobs_) state_.planned_for.push_back(job->id);
     state_.plan.clear();
-    for (auto round = plan.run.rbegin(); round != plan.run.rend(); ++round) {
+    for (std::size_t round = plan.run.size(); round-- > 0;) {
       auto& ids = state_.plan.emplace_back();
-      for (const int i : *round) ids.push_back(jobs_[static_cast<std::size_t>(i)]->id);
+      for (const int i : plan.run[round]) ids.push_back(jobs_[static_cast<std::size_t>(i)]->id);
     }
   }
 

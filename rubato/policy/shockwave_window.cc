@@ -45,8 +45,8 @@ class Window {
     plan.feasible = program_.maximise();
     if (!plan.feasible) return plan;
     std::vector<double> shares(problem_.jobs.size(), 0);
-    for (std::size_t i = 0; i < columns_.size(); ++i)
-      shares[columns_[i].job] += program_.value(columns_[i].column) * columns_[i].rounds;
+    for (const Column& column : columns_)
+      shares[column.job] += program_.value(column.column) * column.rounds;
     std::vector<int> rounds = rounded(shares);
     plan.run = packed(rounds);
     plan.worth = window_worth(problem_, rounds);
