@@ -482,9 +482,8 @@ Result<ProfileBook> read_profiles(const std::string& directory,
 }
 
 Result<std::vector<double>> parse_type_speeds(std::string_view text, const Cluster& cluster) {
-  std::vector<std::string> names;
-  for (int t = 0; t < cluster.types(); ++t)
-    names.push_back(cluster.type_name(type_at(static_cast<std::size_t>(t))));
+  std::vector<std::string> names(static_cast<std::size_t>(cluster.types()));
+  for (std::size_t t = 0; t < names.size(); ++t) names[t] = cluster.type_name(type_at(t));
   std::vector<double> speeds(names.size(), 1);
   std::vector<bool> given(names.size(), false);
   for (const auto item : split(text, ',')) {

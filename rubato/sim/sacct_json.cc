@@ -46,14 +46,13 @@ std::string plain_text(const Json* value) {
 
 // As `sacct -P` writes it: "12", "12_3" or "12+0".
 std::string id_of(const Json& job) {
-  const auto id = number_text(find(job, {"job_id"}));
   const auto array = nonzero_text(find(job, {"array", "job_id"}));
   const auto task = number_text(find(job, {"array", "task_id"}));
   if (!array.empty()) return fmt::format("{}_{}", array, task.empty() ? "[]" : task);
   const auto whole = nonzero_text(find(job, {"het", "job_id"}));
   const auto part = number_text(find(job, {"het", "job_offset"}));
   if (!whole.empty()) return fmt::format("{}+{}", whole, part);
-  return id;
+  return number_text(find(job, {"job_id"}));
 }
 
 // As `sacct -P` writes it: "gres/gpu=4,gres/gpu:v100=4". Other resources are left out.
