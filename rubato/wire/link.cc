@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -31,11 +30,11 @@ LinkKeys& keys_of(SSL* ssl) { return *static_cast<LinkKeys*>(SSL_get_app_data(ss
 
 // TLS takes a key from outside as the key of an earlier session.
 SSL_SESSION* session_of(SSL* ssl, const LinkKey& key) {
-  constexpr std::array<unsigned char, 2> aes_128_gcm_sha256{0x13, 0x01};
+  constexpr std::array<unsigned char, 2> kAes128GcmSha256{0x13, 0x01};
   SSL_SESSION* session = SSL_SESSION_new();
   CHECK(session != nullptr);
   CHECK(SSL_SESSION_set1_master_key(session, key.secret.data(), key.secret.size()) == 1);
-  CHECK(SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, aes_128_gcm_sha256.data())) == 1);
+  CHECK(SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, kAes128GcmSha256.data())) == 1);
   CHECK(SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1);
   return session;
 }
@@ -68,7 +67,7 @@ int find_key(SSL* ssl, const unsigned char* identity, std::size_t size, SSL_SESS
 // OpenSSL's own sockets write without MSG_NOSIGNAL: a peer that closes would end this process.
 int send_bytes(BIO* bio, const char* bytes, int size) {
   BIO_clear_retry_flags(bio);
-  const int fd = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+  const int fd = *static_cast<const int*>(BIO_get_data(bio));
   const ssize_t sent = send(fd, bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL);
   if (sent < 0 && would_block(errno)) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
@@ -76,7 +75,7 @@ int send_bytes(BIO* bio, const char* bytes, int size) {
 
 int receive_bytes(BIO* bio, char* bytes, int size) {
   BIO_clear_retry_flags(bio);
-  const int fd = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+  const int fd = *static_cast<const int*>(BIO_get_data(bio));
   const ssize_t received = recv(fd, bytes, static_cast<std::size_t>(size), 0);
   if (received < 0 && would_block(errno)) BIO_set_retry_read(bio);
   if (received == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
@@ -88,8 +87,8 @@ long control_socket(BIO* bio, int command, long /*number*/, void* /*pointer*/) {
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-// The socket stays the link's: freeing the BIO does not close it.
-BIO* bio_of(int fd) {
+// The socket stays the link's: freeing the BIO does not close it. `fd` must outlive it.
+BIO* bio_of(int& fd) {
   static BIO_METHOD* const method = [] {
     BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "rubato link");
     CHECK(made != nullptr);
@@ -100,7 +99,7 @@ BIO* bio_of(int fd) {
   }();
   BIO* bio = BIO_new(method);
   CHECK(bio != nullptr);
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)));
+  BIO_set_data(bio, &fd);
   BIO_set_init(bio, 1);
   return bio;
 }
@@ -141,7 +140,8 @@ SSL_CTX* listening() {
 }  // namespace
 
 struct Link::Tls {
-  Tls(SSL_CTX* context, int fd, LinkKeys with) : keys(std::move(with)), ssl(SSL_new(context)) {
+  Tls(SSL_CTX* context, int socket, LinkKeys with)
+      : fd(socket), keys(std::move(with)), ssl(SSL_new(context)) {
     CHECK(ssl != nullptr);
     CHECK(SSL_set_app_data(ssl, &keys) == 1);
     BIO* bio = bio_of(fd);
@@ -151,6 +151,7 @@ struct Link::Tls {
   Tls& operator=(const Tls&) = delete;
   ~Tls() { SSL_free(ssl); }
 
+  int fd;
   LinkKeys keys;
   SSL* ssl;
 };
