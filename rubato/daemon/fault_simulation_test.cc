@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "rubato/base/testing_seeds.h"
 #include "rubato/base/text.h"
 #include "rubato/daemon/testing_background.h"
 #include "rubato/daemon/testing_daemon.h"
@@ -381,33 +382,31 @@ class Scenario {
 };
 
 TEST(FaultSimulation, NothingIsLostNorDoneTwice) {
-  const char* one = std::getenv("RUBATO_SEED");
-  const char* many = std::getenv("RUBATO_SEEDS");
-  const auto first = one != nullptr ? *parse_integer(one) : 1;
-  const auto last = one != nullptr ? first : many != nullptr ? *parse_integer(many) : 140;
+  const auto one = only_seed();
+  const auto first = one.value_or(1);
+  const auto last = one.value_or(seeds(140));
   int deaths = 0;
   int promised = 0;
   for (auto seed = first; seed <= last; ++seed) {
-    Scenario world(static_cast<std::uint64_t>(seed));
+    Scenario world(seed);
     ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
     ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
     deaths += world.deaths();
     promised += world.faulty() ? 0 : world.promised();
   }
-  if (one == nullptr) {
-    EXPECT_GT(deaths, last / 4) << "the world was too good to prove anything";
-    EXPECT_GT(promised, last / 8) << "so few promises prove nothing";
+  if (!one) {
+    EXPECT_GT(deaths, static_cast<int>(last / 4)) << "the world was too good to prove anything";
+    EXPECT_GT(promised, static_cast<int>(last / 8)) << "so few promises prove nothing";
   }
 }
 
 // The same while decisions take up to two seconds, in which the world goes on.
 TEST(FaultSimulation, DecisionsMayTakeTheirTime) {
-  const char* one = std::getenv("RUBATO_SEED");
-  const char* many = std::getenv("RUBATO_SEEDS");
-  const auto first = one != nullptr ? *parse_integer(one) : 1;
-  const auto last = one != nullptr ? first : many != nullptr ? *parse_integer(many) : 40;
+  const auto one = only_seed();
+  const auto first = one.value_or(1);
+  const auto last = one.value_or(seeds(40));
   for (auto seed = first; seed <= last; ++seed) {
-    Scenario world(static_cast<std::uint64_t>(seed), true);
+    Scenario world(seed, true);
     ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
     ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
   }

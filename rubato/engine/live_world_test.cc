@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/base/text.h"
 #include "rubato/core/testing.h"
 #include "rubato/engine/testing_world.h"
@@ -338,18 +339,13 @@ class RandomScheduler {
   bool quiet_ = false;
 };
 
-int number_from(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  const auto number = text == nullptr ? std::nullopt : parse_integer(text);
-  return number ? static_cast<int>(*number) : otherwise;
-}
-
 TEST(LiveWorld, NothingIsGrantedTwiceAndEveryCommandIsAnswered) {
-  const int only = number_from("RUBATO_SEED", -1);
-  const int seeds = number_from("RUBATO_SEEDS", 300);
+  const auto only = only_seed();
+  const auto first = only.value_or(0);
+  const auto count = only ? 1 : seeds(300);
   int starts = 0, finishes = 0, crashes = 0, downs = 0, failures = 0, sick_starts = 0;
-  for (int seed = only < 0 ? 0 : only; seed < (only < 0 ? seeds : only + 1); ++seed) {
-    RandomScheduler scheduler(static_cast<std::uint64_t>(seed));
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    RandomScheduler scheduler(seed);
     try {
       for (int round = 0; round < 5; ++round) {
         scheduler.run(400);
@@ -366,14 +362,15 @@ TEST(LiveWorld, NothingIsGrantedTwiceAndEveryCommandIsAnswered) {
     failures += scheduler.failures;
     sick_starts += scheduler.sick_starts;
   }
-  if (only >= 0) return;
+  if (only) return;
+  const auto scenes = static_cast<int>(count);
   // It has been through what it is there for.
-  EXPECT_GT(starts, seeds * 5);
-  EXPECT_GT(finishes, seeds);
-  EXPECT_GT(crashes, seeds);
-  EXPECT_GT(failures, seeds);
-  EXPECT_GT(downs, seeds / 2);
-  EXPECT_GT(sick_starts, seeds / 2);
+  EXPECT_GT(starts, scenes * 5);
+  EXPECT_GT(finishes, scenes);
+  EXPECT_GT(crashes, scenes);
+  EXPECT_GT(failures, scenes);
+  EXPECT_GT(downs, scenes / 2);
+  EXPECT_GT(sick_starts, scenes / 2);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/core/testing.h"
 #include "rubato/loop/scheduler.h"
 #include "rubato/model/curve.h"
@@ -568,7 +569,7 @@ void plant_everywhere(Json& whole, Json& part, const std::function<void(const Js
 }
 
 TEST(Codec, RefusesASurplusFieldAndAForeignValueWhereverTheyAre) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(300); ++seed) {
     const Coded coded = encode(Draw(seed).event()).value();
     Json json = Json::parse(coded.body);
     plant_everywhere(json, json, [&](const Json& changed) {
@@ -794,7 +795,7 @@ class EveryPolicy : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryPolicy, GoesOnFromAStateThatWasKeptAsIfNothingHadHappened) {
   std::size_t commands = 0;
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(8); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Life life(GetParam(), seed);
     life.run(120);
@@ -811,7 +812,7 @@ TEST_P(EveryPolicy, GoesOnFromAStateThatWasKeptAsIfNothingHadHappened) {
       }
     }
   }
-  EXPECT_GT(commands, 30U) << "or nothing was tested";
+  EXPECT_GT(commands, tries(30)) << "or nothing was tested";
 }
 
 std::vector<std::string> names_of_all() {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/journal/testing_vfs.h"
 
 namespace rubato::journal {
@@ -841,7 +842,7 @@ void expect_whole(const Directory& directory, std::uint64_t stored) {
 TEST(Journal, KilledAtAnyChangeOfAFileItKeepsWhatItAcknowledged) {
   for (const bool in_the_middle : {false, true}) {
     std::size_t at = 0;
-    for (bool died = true; died; ++at) {
+    for (bool died = true; died; at += step_between_places()) {
       SCOPED_TRACE((in_the_middle ? "in the middle of change " : "before change ") +
                    std::to_string(at));
       const Directory directory;
@@ -851,7 +852,7 @@ TEST(Journal, KilledAtAnyChangeOfAFileItKeepsWhatItAcknowledged) {
       if (::testing::Test::HasFailure()) return;
     }
     EXPECT_GT(at, 200U);
-    RecordProperty(in_the_middle ? "torn" : "killed", static_cast<int>(at - 1));
+    RecordProperty(in_the_middle ? "torn" : "killed", static_cast<int>(at - step_between_places()));
   }
 }
 
@@ -864,7 +865,7 @@ TEST(Journal, KilledWhileItRepairsItLosesNoMore) {
   }
   with_sqlite(original.live(), "UPDATE journal SET body = 'x' WHERE number = 8");
   std::size_t at = 0;
-  for (bool died = true; died; ++at) {
+  for (bool died = true; died; at += step_between_places()) {
     SCOPED_TRACE("killed at change " + std::to_string(at));
     const Directory directory;
     for (const auto& entry : fs::directory_iterator(original.path()))
@@ -903,7 +904,7 @@ TEST(Journal, AFailedChangeIsAnErrorAndNothingElseIsLost) {
   for (const int code : {SQLITE_FULL, SQLITE_IOERR_FSYNC}) {
     bool reached = true;
     std::size_t failures = 0;
-    for (std::size_t at = 0; reached; ++at) {
+    for (std::size_t at = 0; reached; at += step_between_places()) {
       SCOPED_TRACE("code " + std::to_string(code) + " at change " + std::to_string(at));
       const Directory directory;
       std::uint64_t stored = 0;
@@ -926,7 +927,7 @@ TEST(Journal, AFailedChangeIsAnErrorAndNothingElseIsLost) {
       EXPECT_EQ(all_rows(opened.journal), rows(1, opened.journal.last().value()));
       if (::testing::Test::HasFailure()) return;
     }
-    EXPECT_GT(failures, 100U);
+    EXPECT_GT(failures, tries(100));
   }
 }
 

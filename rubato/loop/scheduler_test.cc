@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/core/testing.h"
 
 namespace rubato::loop {
@@ -1144,7 +1145,7 @@ class World {
 
 TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
   int carried_out = 0, refused = 0, rejected = 0, late = 0, shared = 0, wishes = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(200); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     for (int step = 0; step < 300; ++step) {
@@ -1161,16 +1162,16 @@ TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
     wishes += world.wishes;
   }
   // The test would prove little if little happened.
-  EXPECT_GT(carried_out, 5'000);
-  EXPECT_GT(refused, 250);
-  EXPECT_GT(rejected, 50);
-  EXPECT_GT(late, 2'500);
-  EXPECT_GT(shared, 2'500);
-  EXPECT_GT(wishes, 1'000);
+  EXPECT_GT(carried_out, static_cast<int>(tries(5'000)));
+  EXPECT_GT(refused, static_cast<int>(tries(250)));
+  EXPECT_GT(rejected, static_cast<int>(tries(50)));
+  EXPECT_GT(late, static_cast<int>(tries(2'500)));
+  EXPECT_GT(shared, static_cast<int>(tries(2'500)));
+  EXPECT_GT(wishes, static_cast<int>(tries(1'000)));
 }
 
 TEST(SchedulerProperties, TheSameEventsGiveTheSameCommands) {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(30); ++seed) {
     World one(seed);
     World two(seed);
     for (int step = 0; step < 300; ++step) {

@@ -2,6 +2,7 @@
 // seeds, then shows what goes wrong; with all rules on it does not.
 #include <gtest/gtest.h>
 
+#include "rubato/base/testing_seeds.h"
 #include "rubato/member/testing_scenario.h"
 
 namespace rubato::member::hosts {
@@ -340,14 +341,13 @@ std::optional<std::string> violation_of(std::uint64_t seed, const Rules& rules) 
 TEST_P(MembershipRule, HasACounterExampleAmongTheFirstSeeds) {
   Rules rules;
   rules.*GetParam().rule = false;
-  const char* more = std::getenv("RUBATO_SEEDS");
-  const std::uint64_t most = more == nullptr ? 200 : std::strtoull(more, nullptr, 10);
+  const auto more = number_from_environment("RUBATO_SEEDS");
+  const std::uint64_t most = more.value_or(200);
   for (std::uint64_t seed = 1; seed <= most; ++seed) {
     const auto violation = violation_of(seed, rules);
     if (!violation) continue;
     EXPECT_FALSE(violation_of(seed, Rules()));
-    if (more != nullptr)
-      fmt::print("seed {}: {}\n", seed, violation->substr(0, violation->find('\n')));
+    if (more) fmt::print("seed {}: {}\n", seed, violation->substr(0, violation->find('\n')));
     return;
   }
   ADD_FAILURE() << "no counter-example in " << most << " seeds";
@@ -374,8 +374,7 @@ class MembershipSafeguard : public testing::TestWithParam<BySeeds> {};
 TEST_P(MembershipSafeguard, NoSeedFailsWithoutIt) {
   Rules rules;
   rules.*GetParam().rule = false;
-  const char* more = std::getenv("RUBATO_SEEDS");
-  const std::uint64_t most = more == nullptr ? 20 : std::strtoull(more, nullptr, 10);
+  const std::uint64_t most = seeds(20);
   for (std::uint64_t seed = 1; seed <= most; ++seed) {
     const auto violation = violation_of(seed, rules);
     EXPECT_FALSE(violation) << "seed " << seed << ": " << *violation;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "rubato/base/testing_seeds.h"
 #include "rubato/member/testing_hosts.h"
 
 namespace rubato::member::hosts {
@@ -1158,15 +1159,10 @@ void name_current_seed(int) {
   (void)!write(2, text, static_cast<std::size_t>(size));
 }
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(MembershipAcrossHosts, SurvivesEveryFaultTried) {
-  const std::uint64_t one = number_from("RUBATO_SEED", 0);
-  const std::uint64_t count = one != 0 ? 1 : number_from("RUBATO_SEEDS", 200);
-  const auto events = static_cast<int>(number_from("RUBATO_EVENTS", 2500));
+  const std::uint64_t one = only_seed().value_or(0);
+  const std::uint64_t count = one != 0 ? 1 : seeds(200);
+  const auto events = static_cast<int>(number_from_environment("RUBATO_EVENTS").value_or(2500));
   const auto before = std::signal(SIGABRT, name_current_seed);
   Hosts::Counts sum;
   int failed = 0;

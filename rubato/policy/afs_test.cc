@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/policy/testing.h"
 
 namespace rubato::policy {
@@ -261,11 +262,11 @@ bool is_line(const std::vector<NaiveAfs::Player>& players) {
 class TreeAndScan : public ::testing::TestWithParam<std::pair<const char*, Shapes>> {};
 
 TEST_P(TreeAndScan, AgreeWheneverBeatsIsALine) {
-  constexpr int kInstances = 1000;
+  const auto instances = static_cast<int>(tries(1000));
   Random random(2021);
   int differ = 0, cyclic = 0;
   double gpus = 0, moved = 0;
-  for (int i = 0; i < kInstances; ++i) {
+  for (int i = 0; i < instances; ++i) {
     const Instance instance = draw(random, GetParam().second);
     World world(std::to_string(instance.gpus) + "x1");
     for (const auto& job : instance.jobs) world.submit(job);
@@ -292,7 +293,7 @@ TEST_P(TreeAndScan, AgreeWheneverBeatsIsALine) {
     gpus += instance.gpus;
     for (std::size_t j = 0; j < tree.size(); ++j) moved += std::abs(tree[j] - scan[j]) / 2.0;
   }
-  const double percent = 100.0 / kInstances;
+  const double percent = 100.0 / instances;
   std::cout << "tree and scan, " << GetParam().first << " curves: " << differ * percent
             << " % of instances differ, in " << 100 * moved / gpus << " % of all GPUs; "
             << cyclic * percent << " % have a cycle on the way\n";

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/policy/testing.h"
 
 namespace rubato::policy {
@@ -159,7 +160,7 @@ TEST(EdfAdmission, StandsBehindAllThatAreDueAtTheSameTime) {
 TEST(EdfAdmission, TheDeadlineNamedIsTheEarliestAdmitted) {
   Random random(7);
   int refused = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < static_cast<int>(tries(400)); ++round) {
     const auto* name = round % 2 == 0 ? "edf-admission" : "edf-admission:count=peak";
     const auto policy = make_policy(name);
     World world("1x8");
@@ -205,7 +206,7 @@ TEST(EdfAdmission, TheDeadlineNamedIsTheEarliestAdmitted) {
       ASSERT_EQ(answer(t), earliest) << "round " << round << ": the same answer all the way";
     }
   }
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, static_cast<int>(tries(100)));
 }
 
 // A failure has already made job 0 late. That is no reason to refuse a job that does not harm it.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/core/testing.h"
 #include "rubato/model/typed_speed.h"
 #include "rubato/policy/testing.h"
@@ -187,7 +188,7 @@ std::shared_ptr<ThroughputTable> with_pairs(const GavelInstance& instance, std::
 
 TEST(Gavel, EveryAllocationIsFeasible) {
   using enum Gavel::Objective;
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(120); ++seed) {
     SCOPED_TRACE(seed);
     const GavelInstance instance = draw(seed);
     Snapshot snapshot = instance.snapshot(with_pairs(instance, seed));
@@ -208,7 +209,7 @@ TEST(Gavel, EveryAllocationIsFeasible) {
 }
 
 TEST(Gavel, KnowingTheTypesIsNeverWorseAndSharingGpusNeither) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(200); ++seed) {
     SCOPED_TRACE(seed);
     const GavelInstance instance = draw(seed);
     const Snapshot snapshot = instance.snapshot(with_pairs(instance, seed));
@@ -242,7 +243,7 @@ TEST(Gavel, EqualJobsInAGroupGetWhatTheyGetOneByOne) {
 
 TEST(Gavel, FinishTimeFairnessIsAsGoodAsAnyOther) {
   using enum Gavel::Objective;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(60); ++seed) {
     SCOPED_TRACE(seed);
     const GavelInstance instance = draw(seed);
     Snapshot snapshot = instance.snapshot();

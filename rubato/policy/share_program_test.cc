@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/math/linear_program.h"
 
 namespace rubato::policy {
@@ -150,7 +151,7 @@ std::vector<double> values(const ShareProgram& program, const std::vector<double
 // The values are unique: a job that could have more without taking from another was not held.
 TEST(ShareProgram, WaterFillingIsThatOfThePlainWay) {
   int levels = 0;
-  for (std::uint64_t seed = 0; seed < 600 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(600) && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     const ProgramInstance instance = draw_program(seed);
     ShareProgram program(instance.problem);
@@ -164,12 +165,12 @@ TEST(ShareProgram, WaterFillingIsThatOfThePlainWay) {
     for (std::size_t i = 1; i < distinct.size(); ++i)
       levels += distinct[i] > distinct[i - 1] + 1e-6 ? 1 : 0;
   }
-  EXPECT_GT(levels, 500);
+  EXPECT_GT(levels, static_cast<int>(tries(500)));
 }
 
 // Any guess, too high or too low, and any basis give the same levels.
 TEST(ShareProgram, AGuessChangesTheWayOnly) {
-  for (std::uint64_t seed = 0; seed < 200 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(200) && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     const ProgramInstance instance = draw_program(seed + 20'000);
     ShareProgram plain(instance.problem);
@@ -205,7 +206,7 @@ TEST(ShareProgram, JobsOfAnySpeedComeToAnEnd) {
 
 // Some groups have gone, others are new or have changed.
 TEST(ShareProgram, StartsWhereAnotherEnded) {
-  for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(400) && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const ProgramInstance before = draw_program(seed + 30'000);
@@ -251,7 +252,7 @@ TEST(ShareProgram, StartsWhereAnotherEnded) {
 
 // The loop that looks at every level, which is used for other ways to rise, gives the same levels.
 TEST(ShareProgram, CeilingsArePassedAsIfEachWereALevel) {
-  for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(300) && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     const ProgramInstance instance = draw_program(seed + 10'000);
     ShareProgram at_once(instance.problem), one_by_one(instance.problem);

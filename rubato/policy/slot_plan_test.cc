@@ -4,6 +4,7 @@
 #include <queue>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 
 namespace rubato::policy {
 namespace {
@@ -52,7 +53,7 @@ class CheapestGpuSlots {
 
 TEST(SlotPlanner, AgreesWithTheHeapWhereSpeedIsLinear) {
   int planned = 0, refused = 0;
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(1500); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const auto draw = [&](int bound) {
@@ -100,8 +101,8 @@ TEST(SlotPlanner, AgreesWithTheHeapWhereSpeedIsLinear) {
     EXPECT_LE(offer->plan.finish, end);
     EXPECT_NEAR(offer->plan.gpu_seconds(kStart), needed * kSlotSeconds, 1e-3);
   }
-  EXPECT_GT(planned, 300);
-  EXPECT_GT(refused, 300);
+  EXPECT_GT(planned, static_cast<int>(tries(300)));
+  EXPECT_GT(refused, static_cast<int>(tries(300)));
 }
 
 // All ways to have some count in each slot; the last one is used as far as needed.
@@ -123,7 +124,7 @@ double cheapest_of_all(const std::vector<Level>& levels, const std::vector<int>&
 TEST(SlotPlanner, IsCloseToTheBestOfAllPlansWithCurves) {
   int planned = 0;
   double cost = 0, least = 0;
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(400); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const int gpus = 8, slots = 6;
@@ -157,7 +158,7 @@ TEST(SlotPlanner, IsCloseToTheBestOfAllPlansWithCurves) {
     cost += offer->cost;
     least += best;
   }
-  EXPECT_GT(planned, 100);
+  EXPECT_GT(planned, static_cast<int>(tries(100)));
   EXPECT_LT(cost, 1.01 * least);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/math/linear_program.h"
 #include "rubato/policy/all.h"
 #include "rubato/policy/hesrpt.h"
@@ -249,7 +250,7 @@ TEST(Bound, TheBestOfAllTinySchedulesLiesBetweenItAndThePolicies) {
   SimulationOptions by_seconds;
   by_seconds.interval = from_seconds(1);
   double bounds = 0, bests = 0;
-  for (int trial = 0; trial < 40 && !HasFailure(); ++trial) {
+  for (int trial = 0; trial < static_cast<int>(tries(40)) && !HasFailure(); ++trial) {
     const Tiny tiny = draw_tiny(random, trial % 2 == 0 ? 1 : 2);
     const auto cluster = tiny.cluster();
     const auto workload = tiny.workload();
@@ -392,7 +393,8 @@ Limits find_limits(const Workload& workload, const Cluster& cluster, bool sharin
   return limits;
 }
 
-void expect_no_policy_beats(Kind kind, const std::vector<std::string>& clusters, int trials) {
+void expect_no_policy_beats(Kind kind, const std::vector<std::string>& clusters, int usual) {
+  const auto trials = static_cast<int>(tries(static_cast<std::uint64_t>(usual)));
   Random random(5 + static_cast<std::uint64_t>(kind));
   std::size_t compared = 0, kept = 0, shared = 0;
   for (int trial = 0; trial < trials && !::testing::Test::HasFailure(); ++trial) {
@@ -413,9 +415,9 @@ void expect_no_policy_beats(Kind kind, const std::vector<std::string>& clusters,
       ++compared;
     }
   }
-  EXPECT_GT(compared, 200U);
-  EXPECT_GT(kept, 200U);
-  EXPECT_GE(shared, kind == Kind::several_types ? 5U : 0U);
+  EXPECT_GT(compared, tries(200));
+  EXPECT_GT(kept, tries(200));
+  EXPECT_GE(shared, kind == Kind::several_types ? tries(5) : 0);
 }
 
 // Whatever the prices are, no policy beats what they say; nor the searched ones.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/model/typed_speed.h"
 #include "rubato/policy/all.h"
 #include "rubato/policy/testing.h"
@@ -407,10 +408,10 @@ class EveryPolicy : public ::testing::TestWithParam<std::string> {
   [[nodiscard]] std::unique_ptr<Policy> make() const { return make_policy(GetParam(), kSamples); }
 
   template <class Check>
-  void for_scenes(int scenes, const Check& check) const {
-    for (int seed = 0; seed < scenes && !HasFailure(); ++seed) {
+  void for_scenes(std::uint64_t scenes, const Check& check) const {
+    for (std::uint64_t seed = 0; seed < tries(scenes) && !HasFailure(); ++seed) {
       SCOPED_TRACE("scene " + std::to_string(seed));
-      check(draw_scene(static_cast<std::uint64_t>(seed), scope_of(GetParam())));
+      check(draw_scene(seed, scope_of(GetParam())));
     }
   }
 };
@@ -471,7 +472,7 @@ TEST_P(EveryPolicy, LeavesAloneWhatIsNotItsToDecide) {
   if (promotes(GetParam()))
     GTEST_SKIP() << "it keeps account of its own decisions, which nobody carries out in the dark";
   int kept = 0;
-  for (std::uint64_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(60) && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     Scope scope = scope_of(GetParam());
     scope.failures = false;
@@ -480,14 +481,14 @@ TEST_P(EveryPolicy, LeavesAloneWhatIsNotItsToDecide) {
     must_simulate(scene, policy);
     kept += policy.kept();
   }
-  EXPECT_GT(kept, 100);
+  EXPECT_GT(kept, static_cast<int>(tries(100)));
 }
 
 // The loop adds the jobs that a decision left out. If the policy had left no room for them, the
 // decision would be refused.
 TEST_P(EveryPolicy, LeavesWhoMayNotBePreemptedWhereItIs) {
   int kept = 0;
-  for (std::uint64_t seed = 0; seed < 120 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(120) && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     Scope scope = scope_of(GetParam());
     scope.unpreemptible = true;
@@ -507,7 +508,7 @@ TEST_P(EveryPolicy, LeavesWhoMayNotBePreemptedWhereItIs) {
       }
     }
   }
-  EXPECT_GT(kept, 200);
+  EXPECT_GT(kept, static_cast<int>(tries(200)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryPolicy, ::testing::ValuesIn(policies()), test_name);
@@ -556,7 +557,7 @@ class NaiveTwin : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(NaiveTwin, GrantsTheSameAtEveryDecision) {
   int decisions = 0, preemptions = 0;
-  for (std::uint64_t seed = 1000; seed < 1250 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1000; seed < 1000 + tries(250) && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     Scene scene = draw_scene(seed, scope_of(GetParam()));
     // Between a failure and the next decision of an interval, a promotion would be overdue.
@@ -566,9 +567,9 @@ TEST_P(NaiveTwin, GrantsTheSameAtEveryDecision) {
     decisions += policy.decisions();
     preemptions += policy.preemptions();
   }
-  EXPECT_GT(decisions, 5000);
+  EXPECT_GT(decisions, static_cast<int>(tries(5000)));
   if (GetParam().substr(0, 4) != "fifo") {
-    EXPECT_GT(preemptions, 50);
+    EXPECT_GT(preemptions, static_cast<int>(tries(50)));
   }
 }
 
@@ -590,7 +591,7 @@ TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
   std::size_t kept = 0, refused = 0;
   Scope scope = scope_of(GetParam());
   scope.failures = scope.intervals = scope.placements = false;
-  for (std::uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(400) && !HasFailure(); ++seed) {
     const Scene scene = draw_scene(seed, scope);
     const auto result = must_simulate(scene, *make_policy(GetParam()));
     for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
@@ -607,8 +608,8 @@ TEST_P(Admission, EveryAdmittedDeadlineIsKept) {
       }
     }
   }
-  EXPECT_GT(kept, 1000U);
-  EXPECT_GT(refused, 500U);
+  EXPECT_GT(kept, tries(1000));
+  EXPECT_GT(refused, tries(500));
 }
 
 // A running job stays on its type. The GPUs that are left decide whether two others fit.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rubato/base/random.h"
+#include "rubato/base/testing_seeds.h"
 #include "rubato/policy/rubato.h"
 #include "rubato/policy/testing.h"
 #include "rubato/sim/simulation.h"
@@ -88,7 +89,7 @@ std::size_t most_present(const RubatoScene& scene, const SimulationResult& resul
 
 void expect_nobody_starves(bool deadlines) {
   std::size_t beyond_patience = 0;
-  for (std::uint64_t seed = 0; seed < 120 && !::testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < tries(120) && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     const RubatoScene scene = draw_rubato_scene(seed, deadlines);
     const auto policy = testing::make_policy("rubato:fairness=0,patience=40");
@@ -102,7 +103,7 @@ void expect_nobody_starves(bool deadlines) {
     EXPECT_LE(longest, kPatience + jobs * step + promised_s + 1e-6);
     beyond_patience += longest > 0.9 * kPatience ? 1 : 0;
   }
-  EXPECT_GT(beyond_patience, 30U);  // or the test would show nothing
+  EXPECT_GT(beyond_patience, tries(30));  // or the test would show nothing
 }
 
 TEST(RubatoProperty, NobodyWaitsLongerThanTheBound) { expect_nobody_starves(false); }
