@@ -148,11 +148,20 @@ struct RemoveToken {
   std::string token;
 };
 inline constexpr int kTokenNameDigits = 12;
+// Gives the caller a token for a browser, which ends by itself. Answer: {"user", "role", "until"};
+// the server adds the token, as for AddUser.
+struct OpenPage {
+  Digest token{};
+};
+// Ends such a token of the caller.
+struct ClosePage {
+  Digest token{};
+};
 
-using Ask =
-    std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
-                 ExplainJob, FindLog, History, ShowNodes, SetNode, ShowPolicy, SwitchPolicy,
-                 ShowMetrics, ShowHealth, AddUser, RemoveUser, ListUsers, AddToken, RemoveToken>;
+using Ask = std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
+                         ExplainJob, FindLog, History, ShowNodes, SetNode, ShowPolicy, SwitchPolicy,
+                         ShowMetrics, ShowHealth, AddUser, RemoveUser, ListUsers, AddToken,
+                         RemoveToken, OpenPage, ClosePage>;
 
 struct Request {
   Caller caller;

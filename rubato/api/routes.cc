@@ -390,12 +390,24 @@ Task add_user(const Parts& parts) {
   return task(std::move(ask));
 }
 
+// The longest one-time code; those that the daemon makes are shorter.
+constexpr std::size_t kLongestCode = 128;
+
+Task use_page_code(const Parts& parts) {
+  auto code = read_body<std::string>(
+      parts, [](JsonFields& fields, std::string& text) { text = fields["code"].text(); });
+  if (auto* refused = std::get_if<HttpRefusal>(&code)) return std::move(*refused);
+  std::string& text = std::get<std::string>(code);
+  if (text.size() > kLongestCode) return bad("this is no code of `rubato page`");
+  return HttpTask(UsePageCode{std::move(text)});
+}
+
 template <class T>
 Task about_job(const Parts& parts) {
   return with_job(parts, [](JobRef job) { return task(T{std::move(job)}); });
 }
 
-constexpr std::array<Route, 22> kRoutes{{
+constexpr std::array<Route, 28> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
     {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
@@ -428,6 +440,19 @@ constexpr std::array<Route, 22> kRoutes{{
      }},
     {"GET", "/v1/health", "", BodyKind::none, false,
      [](const Parts& /*parts*/) { return task(ShowHealth{}); }},
+    {"POST", "/v1/page/codes", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) -> Task { return HttpTask(MakePageCode{}); }},
+    {"POST", "/v1/page/session", "", BodyKind::json, false, use_page_code},
+    {"GET", "/v1/page/session", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) -> Task { return HttpTask(ShowCaller{}); }},
+    {"DELETE", "/v1/page/session", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) { return task(ClosePage{}); }},
+    {"GET", "/", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) -> Task { return HttpTask(ReadPageFile{"/"}); }},
+    {"GET", "/assets/{file}", "", BodyKind::none, false,
+     [](const Parts& parts) -> Task {
+       return HttpTask(ReadPageFile{"/assets/" + parts.parts[0]});
+     }},
     {"GET", "/metrics", "", BodyKind::none, false,
      [](const Parts& /*parts*/) -> Task { return HttpTask(ReadMetrics{}); }},
     {"GET", "/healthz", "", BodyKind::none, false,
@@ -723,6 +748,13 @@ std::optional<HttpRefusal> take_absolute_form(HttpHead& head) {
 
 bool is_health(const HttpHead& head) {
   return (head.verb == "GET" || head.verb == "HEAD") && head.target == "/healthz";
+}
+
+bool is_for_page(const HttpHead& head) {
+  const std::string_view path = std::string_view(head.target).substr(0, head.target.find('?'));
+  if (head.verb == "POST") return path == "/v1/page/session";
+  return (head.verb == "GET" || head.verb == "HEAD") &&
+         (path == "/" || path.starts_with("/assets/"));
 }
 
 std::optional<HttpRefusal> check_origin(const HttpHead& head,

@@ -126,6 +126,7 @@ TEST(Api, ReadsEveryQuestion) {
   EXPECT_EQ(asked<AddToken>("POST", "/v1/users/bo/tokens").user, "bo");
   EXPECT_EQ(asked<RemoveToken>("DELETE", "/v1/users/bo/tokens/abc").token, "abc");
   asked<ShowHealth>("GET", "/v1/health");
+  asked<ClosePage>("DELETE", "/v1/page/session");
 }
 
 TEST(Api, ReadsSizes) {
@@ -328,6 +329,18 @@ TEST(Api, ReadsBearerTokens) {
     EXPECT_EQ(token(bad), "refused") << bad;
   }
   EXPECT_EQ(std::get<std::string>(bearer_token({"GET", "/", {}})), "");
+}
+
+TEST(Api, ThePageNeedsNoTokenForItsFilesAndItsCode) {
+  for (const char* target : {"/", "/?x", "/assets/page-0f3a.js", "/assets/../v1/jobs"})
+    EXPECT_TRUE(is_for_page({"GET", target, {}})) << target;
+  EXPECT_TRUE(is_for_page({"HEAD", "/", {}}));
+  EXPECT_TRUE(is_for_page({"POST", "/v1/page/session", {}}));
+  for (const char* target : {"/v1/page/session", "/v1/jobs", "/asset", "/metrics", "//"})
+    EXPECT_FALSE(is_for_page({"GET", target, {}})) << target;
+  EXPECT_FALSE(is_for_page({"POST", "/v1/page/codes", {}}));
+  EXPECT_FALSE(is_for_page({"DELETE", "/v1/page/session", {}}));
+  EXPECT_FALSE(is_for_page({"POST", "/", {}}));
 }
 
 TEST(Api, RoutesAreAllDifferent) {

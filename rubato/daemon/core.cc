@@ -406,6 +406,10 @@ std::optional<Caller> Core::who(const Digest& token) const {
   const std::string name = hex(token);
   for (const auto& [user, record] : parts_.state->users()) {
     if (record.tokens.contains(name)) return Caller{user, record.admin};
+    for (const PageToken& page : record.pages) {
+      if (page.token == name && page.until > parts_.state->wall(parts_.state->time()))
+        return Caller{user, record.admin};
+    }
   }
   return std::nullopt;
 }

@@ -118,11 +118,18 @@ void describe(auto& f, Is<JobRecord> auto& value) {
   f("worker_failures", worker_failures);
 }
 
+void describe(auto& f, Is<PageToken> auto& value) {
+  auto& [token, until] = value;
+  f("token", token);
+  f("until", until);
+}
+
 void describe(auto& f, Is<UserRecord> auto& value) {
-  auto& [name, admin, most_weight, tokens] = value;
+  auto& [name, admin, most_weight, tokens, pages] = value;
   f("admin", admin);
   f("most_weight", most_weight);
   f("name", name);
+  f.unless_plain("pages", pages);
   f("tokens", tokens);
 }
 

@@ -65,6 +65,13 @@ export class TimelineIndex {
     return best;
   }
 
+  /** Moves the end of a rectangle that is still growing. */
+  extend(i: number, end: number): void {
+    this.end[i] = end;
+    const block = Math.floor(i / blockSize);
+    this.blockEnd[block] = Math.max(this.blockEnd[block]!, end);
+  }
+
   rowsOf(job: number): readonly number[] {
     return this.rowsByJob.get(job) ?? [];
   }
