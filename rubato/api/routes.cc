@@ -10,6 +10,7 @@
 #include "rubato/api/job_verbs.h"
 #include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
+#include "rubato/jobfile/times.h"
 
 namespace rubato::api {
 
@@ -107,6 +108,17 @@ Checked<std::int64_t> integer(const Parts& parts, std::string_view name, std::in
                            least, most, base::quoted(*text)));
   }
   return *number;
+}
+
+Checked<std::optional<Moment>> moment(const Parts& parts, std::string_view name) {
+  const auto text = parts.query(name);
+  if (!text) return std::optional<Moment>();
+  if (const auto time = parse_wall_time(*text)) return std::optional<Moment>(*time);
+  if (const auto ago = parse_span(*text)) return std::optional<Moment>(*ago);
+  return bad(fmt::format(
+      "the parameter {} must be a time such as 2026-11-18T09:00:00Z, or how long ago, such as 24h, "
+      "not {}",
+      name, base::quoted(*text)));
 }
 
 // --- bodies --------------------------------------------------------------------------------------
@@ -244,6 +256,40 @@ Task history(const Parts& parts) {
     ask.job = std::move(std::get<JobRef>(job));
   }
   return task(std::move(ask));
+}
+
+Task timeline(const Parts& parts) {
+  ShowTimeline ask;
+  auto since = moment(parts, "since");
+  if (auto* refused = std::get_if<HttpRefusal>(&since)) return std::move(*refused);
+  auto until = moment(parts, "until");
+  if (auto* refused = std::get_if<HttpRefusal>(&until)) return std::move(*refused);
+  ask.since = std::get<0>(since).value_or(ask.since);
+  ask.until = std::get<0>(until);
+  return task(ask);
+}
+
+Task decisions(const Parts& parts) {
+  ShowDecisions ask;
+  auto since = moment(parts, "since");
+  if (auto* refused = std::get_if<HttpRefusal>(&since)) return std::move(*refused);
+  ask.since = std::get<0>(since);
+  auto before = integer(parts, "before", 0, 0, std::numeric_limits<std::int64_t>::max());
+  if (auto* refused = std::get_if<HttpRefusal>(&before)) return std::move(*refused);
+  if (parts.query("before"))
+    ask.before = static_cast<std::uint64_t>(std::get<std::int64_t>(before));
+  auto limit = integer(parts, "limit", ask.limit, 1, kLongestList);
+  if (auto* refused = std::get_if<HttpRefusal>(&limit)) return std::move(*refused);
+  ask.limit = static_cast<int>(std::get<std::int64_t>(limit));
+  return task(ask);
+}
+
+Task use(const Parts& parts) {
+  ShowUse ask;
+  auto since = moment(parts, "since");
+  if (auto* refused = std::get_if<HttpRefusal>(&since)) return std::move(*refused);
+  ask.since = std::get<0>(since).value_or(ask.since);
+  return task(ask);
 }
 
 // Reads job numbers and names, as in the path of a job.
@@ -407,7 +453,7 @@ Task about_job(const Parts& parts) {
   return with_job(parts, [](JobRef job) { return task(T{std::move(job)}); });
 }
 
-constexpr std::array<Route, 28> kRoutes{{
+constexpr std::array<Route, 31> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
     {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
@@ -423,6 +469,9 @@ constexpr std::array<Route, 28> kRoutes{{
      [](const Parts& /*parts*/) { return task(ShowPolicy{}); }},
     {"PUT", "/v1/policy", "", BodyKind::json, true, switch_policy},
     {"GET", "/v1/history", "job after limit", BodyKind::none, false, history},
+    {"GET", "/v1/timeline", "since until", BodyKind::none, false, timeline},
+    {"GET", "/v1/decisions", "since before limit", BodyKind::none, false, decisions},
+    {"GET", "/v1/use", "since", BodyKind::none, false, use},
     {"GET", "/v1/events", "", BodyKind::none, false,
      [](const Parts& parts) -> Task { return HttpTask(WatchEvents{parts.last_event_id}); }},
     {"GET", "/v1/users", "", BodyKind::none, true,

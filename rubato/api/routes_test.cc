@@ -129,6 +129,25 @@ TEST(Api, ReadsEveryQuestion) {
   asked<ClosePage>("DELETE", "/v1/page/session");
 }
 
+TEST(Api, ReadsTimesAndSpans) {
+  const auto timeline =
+      asked<ShowTimeline>("GET", "/v1/timeline?since=2026-11-18T09:00:00%2B01:00&until=30m");
+  EXPECT_EQ(timeline.since, Moment(WallTime(std::chrono::seconds(1794988800))));
+  EXPECT_EQ(timeline.until, Moment(Duration(std::chrono::minutes(30))));
+  EXPECT_EQ(asked<ShowTimeline>("GET", "/v1/timeline").since,
+            Moment(Duration(std::chrono::hours(1))));
+  const auto decisions = asked<ShowDecisions>("GET", "/v1/decisions?before=7&limit=3", "", kAda);
+  EXPECT_EQ(decisions.before, 7U);
+  EXPECT_EQ(decisions.limit, 3);
+  EXPECT_FALSE(decisions.since);
+  EXPECT_EQ(asked<ShowUse>("GET", "/v1/use?since=2d").since,
+            Moment(Duration(std::chrono::hours(48))));
+  for (const char* bad : {"", "yesterday", "2026-11-18", "-1h", "1e99d"})
+    EXPECT_EQ(refused("GET", std::string("/v1/use?since=") + bad).status, 400) << bad;
+  EXPECT_EQ(refused("GET", "/v1/timeline?until=soon").status, 400);
+  EXPECT_EQ(refused("GET", "/v1/decisions?limit=0").status, 400);
+}
+
 TEST(Api, ReadsSizes) {
   const auto fixed = asked<ResizeJob>("POST", "/v1/jobs/1/resize", R"({"gpus":4})");
   EXPECT_EQ(fixed.limits.min, 4);

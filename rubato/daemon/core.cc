@@ -246,7 +246,11 @@ void Core::ask(Transaction& tx) {
 
 void Core::answer(Transaction& tx, Pending pending) {
   tx.answer(std::move(*pending.question));
-  if (parts_.options.stopwatch) parts_.metrics.decision.observe(*pending.took);
+  if (parts_.options.stopwatch) {
+    parts_.metrics.decision.observe(*pending.took);
+    if (const auto& last = parts_.state->last_decision())
+      parts_.took.add(last->number, *pending.took);
+  }
   ++parts_.metrics.decisions;
 }
 
