@@ -92,6 +92,7 @@ function Frame() {
       </header>
       <Connection />
       <main id="main">
+        {!(view === "jobs" && route.path[1]) && <h1 class="for-screen-readers">{titleOf(view)}</h1>}
         {store.problem && <Problem>The daemon's lists cannot be read: {store.problem}</Problem>}
         {store.loaded ? <View view={view} search={search} /> : !store.problem && <p class="empty">Reading the cluster…</p>}
       </main>

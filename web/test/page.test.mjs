@@ -180,6 +180,56 @@ describe("a job on the page", () => {
     }));
 });
 
+describe("the cluster on the page", () => {
+  test("is a timeline whose live edge moves, with a table of the same, decisions and use", () =>
+    withPage(daemon.page(), async (page) => {
+      const job = daemon.train("larch", 100000, "--gpus", "1:4");
+      await live(page);
+      await goTo(page, "#/?table=1");
+      const plot = page.locator(".timeline-plot[data-time]");
+      await plot.waitFor();
+      const row = page.locator("details table tbody tr", { hasText: "larch" }).first();
+      await row.waitFor();
+      assert.match(await row.textContent(), /now/);
+      // Its colour is on the canvas, left of the present.
+      const colour = await row.locator(".job-colour").evaluate((chip) => getComputedStyle(chip).backgroundColor.match(/\d+/g).map(Number));
+      const painted = (wanted) =>
+        page.locator(".timeline canvas").first().evaluate((canvas, [red, green, blue]) => {
+          const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+          copy.drawImage(canvas, 0, 0);
+          const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+          let count = 0;
+          for (let i = 0; i < data.length; i += 4) if (data[i] === red && data[i + 1] === green && data[i + 2] === blue) count++;
+          return count;
+        }, wanted);
+      await until(async () => (await painted(colour)) > 100);
+      const before = await plot.getAttribute("data-time");
+      await page.waitForFunction((text) => document.querySelector(".timeline-plot").dataset.time !== text, before);
+
+      // Zooming is in the address, and the address leads there again.
+      await page.getByRole("button", { name: "Zoom in" }).click();
+      await page.waitForFunction(() => /from=\d+&to=\d+/.test(location.hash));
+      const zoomed = await plot.getAttribute("data-time");
+      await page.reload();
+      await live(page);
+      await plot.waitFor();
+      const [lo, hi] = zoomed.split(" ").map(Number);
+      await page.waitForFunction(([from, to]) => {
+        const [a, b] = (document.querySelector(".timeline-plot")?.dataset.time ?? "0 0").split(" ").map(Number);
+        return Math.abs(a - from) < 2 && Math.abs(b - to) < 2;
+      }, [lo, hi]);
+
+      await goTo(page, "#/decisions");
+      await page.locator(".decision", { hasText: "larch" }).getByText("starts").first().waitFor();
+      await goTo(page, "#/use");
+      await page.locator(".use-bar").waitFor();
+      assert.match(await page.locator(".grid-legend").textContent(), /of 8 GPUs/);
+      await goTo(page, `#/jobs/${job}`);
+      await page.locator(".plot canvas").first().waitFor();
+      daemon.run("cancel", String(job));
+    }));
+});
+
 describe("text of users", () => {
   // The daemon refuses blanks, slashes and marks of direction in names.
   const hostile = '"><script>alert(1)&lt;\u05d0\u05d1';
@@ -309,6 +359,21 @@ describe("the look", () => {
         }
       }, { viewport: { width, height: 800 } }));
   }
+
+  test("everything that can be used has a name, and every view has a heading", () =>
+    withPage(daemon.page(), async (page, context) => {
+      await live(page);
+      const session = await context.newCDPSession(page);
+      for (const view of ["#/?table=1", "#/jobs?show=all", "#/promises?past=1", "#/nodes", "#/decisions", "#/use", "#/whatif", "#/policy", "#/submit", "#/submit?mode=file", "#/jobs/1", "#/jobs/1?tab=log"]) {
+        await goTo(page, view);
+        await page.waitForTimeout(200);
+        const { nodes } = await session.send("Accessibility.getFullAXTree");
+        const used = nodes.filter(({ ignored, role }) => !ignored && /^(button|link|textbox|searchbox|combobox|checkbox|spinbutton|image|application|progressbar|dialog)$/.test(role?.value));
+        const nameless = used.filter(({ name }) => !name?.value?.trim()).map(({ role }) => role.value);
+        assert.deepEqual(nameless, [], view);
+        assert.equal(await page.locator("h1").count(), 1, view);
+      }
+    }));
 
   test("is light or dark as chosen, and remembers it", () =>
     withPage(daemon.page(), async (page) => {

@@ -19,7 +19,7 @@ const plain: Look = { colour: "", background: "", bold: false, dim: false, itali
 const names = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 // CSI sequences, OSC sequences, and single escapes; then whatever other control characters there are.
-const escapes = /\x1b\[([0-9;:?]*)([ -/]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
+const escapes = /\x1b\[([0-9;:?]*)([ -/]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
 
 /** A terminal that rewrites its line with "\r" shows the last version. */
 function lastVersion(line: string): string {
@@ -69,11 +69,13 @@ function changed(look: Look, codes: string): Look {
     else if (code >= 100 && code <= 107) next.background = names[code - 100]!;
     else if (code === 49) next.background = "";
     else if (code === 38 || code === 48) {
-      // Of the 256 colours, the first 16 are named; the others are shown as the nearest named one is not: plain.
-      const named = list[i + 1] === 5 ? names[(list[i + 2] ?? 0) % 8] : "";
-      if (code === 38) next.colour = (list[i + 2] ?? 99) < 16 ? (named ?? "") : "";
-      else next.background = (list[i + 2] ?? 99) < 16 ? (named ?? "") : "";
-      i += list[i + 1] === 5 ? 2 : 4;
+      // One of 256 colours, or red, green and blue. The first 16 have names; all others are shown plain.
+      const indexed = list[i + 1] === 5;
+      const number = indexed ? (list[i + 2] ?? 16) : 16;
+      const name = number < 16 ? names[number % 8]! : "";
+      if (code === 38) next.colour = name;
+      else next.background = name;
+      i += indexed ? 2 : 4;
     }
   }
   return next;

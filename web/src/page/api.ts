@@ -115,6 +115,8 @@ export interface TimelineAnswer {
   now: When;
   since: When;
   until: When;
+  /** Of the time before this, spans and marks may be forgotten. */
+  complete_since?: When;
   truncated: boolean;
   jobs: { job: number; name?: string; user?: string; deadline?: When | null; finish_by?: When | null }[];
   spans: TimelineSpan[];

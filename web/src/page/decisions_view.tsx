@@ -3,7 +3,6 @@ import { useEffect, useState } from "preact/hooks";
 import { formatNumber } from "../parts/format";
 import { get, messageOf, type Change, type DecisionShown } from "./api";
 import { Card, Clock, JobLink, Problem } from "./bits";
-import { route } from "./route";
 import { store } from "./store";
 import { seconds } from "./time";
 
@@ -23,19 +22,11 @@ export function DecisionsView() {
     }
   };
   useEffect(() => void read(null), []);
-  const quiet = route.get("quiet") === "1";
-  const shown = store.decisions.filter((decision) => quiet || decision.changes.length > 0);
+  const shown = store.decisions;
   const oldest = store.decisions[store.decisions.length - 1];
   return (
-    <Card
-      title="Decisions" id="decisions-title"
-      head={
-        <label class="check">
-          <input type="checkbox" checked={quiet} onChange={(event) => route.set({ quiet: event.currentTarget.checked ? "1" : null })} />
-          with those that changed nothing
-        </label>
-      }
-    >
+    <Card title="Decisions" id="decisions-title">
+      <p class="quiet">Decisions that changed nothing are left out.</p>
       {problem && <Problem>The decisions cannot be read: {problem}</Problem>}
       {shown.length === 0 && !problem && <p class="empty">No decision has changed anything yet.</p>}
       <ol class="decisions">
@@ -55,13 +46,17 @@ export function DecisionsView() {
   );
 }
 
+const verbs: Record<string, string> = {
+  start: "starts", stop: "stops", restart: "starts again", recovery: "recovers", grow: "grows", shrink: "shrinks", move: "moves", refuse: "is refused",
+};
+
 function ChangeText({ change }: { change: Change }) {
   const kind = change.to > change.from ? "grows" : change.to < change.from ? "shrinks" : "stays";
   return (
     <>
       <span class={`change ${kind}`} aria-hidden="true">{kind === "grows" ? "▲" : kind === "shrinks" ? "▼" : "•"}</span>
       {change.job === null ? <span class="quiet">another user's job</span> : <JobLink job={store.jobs.get(change.job) ?? { id: change.job }} />}{" "}
-      <span>{change.kind}</span> <span class="number">{change.from} → {change.to}</span>{" "}
+      <span>{verbs[change.kind] ?? change.kind}</span> <span class="number">{change.from} → {change.to}</span>{" "}
       {change.reason && <span class="quiet"><bdi>{change.reason}</bdi></span>}
     </>
   );

@@ -7,6 +7,7 @@ import { canvasFont, type Ink } from "../parts/presentation";
 import { get, messageOf, type Job, type TimelineAnswer, type TimelineMark } from "./api";
 import { Clock, Problem } from "./bits";
 import { store } from "./store";
+import { stepsOf, type Held } from "./timeline_rows";
 import { Table, type Column } from "./table";
 import { clock, clockTicks, exact, iso, now, seconds } from "./time";
 
@@ -17,28 +18,10 @@ interface Past {
   marks: TimelineMark[];
 }
 
-/** Steps of the number of GPUs, from the spans in which single ones were held. */
-export function stepsOf(answer: TimelineAnswer, id: number, until: number): Omit<Past, "marks"> {
-  const changes = new Map<number, number>();
-  const add = (at: number, by: number) => changes.set(at, (changes.get(at) ?? 0) + by);
-  for (const span of answer.spans) {
-    if (span.job !== id) continue;
-    add(seconds(span.from)!, span.gpus.length);
-    if (span.until !== null) add(seconds(span.until)!, -span.gpus.length);
-  }
-  const time: number[] = [];
-  const gpus: number[] = [];
-  let held = 0;
-  for (const [at, by] of [...changes].sort((a, b) => a[0] - b[0])) {
-    held += by;
-    time.push(at);
-    gpus.push(held);
-  }
-  if (time.length > 0 && until > time[time.length - 1]!) {
-    time.push(until);
-    gpus.push(held);
-  }
-  return { time, gpus };
+function spansOf(answer: TimelineAnswer, id: number): Held[] {
+  return answer.spans
+    .filter((span) => span.job === id)
+    .map((span) => ({ ...span, from: seconds(span.from)!, until: seconds(span.until) }));
 }
 
 function usePast(job: Job): { past: Past | null; problem: string | null } {
@@ -51,7 +34,7 @@ function usePast(job: Job): { past: Past | null; problem: string | null } {
     const end = seconds(job.ended);
     get<TimelineAnswer>(`/v1/timeline?since=${iso(since)}${end === null ? "" : `&until=${iso(Math.ceil(end + 1))}`}`, abort.signal).then(
       (answer) => {
-        setPast({ ...stepsOf(answer, job.id, end ?? seconds(answer.now) ?? now()), marks: answer.marks.filter((mark) => mark.job === job.id) });
+        setPast({ ...stepsOf(spansOf(answer, job.id), end ?? seconds(answer.now) ?? now()), marks: answer.marks.filter((mark) => mark.job === job.id) });
         setProblem(null);
       },
       (error: unknown) => abort.signal.aborted || setProblem(messageOf(error)),

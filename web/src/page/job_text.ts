@@ -1,5 +1,4 @@
 // The fields of the submit form as a job file, and as the command line that means the same.
-import { quoted } from "./job_view";
 
 export interface Fields {
   command: string;
@@ -70,4 +69,9 @@ export function commandLine(fields: Fields): string {
   add("--deadline", fields.deadline);
   words.push("--", ...(splitWords(fields.command) ?? [fields.command]).map(quoted));
   return words.join(" ");
+}
+
+/** As a shell would have to be given the word. */
+export function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`;
 }

@@ -5,6 +5,7 @@ import { JobActions } from "./actions";
 import { get, messageOf, type HistoryEvent, type Job } from "./api";
 import { Card, Clock, jobColour, Problem, Progress, Slack, State } from "./bits";
 import { GpuHistory, TrainingCharts } from "./job_charts";
+import { quoted } from "./job_text";
 import { LogView } from "./log_view";
 import { promiseText } from "./promises_view";
 import { jobAddress, route } from "./route";
@@ -38,8 +39,8 @@ export function JobView({ reference }: { reference: string }) {
       </div>
       <p class="job-line">
         <State state={job.state} /> <span>{plural(job.gpus, "GPU")}{job.slots.length > 0 && <span class="quiet"> in {job.slots.join(", ")}</span>}</span>
-        <Progress job={job} />
-        {job.deadline && <Slack job={job} />}
+        {(job.progress.done !== null || job.progress.step > 0) && <Progress job={job} />}
+        {job.slack_seconds !== null && <Slack job={job} />}
       </p>
       {job.reason && <p class="job-reason"><bdi>{job.reason}</bdi> {tab !== "why" && <a href={jobAddress(job.id, "why")}>why?</a>}</p>}
       {job.note && <Problem><bdi>{job.note}</bdi></Problem>}
@@ -87,11 +88,6 @@ function Overview({ job }: { job: Job }) {
 
 function Fact({ name, children }: { name: string; children: preact.ComponentChildren }) {
   return <div><dt>{name}</dt><dd>{children}</dd></div>;
-}
-
-/** As a shell would have to be given the word. */
-export function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`;
 }
 
 const historyColumns: Column<HistoryEvent>[] = [

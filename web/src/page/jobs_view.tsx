@@ -8,7 +8,7 @@ import { connection } from "./connection";
 import { jobAddress, route } from "./route";
 import { active, ended, store, waiting } from "./store";
 import { Table, type Column } from "./table";
-import { exact, now, seconds } from "./time";
+import { exact, seconds } from "./time";
 
 type Which = "live" | "queue" | "ended" | "all";
 
@@ -64,7 +64,7 @@ const columnsOf: Record<Which, Column<Job>[]> = {
     { name: "position", title: "Position", number: true, cell: (job) => job.position ?? "–", value: (job) => job.position },
     idColumn, userColumn, stateColumn,
     { name: "wants", title: "Wants", number: true, cell: (job) => gpusWanted(job), value: (job) => job.limits.min },
-    { name: "waited", title: "Waits since", cell: (job) => formatDuration(now() - (seconds(job.submitted) ?? now())), value: (job) => exact(job.submitted) },
+    timeOf("submitted", "Submitted", (job) => job.submitted),
     timeOf("start", "Estimated start", (job) => job.estimated_start),
     whyColumn,
   ],
@@ -102,26 +102,25 @@ export function JobsView({ search }: { search: string }) {
   const jobs = [...store.jobs.values()];
   const rows = jobs.filter((job) => keep[which](job) && matches(job, search));
   const others = connection.session?.role === "admin" ? columnsOf[which] : columnsOf[which].filter((column) => column !== userColumn);
-  const columns = useMemo(() => [...others.slice(0, 1 + others.indexOf(idColumn)), nameColumn, ...others.slice(1 + others.indexOf(idColumn))], [which, others.length]);
-  const count = (kind: Which) => jobs.filter(keep[kind]).length;
+  const columns = useMemo(() => others, [which, others.length]);
+  // The name stands beside the number already; an export has a column of its own for it.
+  const exported = useMemo(() => columns.flatMap((column) => (column === idColumn ? [column, nameColumn] : [column])), [columns]);
+  const queued = jobs.filter(keep.queue).length;
+  const over = jobs.filter(keep.ended).length;
+  const counts: Record<Which, number> = { live: jobs.length - over, queue: queued, ended: over, all: jobs.length };
   return (
     <Card
       title={which === "queue" ? "Queue" : "Jobs"}
       id="jobs-title"
-      head={<Toggle label="Jobs shown" value={which} options={choices.map(([choice, text]) => [choice, `${text} ${count(choice)}`])} onChange={(show) => route.set({ show, "jobs-sort": null })} />}
+      head={<Toggle label="Jobs shown" value={which} options={choices.map(([choice, text]) => [choice, `${text} ${counts[choice]}`])} onChange={(show) => route.set({ show, "jobs-sort": null })} />}
     >
       <Table
-        name="jobs" label="Jobs" rows={rows} columns={visible(columns)} all={columns} keyOf={(job) => job.id} address={(job) => jobAddress(job.id)}
+        name="jobs" label="Jobs" rows={rows} columns={columns} all={exported} keyOf={(job) => job.id} address={(job) => jobAddress(job.id)}
         sort={sortOf[which]} empty={search ? `No job here has “${search}” in its number, name, user, state or reason.` : emptyText[which]}
         classOf={(job) => (job.slack_seconds !== null && job.slack_seconds < 0 && active.has(job.state) ? "is-late" : undefined)}
       />
     </Card>
   );
-}
-
-/** The name stands beside the number already; an export has a column of its own for it. */
-function visible(columns: Column<Job>[]): Column<Job>[] {
-  return columns.filter((column) => column !== nameColumn);
 }
 
 const emptyText: Record<Which, string> = {

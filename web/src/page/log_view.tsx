@@ -5,7 +5,8 @@ import { useChanges } from "../parts/observable";
 import { piecesOf, visibleText } from "./ansi";
 import { send } from "./api";
 import { Problem } from "./bits";
-import { LogWindow, type Line } from "./log_window";
+import type { Line } from "./lines";
+import { LogWindow } from "./log_window";
 import { route } from "./route";
 import { saveAs } from "./table";
 

@@ -1,8 +1,10 @@
 // A table of live rows: sorted by a column, moved through with j and k, exported as CSV. Its state is in the address.
-import type { ComponentChildren } from "preact";
+import { Component, type ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { formatCount } from "../parts/format";
+import { toCsv } from "./csv";
 import { route } from "./route";
+import { settings } from "./settings";
 
 export interface Column<Row> {
   name: string;
@@ -41,8 +43,7 @@ export function Table<Row>(props: Props<Row>) {
   const sorted = useMemo(() => sortRows(rows, columns, sort), [rows, columns, sort]);
   const shown = sorted.slice(0, most);
   const body = useRef<HTMLTableSectionElement>(null);
-  const go = address ? (row: Row) => route.go(address(row)) : undefined;
-  useRowKeys(body, go !== undefined);
+  useRowKeys(body, address !== undefined);
 
   const sortBy = (column: string) => {
     const next = sort === column ? `-${column}` : sort === `-${column}` ? null : column;
@@ -79,16 +80,7 @@ export function Table<Row>(props: Props<Row>) {
             </thead>
             <tbody ref={body}>
               {shown.map((row) => (
-                <tr
-                  key={keyOf(row)}
-                  class={classOf?.(row)}
-                  tabIndex={go ? -1 : undefined}
-                  onKeyDown={(event) => event.key === "Enter" && event.target === event.currentTarget && go?.(row)}
-                >
-                  {columns.map((column) => (
-                    <td key={column.name} class={column.number ? "number" : undefined}>{column.cell(row)}</td>
-                  ))}
-                </tr>
+                <TableRow key={keyOf(row)} row={row} columns={columns} kind={classOf?.(row)} address={address?.(row)} zone={settings.zone} />
               ))}
             </tbody>
           </table>
@@ -101,6 +93,35 @@ export function Table<Row>(props: Props<Row>) {
       )}
     </>
   );
+}
+
+interface RowProps<Row> {
+  row: Row;
+  columns: Column<Row>[];
+  kind: string | undefined;
+  address: string | undefined;
+  zone: string;
+}
+
+/** Rendered again only if its row is another one: of many rows, few change at a time. */
+class TableRow<Row> extends Component<RowProps<Row>> {
+  shouldComponentUpdate(next: RowProps<Row>): boolean {
+    const { row, columns, kind, address, zone } = this.props;
+    return row !== next.row || columns !== next.columns || kind !== next.kind || address !== next.address || zone !== next.zone;
+  }
+
+  render({ row, columns, kind, address }: RowProps<Row>) {
+    const open = (event: KeyboardEvent) => {
+      if (event.key === "Enter" && event.target === event.currentTarget && address) route.go(address);
+    };
+    return (
+      <tr class={kind} tabIndex={address ? -1 : undefined} onKeyDown={open}>
+        {columns.map((column) => (
+          <td key={column.name} class={column.number ? "number" : undefined}>{column.cell(row)}</td>
+        ))}
+      </tr>
+    );
+  }
 }
 
 function sortRows<Row>(rows: Row[], columns: Column<Row>[], sort: string): Row[] {
@@ -145,19 +166,6 @@ function useRowKeys(body: { current: HTMLElement | null }, on: boolean): void {
 export function isTyping(event: Event): boolean {
   const target = event.target as HTMLElement | null;
   return target !== null && (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.isContentEditable);
-}
-
-/** Spreadsheets run a cell that begins with one of these signs as a formula. */
-function csvCell(value: string | number | null): string {
-  const text = value === null ? "" : String(value);
-  const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\n\r]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
-}
-
-export function toCsv<Row>(rows: Row[], columns: Column<Row>[]): string {
-  const shown = columns.filter((column) => column.value);
-  const lines = [shown.map((column) => csvCell(column.title)), ...rows.map((row) => shown.map((column) => csvCell(column.value!(row))))];
-  return lines.map((line) => line.join(",")).join("\r\n") + "\r\n";
 }
 
 function exportCsv<Row>(name: string, rows: Row[], columns: Column<Row>[]): void {

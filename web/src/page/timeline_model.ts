@@ -1,30 +1,14 @@
 // The timeline of the live cluster: what was, the live edge, and what is planned. Made of the daemon's answers.
 import { Observable } from "../parts/observable";
-import { hues, jobPixel, late, mixPixels, onTime, others, toPixel, type LegendEntry } from "../parts/job_colours";
-import { NodeMap } from "../parts/nodes";
+import { hues, jobPixel, late, mixPixels, onTime, others, toPixel, type LegendEntry, type Pixel } from "../parts/job_colours";
+import type { NodeMap } from "../parts/nodes";
 import { TimelineIndex } from "../parts/timeline_index";
 import { get, messageOf, type NodeShown, type TimelineAnswer, type TimelineMark } from "./api";
 import { store } from "./store";
+import { layPlans, nodeMap, openRows, rectanglesOf, type Held, type Planned } from "./timeline_rows";
 import { iso, seconds } from "./time";
 
 export type Colouring = "job" | "user" | "deadline";
-
-export interface Held {
-  /** Null: another user's. */
-  job: number | null;
-  node: number;
-  gpus: number[];
-  from: number;
-  /** Null: still held. */
-  until: number | null;
-}
-
-export interface Planned {
-  job: number;
-  gpus: number;
-  from: number;
-  until: number;
-}
 
 interface Known {
   name: string;
@@ -47,8 +31,7 @@ export interface Picture {
   legend: LegendEntry[];
 }
 
-const planStrength = 0.4;
-const background = toPixel("#ffffff");
+const planStrength = 0.45;
 
 export class TimelineModel {
   readonly changed = new Observable();
@@ -77,6 +60,7 @@ export class TimelineModel {
     this.since = since;
     this.held.clear();
     this.marks = [];
+    this.truncated = false;
     this.readTo = since;
     await this.refresh();
   }
@@ -107,7 +91,8 @@ export class TimelineModel {
   private take(answer: TimelineAnswer): void {
     const now = seconds(answer.now) ?? this.now;
     this.offset = now - Date.now() / 1000;
-    this.truncated ||= answer.truncated;
+    // What is from before the daemon's own records is not there; that is no reason to choose a shorter time.
+    this.truncated ||= answer.truncated && (seconds(answer.complete_since) ?? 0) <= (seconds(answer.since) ?? 0);
     for (const job of answer.jobs) {
       this.known.set(job.job, { name: job.name ?? "", user: job.user ?? "", deadline: seconds(job.deadline) });
     }
@@ -141,7 +126,14 @@ export class TimelineModel {
     return this.plans.reduce((last, plan) => Math.max(last, plan.until), this.now);
   }
 
-  draw(nodes: NodeShown[], colouring: Colouring): Picture {
+  /** The first moment at which something was held. */
+  get first(): number {
+    let first = this.now;
+    for (const span of this.held.values()) first = Math.min(first, span.from);
+    return first;
+  }
+
+  draw(nodes: NodeShown[], colouring: Colouring, idle: Pixel): Picture {
     const map = nodeMap(nodes);
     const spans = [...this.held.values()].sort((a, b) => a.from - b.from);
     const now = this.now;
@@ -155,7 +147,7 @@ export class TimelineModel {
     return {
       index, nodes: map, ids, plansFrom, legend,
       names: [...ids, ...ids].map((id) => (id === null ? "" : this.describe(id).name)),
-      pixels: Uint32Array.from([...pixels, ...pixels.map((pixel) => mixPixels(background, pixel, planStrength))]),
+      pixels: Uint32Array.from([...pixels, ...pixels.map((pixel) => mixPixels(idle, pixel, planStrength))]),
       deadlines: ids.flatMap((id, job) => {
         const at = id === null ? null : this.describe(id).deadline;
         return at === null ? [] : [{ job, at }];
@@ -188,97 +180,4 @@ export class TimelineModel {
       legend: [{ label: "on time", colour: onTime }, { label: "late", colour: late }, { label: "no deadline, or not known", colour: others }],
     };
   }
-}
-
-class Rows {
-  job: number[] = [];
-  lane: number[] = [];
-  width: number[] = [];
-  start: number[] = [];
-  end: number[] = [];
-
-  add(job: number, lane: number, width: number, start: number, end: number): void {
-    if (!(end > start)) end = start + 0.001;
-    this.job.push(job);
-    this.lane.push(lane);
-    this.width.push(width);
-    this.start.push(start);
-    this.end.push(end);
-  }
-}
-
-/** The rectangles that end now, because they have not ended. */
-function openRows(index: TimelineIndex, now: number): number[] {
-  const rows: number[] = [];
-  for (let i = 0; i < index.count; i++) {
-    if (index.end[i] === now) rows.push(i);
-  }
-  return rows;
-}
-
-/** The rectangles of spans, and the jobs by their numbers there. What is still held ends at `now`. */
-export function rectanglesOf(spans: Held[], map: NodeMap, now: number) {
-  const numbers = new Map<number | null, number>();
-  const ids: (number | null)[] = [];
-  const rows = new Rows();
-  const numberOf = (id: number | null): number => {
-    let number = numbers.get(id);
-    if (number === undefined) {
-      number = ids.length;
-      numbers.set(id, number);
-      ids.push(id);
-    }
-    return number;
-  };
-  for (const span of spans) {
-    const first = map.firstLane[span.node];
-    if (first === undefined) continue;
-    const job = numberOf(span.job);
-    for (const [gpu, width] of runs(span.gpus)) rows.add(job, first + gpu, width, span.from, span.until ?? now);
-  }
-  return { ids, rows, numberOf };
-}
-
-/** Neighbouring GPUs as [first, count]. */
-function runs(gpus: number[]): [number, number][] {
-  const sorted = [...gpus].sort((a, b) => a - b);
-  const found: [number, number][] = [];
-  for (const gpu of sorted) {
-    const last = found[found.length - 1];
-    if (last && last[0] + last[1] === gpu) last[1]++;
-    else found.push([gpu, 1]);
-  }
-  return found;
-}
-
-export function nodeMap(nodes: NodeShown[]): NodeMap {
-  const groups: { nodes: number; gpusPerNode: number; type: string }[] = [];
-  for (const node of nodes) {
-    const last = groups[groups.length - 1];
-    const type = node.type === "gpu" ? "" : node.type;
-    if (last && last.gpusPerNode === node.gpus && last.type === type) last.nodes++;
-    else groups.push({ nodes: 1, gpusPerNode: node.gpus, type });
-  }
-  return new NodeMap(groups);
-}
-
-/** A plan says how many GPUs, not which. Its bars are drawn where the job is now, if they fit there. */
-function layPlans(plans: Planned[], spans: Held[], map: NodeMap, gpus: number): { plan: Planned; run: [number, number] }[] {
-  const holder = new Array<number | null | undefined>(gpus).fill(undefined);
-  for (const span of spans) {
-    if (span.until !== null) continue;
-    for (const gpu of span.gpus) holder[(map.firstLane[span.node] ?? 0) + gpu] = span.job;
-  }
-  const busyUntil = new Array<number>(gpus).fill(-Infinity);
-  const laid: { plan: Planned; run: [number, number] }[] = [];
-  for (const plan of [...plans].sort((a, b) => a.from - b.from || a.job - b.job)) {
-    const cost = (lane: number) =>
-      (busyUntil[lane]! > plan.from ? 4 : 0) + (holder[lane] === plan.job ? 0 : holder[lane] === undefined ? 1 : 2);
-    const chosen = Array.from({ length: gpus }, (_, lane) => lane)
-      .sort((a, b) => cost(a) - cost(b) || a - b)
-      .slice(0, plan.gpus);
-    for (const lane of chosen) busyUntil[lane] = Math.max(busyUntil[lane]!, plan.until);
-    for (const run of runs(chosen)) laid.push({ plan, run });
-  }
-  return laid;
 }

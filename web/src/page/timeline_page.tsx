@@ -2,7 +2,9 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Select, Toggle } from "../parts/choice";
 import { formatCount, formatDuration, plural } from "../parts/format";
+import { toPixel } from "../parts/job_colours";
 import { useChanges } from "../parts/observable";
+import { currentInk, presentationChanged } from "../parts/presentation";
 import type { Scene } from "../parts/timeline_canvas";
 import { TimelineView } from "../parts/timeline_view";
 import { Viewport } from "../parts/viewport";
@@ -12,7 +14,8 @@ import { jobAddress, route } from "./route";
 import { active, store, waiting } from "./store";
 import { Table, type Column } from "./table";
 import { clock, clockTicks, exact } from "./time";
-import { TimelineModel, type Colouring, type Held, type Picture } from "./timeline_model";
+import { TimelineModel, type Colouring, type Picture } from "./timeline_model";
+import type { Held } from "./timeline_rows";
 import { settings } from "./settings";
 
 const spans: [string, string, number][] = [
@@ -21,11 +24,15 @@ const spans: [string, string, number][] = [
 const refreshPause = 1500;
 const refreshAnyway = 10_000;
 
-/** The past that was asked for, and the future as far as it is planned, but never more than the past. */
+const shortestPast = 120;
+
+/** The past that was asked for, as far as anything happened in it, and the future as far as it is planned, but never
+    more than the past. */
 function wholeOf(model: TimelineModel, span: number): { lo: number; hi: number } {
   const { now } = model;
-  const ahead = Math.min(span, Math.max(span * 0.08, (model.horizon - now) * 1.1));
-  return { lo: now - span, hi: now + ahead };
+  const past = Math.min(span, Math.max(shortestPast, (now - model.first) * 1.05));
+  const ahead = Math.min(past, Math.max(past * 0.08, (model.horizon - now) * 1.1));
+  return { lo: now - past, hi: now + ahead };
 }
 
 export function TimelinePage() {
@@ -37,11 +44,13 @@ export function TimelinePage() {
   const model = useMemo(() => new TimelineModel(), []);
   useChanges(model.changed);
   useChanges(settings.changed);
+  useChanges(presentationChanged);
   const gpus = Math.max(1, store.gpus);
   const viewport = useMemo(() => viewportOf(model, span, gpus), [span, gpus]);
   useLive(model, viewport, span);
 
-  const picture = useMemo(() => model.draw(store.nodes, colouring), [model.version, nodesVersion(), colouring]);
+  const { idle } = currentInk();
+  const picture = useMemo(() => model.draw(store.nodes, colouring, toPixel(idle)), [model.version, nodesVersion(), colouring, idle]);
   const pinned = picture.ids.indexOf(pinnedId);
   const scene: Scene = useMemo(
     () => ({
@@ -96,7 +105,7 @@ export function TimelinePage() {
                 tooltip={(hover) => <TooltipText model={model} picture={picture} job={hover.job} moment={hover.moment} lane={hover.lane} />}
               />
               <p class="quiet">
-                Pale bars right of the line are planned: how many GPUs is promised, which ones is not. A flag is a deadline.
+                Lighter bars right of the line are planned: how many GPUs is promised, which ones is not. A flag is a deadline.
                 {model.truncated && " Older allocations were too many to send: choose a shorter time."}
               </p>
             </div>
@@ -262,7 +271,7 @@ function Legend({ picture }: { picture: Picture }) {
           ))}
         </ul>
       )}
-      <p class="quiet">A job has the same colour everywhere on this page. Pale areas are idle GPUs.</p>
+      <p class="quiet">A job has the same colour everywhere on this page. Where there is no colour, a GPU is idle.</p>
     </>
   );
 }

@@ -13,7 +13,7 @@ import { route } from "./route";
 import { store } from "./store";
 import { Table, type Column } from "./table";
 import { clock, clockTicks, exact, iso, now, seconds } from "./time";
-import { nodeMap, rectanglesOf } from "./timeline_model";
+import { nodeMap, rectanglesOf } from "./timeline_rows";
 
 interface JobOutcome {
   job: number | null;
