@@ -33,7 +33,7 @@ async function fillCluster() {
   return explore;
 }
 
-async function picture(browser, name, scheme, hash, ready, steps = async () => {}) {
+async function picture(browser, name, scheme, hash, ready, steps) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 860 }, colorScheme: scheme, timezoneId: "UTC" });
   const page = await context.newPage();
   await page.goto(daemon.page());
@@ -56,7 +56,8 @@ try {
     // The part in which something happened.
     await page.getByRole("button", { name: "Zoom in" }).click();
   });
-  await picture(browser, "page-job", "dark", `#/jobs/${explore}`, ".plot canvas");
+  // Its charts begin when the page is opened.
+  await picture(browser, "page-job", "dark", `#/jobs/${explore}`, ".plot canvas", () => pause(15));
 } finally {
   await browser.close();
   await daemon.end();

@@ -28,6 +28,8 @@ export interface Picture {
   deadlines: { job: number; at: number }[];
   /** Rows that grow with the time. */
   open: number[];
+  /** Rows that are planned. */
+  planned: number[];
   legend: LegendEntry[];
 }
 
@@ -153,6 +155,7 @@ export class TimelineModel {
         return at === null ? [] : [{ job, at }];
       }),
       open: openRows(index, now),
+      planned: [...index.job.keys()].filter((row) => index.job[row]! >= plansFrom),
     };
   }
 

@@ -182,6 +182,7 @@ function useLiveEdge(model: TimelineModel, scene: Scene, picture: Picture, viewp
       const now = model.now;
       scene.now = now;
       for (const row of picture.open) picture.index.extend(row, now);
+      for (const row of picture.planned) if (picture.index.start[row]! < now) picture.index.postpone(row, now);
       viewport.moveOn(wholeOf(model, span));
     };
     step();

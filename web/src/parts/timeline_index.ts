@@ -72,6 +72,13 @@ export class TimelineIndex {
     this.blockEnd[block] = Math.max(this.blockEnd[block]!, end);
   }
 
+  /** Moves the start of a rectangle that lies ahead. All that begin before `start` must be moved, or they would no
+      longer be in order. */
+  postpone(i: number, start: number): void {
+    this.start[i] = start;
+    if (this.end[i]! < start) this.extend(i, start);
+  }
+
   rowsOf(job: number): readonly number[] {
     return this.rowsByJob.get(job) ?? [];
   }
