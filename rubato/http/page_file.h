@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "rubato/base/namespaces.h"
+
 namespace rubato::http {
 
 struct PageFile {

@@ -1,26 +1,9 @@
 // Unit tests of the pure parts of the daemon's page: streams, logs, colours of terminals, command lines, CSV.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
+import { load } from "./load.mjs";
 
-const src = join(dirname(fileURLToPath(import.meta.url)), "..", "src", "page");
-
-async function load(...names) {
-  const contents = names.map((name) => `export * from "./${name}";`).join("\n");
-  const { outputFiles } = await build({
-    stdin: { contents, resolveDir: src, loader: "ts" },
-    bundle: true,
-    write: false,
-    format: "esm",
-    platform: "neutral",
-    mainFields: ["module", "main"],
-  });
-  return import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].text).toString("base64")}`);
-}
-
-const page = await load("stream", "ansi", "lines", "job_text", "csv", "timeline_rows");
+const page = await load("page", "stream", "ansi", "lines", "job_text", "csv", "timeline_rows");
 
 test("events are read however the stream is cut", () => {
   const text = ': changes\n\nid: e-1\nevent: job\ndata: {"id":1}\n\nid: e-2\n\nevent: resync\ndata: {}\n\nevent: job\ndata: {broken\n\n';

@@ -7,13 +7,14 @@ import { messageOf, type Job, type When } from "./api";
 import { jobAddress } from "./route";
 import { clock, exact, seconds } from "./time";
 
-/** Renders again every so many seconds, for what says how long ago something was. */
-export function useTick(every = 1): void {
-  const [, render] = useReducer((count: number) => count + 1, 0);
+/** Renders again every so many seconds, for what goes on with the time. Returns how often it has. */
+export function useTick(every = 1): number {
+  const [ticks, render] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {
     const timer = setInterval(() => !document.hidden && render(undefined), every * 1000);
     return () => clearInterval(timer);
   }, [every]);
+  return ticks;
 }
 
 export function Clock({ when }: { when: When | null | undefined }) {

@@ -5,7 +5,7 @@ import { formatNumber } from "../parts/format";
 import { baseOptions, lineOf, Plot, valueAxis, type Draw } from "../parts/plot";
 import { canvasFont, type Ink } from "../parts/presentation";
 import { get, messageOf, type Job, type TimelineAnswer, type TimelineMark } from "./api";
-import { Clock, Problem } from "./bits";
+import { Clock, Problem, useTick } from "./bits";
 import { store } from "./store";
 import { stepsOf, type Held } from "./timeline_rows";
 import { Table, type Column } from "./table";
@@ -78,10 +78,13 @@ function paintMarks(plot: uPlot, marks: TimelineMark[], ink: Ink): void {
 export function GpuHistory({ job }: { job: Job }) {
   const { past, problem } = usePast(job);
   const deadline = seconds(job.deadline);
+  const tick = useTick(5);
   const draw: Draw = useCallback(
     (host, width, ink) => {
       if (!past || past.time.length === 0) return () => {};
       const lo = past.time[0]!;
+      // What it holds now, it still holds.
+      if (!job.ended) past.time[past.time.length - 1] = Math.max(past.time[past.time.length - 1]!, now());
       const end = past.time[past.time.length - 1]!;
       const plan = job.ended ? [] : job.plan.map((step) => ({ at: seconds(step.from)!, gpus: step.gpus })).filter(({ at }) => at > end);
       const times = [...past.time, ...plan.map(({ at }) => at)];
@@ -117,7 +120,7 @@ export function GpuHistory({ job }: { job: Job }) {
       );
       return () => plot.destroy();
     },
-    [past, job.plan, deadline],
+    [past, job.plan, deadline, job.ended, tick],
   );
   if (problem) return <Problem>Its past cannot be read: {problem}</Problem>;
   if (!past) return <div class="plot-place" />;

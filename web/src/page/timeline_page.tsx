@@ -5,9 +5,11 @@ import { formatCount, formatDuration, plural } from "../parts/format";
 import { toPixel } from "../parts/job_colours";
 import { useChanges } from "../parts/observable";
 import { currentInk, presentationChanged } from "../parts/presentation";
+import { LegendList } from "../parts/legend";
 import type { Scene } from "../parts/timeline_canvas";
 import { TimelineView } from "../parts/timeline_view";
 import { Viewport } from "../parts/viewport";
+import { ZoomButtons } from "../parts/zoom_buttons";
 import { Card, Clock, JobLink, Problem, Progress, Slack, State } from "./bits";
 import { connection } from "./connection";
 import { jobAddress, route } from "./route";
@@ -207,17 +209,6 @@ function LateFigure() {
   return <Figure label={late > 0 ? "Deadlines in danger" : "Deadlines on time"} value={late > 0 ? `${late} of ${due.length}` : formatCount(due.length)} href="#/promises" bad={late > 0} />;
 }
 
-export function ZoomButtons({ viewport }: { viewport: Viewport }) {
-  useChanges(viewport.changed);
-  return (
-    <div class="toggle" role="group" aria-label="Zoom in time">
-      <button type="button" aria-label="Zoom in" title="Zoom in" onClick={() => viewport.zoomTime(0.5)}>+</button>
-      <button type="button" aria-label="Zoom out" title="Zoom out" disabled={!viewport.isZoomed} onClick={() => viewport.zoomTime(2)}>−</button>
-      <button type="button" disabled={!viewport.isZoomed} onClick={() => viewport.reset()}>Reset</button>
-    </div>
-  );
-}
-
 function TooltipText({ model, picture, job, moment, lane }: { model: TimelineModel; picture: Picture; job: number; moment: number; lane: number }) {
   const id = picture.ids[job] ?? null;
   const where = <p class="quiet">{picture.nodes.describe(lane)}, {clock(moment)}</p>;
@@ -265,13 +256,7 @@ function Pinned({ id, onClose }: { id: number; onClose(): void }) {
 function Legend({ picture }: { picture: Picture }) {
   return (
     <>
-      {picture.legend.length > 0 && (
-        <ul class="legend">
-          {picture.legend.map(({ label, colour }) => (
-            <li key={label}><span class="legend-colour" aria-hidden="true" style={{ background: colour }} /><bdi>{label}</bdi></li>
-          ))}
-        </ul>
-      )}
+      {picture.legend.length > 0 && <LegendList entries={picture.legend} />}
       <p class="quiet">A job has the same colour everywhere on this page. Where there is no colour, a GPU is idle.</p>
     </>
   );
