@@ -40,6 +40,7 @@ void add_submit(CLI::App& app, Action& chosen, std::size_t behind_dashes);
 void add_client_jobs(CLI::App& app, Action& chosen);
 void add_client_cluster(CLI::App& app, Action& chosen);
 void add_top(CLI::App& app, Action& chosen);
+void add_page(CLI::App& app, Action& chosen);
 // Completion scripts for shells, of the commands that `app` has when it is called.
 void add_completion(CLI::App& app, Action& chosen);
 void add_replay(CLI::App& app, Action& chosen);

@@ -47,6 +47,7 @@ std::vector<Section> sections(int argc, char** argv) {
       {cluster,
        {"nodes", "drain", "resume", "policy", "health", "metrics", "users"},
        add_client_cluster},
+      {cluster, {"page"}, add_page},
       {cluster, {"replay"}, add_replay},
       {here, {"run"}, add_run},
       {here, {"resize", "join", "kill", "runs"}, add_resize},

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cmd/command_line.h"
+#include "cmd/pages.h"
 #include "cmd/progress_bar.h"
 #include "rubato/base/text.h"
 #include "rubato/policy/all.h"
@@ -19,9 +20,6 @@
 #include "rubato/sim/text_file.h"
 #include "rubato/sim/trace_verdict.h"
 #include "rubato/sim/workload.h"
-
-extern "C" const char rubato_page[];      // NOLINT(readability-identifier-naming): in page.S
-extern "C" const char rubato_page_end[];  // NOLINT(readability-identifier-naming)
 
 namespace rubato::cmd {
 namespace {
@@ -248,7 +246,7 @@ std::vector<Result<SimulationResult>> run_all(const Comparison& c, const Cluster
 std::string html_page(const Comparison& c, const std::vector<Run>& runs,
                       const SimulateFlags& flags) {
   constexpr std::string_view kMarker = "@@RUBATO_REPORT_DATA@@";
-  const std::string_view page(rubato_page, static_cast<std::size_t>(rubato_page_end - rubato_page));
+  const std::string_view page = report_page();
   const auto at = page.find(kMarker);
   CHECK(at != std::string_view::npos);
   ReportHeading heading{"rubato " RUBATO_VERSION, flags.cluster, {}};

@@ -11,6 +11,7 @@
 
 #include "cmd/client.h"
 #include "cmd/command_line.h"
+#include "cmd/pages.h"
 #include "rubato/base/text.h"
 #include "rubato/daemon/daemon.h"
 #include "rubato/launch/process.h"
@@ -95,6 +96,7 @@ Result<DaemonOptions> options_of(const UpFlags& flags) {
     options.core.switch_policy = true;
   }
   if (auto set = set_address(flags.listen, options.http); !set) return set.error();
+  options.http.page = daemon_page();
   options.http.beyond_loopback = !flags.beyond_loopback.empty();
   for (const std::string& name : flags.beyond_loopback) options.http.hosts.push_back(name);
   if (flags.log_limit < kLeastLog || flags.log_limit > kMostLog)
@@ -147,6 +149,7 @@ int up(const UpFlags& flags) {
     fmt::print(
         stderr,
         "rubato: http://{} and {}/api.sock, admin token in {}/admin.token\n"
+        "rubato: `rubato page` opens the web page\n"
         "rubato: ctrl-C stops the daemon; jobs continue, and the next `rubato up` takes them "
         "over\n",
         (*daemon)->address(), state, state);

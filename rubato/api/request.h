@@ -8,6 +8,7 @@
 // A request that only admins may make says so with `kForAdmins`.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "rubato/base/json.h"
+#include "rubato/base/wall_time.h"
 #include "rubato/core/cluster.h"
 #include "rubato/core/ids.h"
 #include "rubato/core/job.h"
@@ -104,6 +106,24 @@ struct History {
   int limit = 100;
   std::optional<JobRef> job;
 };
+// A time, or how long ago.
+using Moment = std::variant<WallTime, Duration>;
+
+// Who held which GPUs when, what changed for each job, and what is planned. `until` empty: now.
+struct ShowTimeline {
+  Moment since = std::chrono::hours(1);
+  std::optional<Moment> until;
+};
+// The decisions that changed something, the newest first.
+struct ShowDecisions {
+  std::optional<Moment> since;
+  std::optional<std::uint64_t> before;  // the id of a decision
+  int limit = 100;
+};
+// How the cluster is used now, and by whom it was used since then.
+struct ShowUse {
+  Moment since = std::chrono::hours(24);
+};
 struct ShowNodes {};
 struct SetNode {
   static constexpr bool kForAdmins = true;
@@ -148,11 +168,21 @@ struct RemoveToken {
   std::string token;
 };
 inline constexpr int kTokenNameDigits = 12;
+// Gives the caller a token for a browser, which ends by itself. Answer: {"user", "role", "until"};
+// the server adds the token, as for AddUser.
+struct OpenPage {
+  Digest token{};
+};
+// Ends such a token of the caller.
+struct ClosePage {
+  Digest token{};
+};
 
-using Ask =
-    std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
-                 ExplainJob, FindLog, History, ShowNodes, SetNode, ShowPolicy, SwitchPolicy,
-                 ShowMetrics, ShowHealth, AddUser, RemoveUser, ListUsers, AddToken, RemoveToken>;
+using Ask = std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
+                         ExplainJob, FindLog, History, ShowTimeline, ShowDecisions, ShowUse,
+                         ShowNodes, SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth,
+                         AddUser, RemoveUser, ListUsers, AddToken, RemoveToken, OpenPage,
+                         ClosePage>;
 
 struct Request {
   Caller caller;

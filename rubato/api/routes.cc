@@ -10,6 +10,7 @@
 #include "rubato/api/job_verbs.h"
 #include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
+#include "rubato/jobfile/times.h"
 
 namespace rubato::api {
 
@@ -107,6 +108,17 @@ Checked<std::int64_t> integer(const Parts& parts, std::string_view name, std::in
                            least, most, base::quoted(*text)));
   }
   return *number;
+}
+
+Checked<std::optional<Moment>> moment(const Parts& parts, std::string_view name) {
+  const auto text = parts.query(name);
+  if (!text) return std::optional<Moment>();
+  if (const auto time = parse_wall_time(*text)) return std::optional<Moment>(*time);
+  if (const auto ago = parse_span(*text)) return std::optional<Moment>(*ago);
+  return bad(fmt::format(
+      "the parameter {} must be a time such as 2026-11-18T09:00:00Z, or how long ago, such as 24h, "
+      "not {}",
+      name, base::quoted(*text)));
 }
 
 // --- bodies --------------------------------------------------------------------------------------
@@ -244,6 +256,40 @@ Task history(const Parts& parts) {
     ask.job = std::move(std::get<JobRef>(job));
   }
   return task(std::move(ask));
+}
+
+Task timeline(const Parts& parts) {
+  ShowTimeline ask;
+  auto since = moment(parts, "since");
+  if (auto* refused = std::get_if<HttpRefusal>(&since)) return std::move(*refused);
+  auto until = moment(parts, "until");
+  if (auto* refused = std::get_if<HttpRefusal>(&until)) return std::move(*refused);
+  ask.since = std::get<0>(since).value_or(ask.since);
+  ask.until = std::get<0>(until);
+  return task(ask);
+}
+
+Task decisions(const Parts& parts) {
+  ShowDecisions ask;
+  auto since = moment(parts, "since");
+  if (auto* refused = std::get_if<HttpRefusal>(&since)) return std::move(*refused);
+  ask.since = std::get<0>(since);
+  auto before = integer(parts, "before", 0, 0, std::numeric_limits<std::int64_t>::max());
+  if (auto* refused = std::get_if<HttpRefusal>(&before)) return std::move(*refused);
+  if (parts.query("before"))
+    ask.before = static_cast<std::uint64_t>(std::get<std::int64_t>(before));
+  auto limit = integer(parts, "limit", ask.limit, 1, kLongestList);
+  if (auto* refused = std::get_if<HttpRefusal>(&limit)) return std::move(*refused);
+  ask.limit = static_cast<int>(std::get<std::int64_t>(limit));
+  return task(ask);
+}
+
+Task use(const Parts& parts) {
+  ShowUse ask;
+  auto since = moment(parts, "since");
+  if (auto* refused = std::get_if<HttpRefusal>(&since)) return std::move(*refused);
+  ask.since = std::get<0>(since).value_or(ask.since);
+  return task(ask);
 }
 
 // Reads job numbers and names, as in the path of a job.
@@ -390,12 +436,24 @@ Task add_user(const Parts& parts) {
   return task(std::move(ask));
 }
 
+// The longest one-time code; those that the daemon makes are shorter.
+constexpr std::size_t kLongestCode = 128;
+
+Task use_page_code(const Parts& parts) {
+  auto code = read_body<std::string>(
+      parts, [](JsonFields& fields, std::string& text) { text = fields["code"].text(); });
+  if (auto* refused = std::get_if<HttpRefusal>(&code)) return std::move(*refused);
+  std::string& text = std::get<std::string>(code);
+  if (text.size() > kLongestCode) return bad("this is no code of `rubato page`");
+  return HttpTask(UsePageCode{std::move(text)});
+}
+
 template <class T>
 Task about_job(const Parts& parts) {
   return with_job(parts, [](JobRef job) { return task(T{std::move(job)}); });
 }
 
-constexpr std::array<Route, 22> kRoutes{{
+constexpr std::array<Route, 31> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
     {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
@@ -411,6 +469,9 @@ constexpr std::array<Route, 22> kRoutes{{
      [](const Parts& /*parts*/) { return task(ShowPolicy{}); }},
     {"PUT", "/v1/policy", "", BodyKind::json, true, switch_policy},
     {"GET", "/v1/history", "job after limit", BodyKind::none, false, history},
+    {"GET", "/v1/timeline", "since until", BodyKind::none, false, timeline},
+    {"GET", "/v1/decisions", "since before limit", BodyKind::none, false, decisions},
+    {"GET", "/v1/use", "since", BodyKind::none, false, use},
     {"GET", "/v1/events", "", BodyKind::none, false,
      [](const Parts& parts) -> Task { return HttpTask(WatchEvents{parts.last_event_id}); }},
     {"GET", "/v1/users", "", BodyKind::none, true,
@@ -428,6 +489,19 @@ constexpr std::array<Route, 22> kRoutes{{
      }},
     {"GET", "/v1/health", "", BodyKind::none, false,
      [](const Parts& /*parts*/) { return task(ShowHealth{}); }},
+    {"POST", "/v1/page/codes", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) -> Task { return HttpTask(MakePageCode{}); }},
+    {"POST", "/v1/page/session", "", BodyKind::json, false, use_page_code},
+    {"GET", "/v1/page/session", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) -> Task { return HttpTask(ShowCaller{}); }},
+    {"DELETE", "/v1/page/session", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) { return task(ClosePage{}); }},
+    {"GET", "/", "", BodyKind::none, false,
+     [](const Parts& /*parts*/) -> Task { return HttpTask(ReadPageFile{"/"}); }},
+    {"GET", "/assets/{file}", "", BodyKind::none, false,
+     [](const Parts& parts) -> Task {
+       return HttpTask(ReadPageFile{"/assets/" + parts.parts[0]});
+     }},
     {"GET", "/metrics", "", BodyKind::none, false,
      [](const Parts& /*parts*/) -> Task { return HttpTask(ReadMetrics{}); }},
     {"GET", "/healthz", "", BodyKind::none, false,
@@ -723,6 +797,13 @@ std::optional<HttpRefusal> take_absolute_form(HttpHead& head) {
 
 bool is_health(const HttpHead& head) {
   return (head.verb == "GET" || head.verb == "HEAD") && head.target == "/healthz";
+}
+
+bool is_for_page(const HttpHead& head) {
+  const std::string_view path = std::string_view(head.target).substr(0, head.target.find('?'));
+  if (head.verb == "POST") return path == "/v1/page/session";
+  return (head.verb == "GET" || head.verb == "HEAD") &&
+         (path == "/" || path.starts_with("/assets/"));
 }
 
 std::optional<HttpRefusal> check_origin(const HttpHead& head,

@@ -50,8 +50,20 @@ struct ReadLog {
 };
 struct ReadMetrics {};
 struct ReadHealth {};
+struct ReadPageFile {
+  std::string path;  // "/", or "/assets/page-0f3a.js"
+};
+// Makes a one-time code for the page, for the caller.
+struct MakePageCode {};
+// Opens a page with such a code. Whoever has the code acts for the user who made it.
+struct UsePageCode {
+  std::string code;
+};
+// Says who the caller is.
+struct ShowCaller {};
 
-using HttpTask = std::variant<Ask, WatchEvents, ReadLog, ReadMetrics, ReadHealth>;
+using HttpTask = std::variant<Ask, WatchEvents, ReadLog, ReadMetrics, ReadHealth, ReadPageFile,
+                              MakePageCode, UsePageCode, ShowCaller>;
 
 struct Route;
 
@@ -90,6 +102,9 @@ class RoutedRequest {
 
 // Everybody may ask this without a token. The answer says only that the daemon is alive.
 [[nodiscard]] bool is_health(const HttpHead& head);
+// Everybody may ask this without a token, too: the files of the page, which are the same for all,
+// and the exchange of a one-time code.
+[[nodiscard]] bool is_for_page(const HttpHead& head);
 
 // Refuses requests that other web pages make through a browser on this machine. The Host must be
 // one of `hosts` ("localhost"; any port, because ports may be forwarded). An Origin must be equal

@@ -126,6 +126,26 @@ TEST(Api, ReadsEveryQuestion) {
   EXPECT_EQ(asked<AddToken>("POST", "/v1/users/bo/tokens").user, "bo");
   EXPECT_EQ(asked<RemoveToken>("DELETE", "/v1/users/bo/tokens/abc").token, "abc");
   asked<ShowHealth>("GET", "/v1/health");
+  asked<ClosePage>("DELETE", "/v1/page/session");
+}
+
+TEST(Api, ReadsTimesAndSpans) {
+  const auto timeline =
+      asked<ShowTimeline>("GET", "/v1/timeline?since=2026-11-18T09:00:00%2B01:00&until=30m");
+  EXPECT_EQ(timeline.since, Moment(WallTime(std::chrono::seconds(1794988800))));
+  EXPECT_EQ(timeline.until, Moment(Duration(std::chrono::minutes(30))));
+  EXPECT_EQ(asked<ShowTimeline>("GET", "/v1/timeline").since,
+            Moment(Duration(std::chrono::hours(1))));
+  const auto decisions = asked<ShowDecisions>("GET", "/v1/decisions?before=7&limit=3", "", kAda);
+  EXPECT_EQ(decisions.before, 7U);
+  EXPECT_EQ(decisions.limit, 3);
+  EXPECT_FALSE(decisions.since);
+  EXPECT_EQ(asked<ShowUse>("GET", "/v1/use?since=2d").since,
+            Moment(Duration(std::chrono::hours(48))));
+  for (const char* bad : {"", "yesterday", "2026-11-18", "-1h", "1e99d"})
+    EXPECT_EQ(refused("GET", std::string("/v1/use?since=") + bad).status, 400) << bad;
+  EXPECT_EQ(refused("GET", "/v1/timeline?until=soon").status, 400);
+  EXPECT_EQ(refused("GET", "/v1/decisions?limit=0").status, 400);
 }
 
 TEST(Api, ReadsSizes) {
@@ -328,6 +348,18 @@ TEST(Api, ReadsBearerTokens) {
     EXPECT_EQ(token(bad), "refused") << bad;
   }
   EXPECT_EQ(std::get<std::string>(bearer_token({"GET", "/", {}})), "");
+}
+
+TEST(Api, ThePageNeedsNoTokenForItsFilesAndItsCode) {
+  for (const char* target : {"/", "/?x", "/assets/page-0f3a.js", "/assets/../v1/jobs"})
+    EXPECT_TRUE(is_for_page({"GET", target, {}})) << target;
+  EXPECT_TRUE(is_for_page({"HEAD", "/", {}}));
+  EXPECT_TRUE(is_for_page({"POST", "/v1/page/session", {}}));
+  for (const char* target : {"/v1/page/session", "/v1/jobs", "/asset", "/metrics", "//"})
+    EXPECT_FALSE(is_for_page({"GET", target, {}})) << target;
+  EXPECT_FALSE(is_for_page({"POST", "/v1/page/codes", {}}));
+  EXPECT_FALSE(is_for_page({"DELETE", "/v1/page/session", {}}));
+  EXPECT_FALSE(is_for_page({"POST", "/", {}}));
 }
 
 TEST(Api, RoutesAreAllDifferent) {

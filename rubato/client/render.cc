@@ -353,16 +353,24 @@ std::string nodes(const Json& answer, const Look& look) {
 }
 
 std::string users(const Json& answer, const Look& look) {
-  Table table({"USER", "ROLE", ">WEIGHT", "TOKENS"});
+  Table table({"USER", "ROLE", ">WEIGHT", "TOKENS", "PAGES"});
   for (const Json& user : list(answer, "users")) {
     std::string tokens;
     for (const Json& token : list(user, "tokens")) {
       if (!token.is_string()) continue;
       tokens += (tokens.empty() ? "" : " ") + for_terminal(token.get_ref<const std::string&>());
     }
+    std::string pages;
+    for (const Json& page : list(user, "pages")) {
+      pages += fmt::format("{}{} until {}", pages.empty() ? "" : ", ", text(page, "token"),
+                           clock(page, "until", look));
+    }
     const auto weight = number(user, "most_weight");
-    table.add(
-        {{text(user, "name")}, {text(user, "role")}, {weight ? shortest(*weight) : ""}, {tokens}});
+    table.add({{text(user, "name")},
+               {text(user, "role")},
+               {weight ? shortest(*weight) : ""},
+               {tokens},
+               {pages}});
   }
   return table.text(look);
 }

@@ -155,10 +155,11 @@ TEST(Show, Explanations) {
 
 TEST(Show, Users) {
   EXPECT_EQ(render::users(Json::parse(R"({"users":[{"name":"ada","role":"admin","most_weight":2.5,
-      "tokens":["1f0c9a52b7de","aa"]},{"name":"grace","role":"user","most_weight":1.0,"tokens":[]}]})"),
+      "tokens":["1f0c9a52b7de","aa"],"pages":[{"token":"bb","until":"2026-11-15T13:00:00Z"}]},
+      {"name":"grace","role":"user","most_weight":1.0,"tokens":[]}]})"),
                           plain()),
-            "USER   ROLE   WEIGHT  TOKENS\n"
-            "ada    admin     2.5  1f0c9a52b7de aa\n"
+            "USER   ROLE   WEIGHT  TOKENS           PAGES\n"
+            "ada    admin     2.5  1f0c9a52b7de aa  bb until 2026-11-15 13:00:00\n"
             "grace  user        1\n");
 }
 

@@ -246,7 +246,11 @@ void Core::ask(Transaction& tx) {
 
 void Core::answer(Transaction& tx, Pending pending) {
   tx.answer(std::move(*pending.question));
-  if (parts_.options.stopwatch) parts_.metrics.decision.observe(*pending.took);
+  if (parts_.options.stopwatch) {
+    parts_.metrics.decision.observe(*pending.took);
+    if (const auto& last = parts_.state->last_decision())
+      parts_.took.add(last->number, *pending.took);
+  }
   ++parts_.metrics.decisions;
 }
 
@@ -406,6 +410,10 @@ std::optional<Caller> Core::who(const Digest& token) const {
   const std::string name = hex(token);
   for (const auto& [user, record] : parts_.state->users()) {
     if (record.tokens.contains(name)) return Caller{user, record.admin};
+    for (const PageToken& page : record.pages) {
+      if (page.token == name && page.until > parts_.state->wall(parts_.state->time()))
+        return Caller{user, record.admin};
+    }
   }
   return std::nullopt;
 }

@@ -97,6 +97,8 @@ class Core {
   [[nodiscard]] const JobStatus* status(JobId id) const { return parts_.reports.of(id); }
   // The job as its owner sees it, for event streams; null if it is not remembered.
   [[nodiscard]] Json show(JobId id) const;
+  // How long the newest decisions took.
+  [[nodiscard]] const DecisionTimes& took() const { return parts_.took; }
   [[nodiscard]] const std::string& trouble() const { return parts_.trouble; }
   // Whether the journal could not be read back. The state is then lost until the daemon restarts.
   [[nodiscard]] bool lost() const { return parts_.state == nullptr; }

@@ -13,6 +13,7 @@
 #include "rubato/daemon/forecast.h"
 #include "rubato/daemon/reports.h"
 #include "rubato/daemon/state_store.h"
+#include "rubato/daemon/timeline.h"
 #include "rubato/daemon/views.h"
 
 namespace rubato::daemon {
@@ -25,6 +26,7 @@ struct CoreParts {
   api::Metrics metrics;  // what is counted
   std::string trouble;   // why nothing can be stored; or empty
   Time time = kStart;    // of the present turn
+  DecisionTimes took = {};
   // When jobs may start. Computed at the first request after the state has changed.
   mutable std::optional<std::map<JobId, Outlook>> outlooks = std::nullopt;
 

@@ -1437,6 +1437,44 @@ TEST(Core, UsersAndTokens) {
   EXPECT_EQ(daemon.ask(kRoot, RemoveUser{"eve"}).status, 404);
 }
 
+TEST(Core, APageHasItsOwnTokenWhichEnds) {
+  TestDaemon daemon;
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", false, 2, digest_of(1)}).status, 201);
+  const Caller eve{"eve", false};
+  const Answer opened = daemon.ask(eve, OpenPage{digest_of(3)});
+  EXPECT_EQ(opened.status, 201);
+  EXPECT_EQ(opened.body["user"], "eve");
+  EXPECT_EQ(opened.body["role"], "user");
+  EXPECT_EQ(daemon.core->who(digest_of(3)), eve);
+  EXPECT_EQ(daemon.ask(kRoot, ListUsers{}).body["users"][0]["pages"][0]["token"], "030303030303");
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->who(digest_of(3)), eve) << "it outlives the daemon";
+  EXPECT_EQ(daemon.ask(eve, ClosePage{digest_of(1)}).status, 409) << "a lasting token";
+  EXPECT_EQ(daemon.ask(kAda, ClosePage{digest_of(3)}).status, 409) << "of another user";
+  EXPECT_EQ(daemon.ask(eve, ClosePage{digest_of(3)}).status, 200);
+  EXPECT_EQ(daemon.core->who(digest_of(3)), std::nullopt);
+
+  EXPECT_EQ(daemon.ask(eve, OpenPage{digest_of(4)}).status, 201);
+  EXPECT_EQ(daemon.ask(kRoot, RemoveToken{"eve", "040404040404"}).status, 200) << "by an admin";
+  EXPECT_EQ(daemon.core->who(digest_of(4)), std::nullopt);
+  EXPECT_EQ(daemon.core->who(digest_of(1)), eve) << "the lasting token is still there";
+}
+
+TEST(Core, WhoHasNoRecordGetsOneWithTheirPage) {
+  TestDaemon daemon;
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kAda, OpenPage{digest_of(1)}).status, 201);
+  EXPECT_EQ(daemon.core->who(digest_of(1)), (Caller{kAda.user, kAda.admin}));
+  for (std::uint8_t i = 2; i < 40; ++i)
+    EXPECT_EQ(daemon.ask(kAda, OpenPage{digest_of(i)}).status, 201);
+  EXPECT_EQ(daemon.core->who(digest_of(1)), std::nullopt) << "the oldest made room";
+  EXPECT_EQ(daemon.core->who(digest_of(39)), (Caller{kAda.user, kAda.admin}));
+  EXPECT_EQ(daemon.ask(kRoot, RemoveUser{kAda.user}).status, 200);
+  EXPECT_EQ(daemon.core->who(digest_of(39)), std::nullopt);
+}
+
 // --- history, metrics, health ---
 
 TEST(Core, HistoryIsTheSameFromMemoryAndFromTheJournal) {

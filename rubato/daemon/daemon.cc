@@ -383,6 +383,12 @@ void Daemon::publish_callers() {
     for (const std::string& token : user.tokens) {
       if (const auto hash = parse_digest(token)) table.tokens[*hash] = {name, user.admin};
     }
+    for (const PageToken& page : user.pages) {
+      const auto hash = parse_digest(page.token);
+      if (!hash) continue;
+      table.tokens[*hash] = {name, user.admin};
+      table.ends[*hash] = Callers::Clock::now() + (page.until - wall_clock());
+    }
   }
   callers_.publish(std::move(table));
 }

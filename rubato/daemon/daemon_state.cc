@@ -82,6 +82,18 @@ std::optional<JobId> may_leave(const Event& event) {
 
 }  // namespace
 
+JobId job_of(const Event& event) {
+  return std::visit(
+      [](const auto& e) {
+        if constexpr (requires { e.job; }) {
+          return e.job;
+        } else {
+          return JobId();
+        }
+      },
+      event);
+}
+
 bool moves(const Command& command, const JobRecord& job) {
   const auto* resize = std::get_if<Resize>(&command);
   if (resize == nullptr) return false;
@@ -89,7 +101,8 @@ bool moves(const Command& command, const JobRecord& job) {
   return before == nullptr || *before != resize->gpus;
 }
 
-DaemonState::DaemonState(DaemonStateOptions options) : options_(std::move(options)) {}
+DaemonState::DaemonState(DaemonStateOptions options)
+    : options_(std::move(options)), chronicle_(options_.chronicle) {}
 
 const std::map<std::string, DaemonState::Fold, std::less<>>& DaemonState::folds() {
   static const std::map<std::string, Fold, std::less<>> all = {
@@ -179,6 +192,9 @@ Result<void> DaemonState::fold_event(RowNumber number, const JournalRow& row) {
 
 void DaemonState::post(Time now, Event event, Reaction& reaction) {
   note_event(now, event);
+  note_cause(event);
+  const JobId subject = job_of(event);
+  const bool decided = std::holds_alternative<Decided>(event);
   const auto leaver = may_leave(event);
   const auto* finished = std::get_if<Finished>(&event);
   const bool finishes = finished != nullptr;
@@ -194,9 +210,13 @@ void DaemonState::post(Time now, Event event, Reaction& reaction) {
   }
   scheduler_->on(now, std::move(event), reaction);
   for (auto& command : reaction.commands) issued_.push_back(command);
+  if (!decided) note_holds(reaction.commands, subject, ended);
   if (before != nullptr && view(*leaver) == nullptr) {
     JobRecord* job = find(*leaver);
     CHECK(job != nullptr);
+    if (finishes && !job->measures_for)
+      chronicle_.mark(job->id, job->user, ended, MarkKind::stop, 0, "completed");
+    chronicle_.forget_cause(job->id);
     job->attained = attained;
     job->restarts = restarts;
     job->limits = std::move(limits);
@@ -221,6 +241,9 @@ void DaemonState::note_event(Time now, const Event& event) {
     JobRecord* job = find(running->job);
     if (seen == nullptr || job == nullptr || seen->generation != running->generation) return;
     if (seen->phase != Phase::running) job->running_since = now;
+    if (const Mark* mark = chronicle_.newest_mark(running->job);
+        mark != nullptr && (mark->kind == MarkKind::restart || mark->kind == MarkKind::recovery))
+      chronicle_.paused(running->job, std::max(Duration(0), Duration{wall(now) - mark->at}));
   } else if (const auto* failed = std::get_if<Failed>(&event)) {
     note_failure(now, *failed);
   } else if (const auto* hold = std::get_if<HoldChanged>(&event)) {
@@ -233,6 +256,11 @@ void DaemonState::note_failure(Time now, const Failed& failed) {
   JobRecord* job = find(failed.job);
   if (seen == nullptr || job == nullptr || seen->generation != failed.generation) return;
   if (!failed.infrastructure) ++job->failures;
+  if (!job->measures_for) {
+    const char* what = failed.infrastructure ? "the infrastructure failed" : "its run failed";
+    chronicle_.mark(job->id, job->user, wall(now), MarkKind::stop, 0,
+                    failed.why.empty() ? what : fmt::format("{}: {}", what, failed.why));
+  }
   const bool soon = job->setbacks && now - job->setbacks->last < kSetbacksForgotten;
   job->setbacks = Setbacks{soon ? job->setbacks->in_a_row + 1 : 1, now, failed.infrastructure,
                            failed.why, std::nullopt};
@@ -265,6 +293,8 @@ void DaemonState::note_decision(RowNumber number, Time now, Decision decision,
     job->honoured = true;
   }
   last_decision_ = LastDecision{number, now, policy_.text, std::move(decision), reaction.refused};
+  note_changes(number, now, reaction);
+  note_holds(reaction.commands, JobId(), wall(now));
 }
 
 Question DaemonState::ask(Time now) {
@@ -410,6 +440,7 @@ Result<void> DaemonState::fold_commands(RowNumber /*number*/, const JournalRow& 
     JobRecord* job = find(job_of(command));
     if (job == nullptr) continue;
     const bool resizes = moves(command, *job);
+    mark_command(row.time, command);
     job->told = command;
     if (const auto* start = std::get_if<Start>(&command)) {
       job->home = start->gpus.slices().front().node;
@@ -431,6 +462,7 @@ void DaemonState::follow(const std::vector<Command>& told) {
   State state = scheduler_->state();
   loop::follow(state, told, untold);
   scheduler_ = std::make_shared<Scheduler>(std::move(state), placement_);
+  for (const JobView& job : now().jobs) note_holds({}, job.id, wall(time_));
 }
 
 // --- the daemon's own facts ---
@@ -474,6 +506,7 @@ Result<void> DaemonState::fold_clock(RowNumber number, const JournalRow& row, co
   auto offset = member<std::int64_t>(body, "offset");
   if (!offset) return offset.error();
   if (offsets_.empty()) {
+    chronicle_.begin(WallTime(row.time.time_since_epoch() + Duration(*offset)));
     for (WallTime& since : node_since_)
       since = WallTime(row.time.time_since_epoch() + Duration(*offset));
   }
@@ -675,13 +708,17 @@ Result<void> DaemonState::fold_measured(RowNumber /*number*/, const JournalRow& 
   if (body.contains("failures")) {
     auto failures = member<int>(body, "failures");
     if (!failures) return failures.error();
+    if (*failures > job->worker_failures && !job->measures_for && !job->gone()) {
+      chronicle_.mark(job->id, job->user, wall(row.time), MarkKind::recovery,
+                      chronicle_.held(job->id), "a worker failed, and the others went on");
+    }
     job->worker_failures = std::max(job->worker_failures, *failures);
   }
   if (!body.contains("rates")) return {};
   Rates rates;
   if (auto ok = read_record(body["rates"], rates); !ok) return ok;
   job->rates.learn(rates);
-  if (rates.pause > 0) job->last_pause = rates.pause;
+  if (rates.pause > 0) note_pause(*job, rates.pause);
   if (job->measures_for) {
     if (JobRecord* waiting = find(*job->measures_for)) waiting->rates.learn(rates);
   }
@@ -805,6 +842,7 @@ Result<std::string> DaemonState::snapshot() const {
                                  node_since_[i].time_since_epoch().count(), whys_[i]}));
   }
   json["nodes"] = std::move(nodes);
+  json["chronicle"] = chronicle_.save();
   if (asked_) json["asked"] = asked_->value();
   if (last_decision_) {
     auto decided = encode(Event(Decided{last_decision_->decision, std::nullopt}));
@@ -885,6 +923,12 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
     }
     if (wishes_.size() != now().cluster.nodes().size())
       return Error{"does not have as many nodes as its cluster"};
+    if (j.contains("chronicle")) {
+      if (auto ok = chronicle_.load(j.at("chronicle")); !ok) return ok;
+    } else {  // older ones have none: it begins here
+      chronicle_.begin(wall(time_), true);
+      for (const JobView& job : now().jobs) note_holds({}, job.id, wall(job.counted_from));
+    }
     if (j.contains("last_decision")) {
       const Json& last = j.at("last_decision");
       auto event = decode_event(

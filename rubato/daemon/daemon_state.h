@@ -29,6 +29,7 @@
 
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
+#include "rubato/daemon/chronicle.h"
 #include "rubato/daemon/history.h"
 #include "rubato/daemon/records.h"
 #include "rubato/daemon/text_delta.h"
@@ -47,6 +48,7 @@ struct DaemonStateOptions {
   // cancels a long queue loses no job that ran.
   std::size_t ended_kept = 10'000;
   std::size_t lines_kept = 10'000;  // lines of history that are kept in memory
+  ChronicleLimits chronicle;
 };
 
 // The most job numbers, and the most generations, that one row may skip.
@@ -66,6 +68,9 @@ struct PolicyInForce {
   // Whether it tries counts that were not measured, and guesses their speed itself.
   [[nodiscard]] bool explores() const { return entry != nullptr && entry->explores; }
 };
+
+// The job that the event is about; JobId() if there is none.
+[[nodiscard]] JobId job_of(const Event& event);
 
 // Whether the command sends the job to other GPUs; otherwise it changes only the batch.
 [[nodiscard]] bool moves(const Command& command, const JobRecord& job);
@@ -189,6 +194,7 @@ class DaemonState {
   [[nodiscard]] const std::string& node_why(NodeId node) const;
   [[nodiscard]] WallTime node_since(NodeId node) const;
 
+  [[nodiscard]] const Chronicle& chronicle() const { return chronicle_; }
   [[nodiscard]] const std::deque<HistoryLine>& lines() const { return lines_; }
   // The first row whose lines are in memory. Older lines must be made from the journal.
   [[nodiscard]] RowNumber first_line_row() const { return first_line_row_; }
@@ -223,7 +229,14 @@ class DaemonState {
   void note_failure(Time now, const Failed& failed);
   void note_hold(const HoldChanged& hold);
   void note_decision(RowNumber number, Time now, Decision decision, const Reaction& reaction);
-  void left(Time now, const JobView& view, JobEnding ending);
+  void note_cause(const Event& event);
+  void note_pause(JobRecord& job, double pause);
+  void note_changes(RowNumber number, Time now, const Reaction& reaction);
+  [[nodiscard]] std::string reason_of(const Change& change, int from, const Decision& decision,
+                                      bool others_gain) const;
+  void note_holds(const std::vector<Command>& commands, JobId job, WallTime at);
+  void mark_command(Time now, const Command& command);
+  [[nodiscard]] bool comes_back(const JobRecord& job) const;
   void gone(JobRecord& job, JobEnding ending, WallTime at);
   void forget_one();
   void follow(const std::vector<Command>& told);
@@ -280,6 +293,7 @@ class DaemonState {
   std::vector<Command> issued_;  // since the last row of commands
   std::deque<HistoryLine> lines_;
   RowNumber first_line_row_{1};
+  Chronicle chronicle_;
 };
 
 }  // namespace rubato::daemon

@@ -1,8 +1,10 @@
 #include "rubato/daemon/publisher.h"
 
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
+#include "rubato/daemon/timeline.h"
 #include "rubato/daemon/views.h"
 
 namespace rubato::daemon {
@@ -11,6 +13,7 @@ void Publisher::publish(Core& core, const std::set<JobId>& changed) {
   publish_jobs(core, changed);
   publish_nodes(core.state());
   publish_policy(core.state());
+  publish_decisions(core);
 }
 
 void Publisher::publish_jobs(Core& core, const std::set<JobId>& changed) {
@@ -33,6 +36,32 @@ void Publisher::publish_nodes(const DaemonState& state) {
     feed_.publish({"", "node", static_cast<std::uint32_t>(i), shown.at(i)});
   }
   nodes_ = std::move(states);
+}
+
+// Decisions from before the start of the daemon are not published.
+void Publisher::publish_decisions(const Core& core) {
+  const Chronicle& chronicle = core.state().chronicle();
+  const auto& all = chronicle.decisions();
+  const RowNumber newest = all.empty() ? RowNumber() : all.back().number;
+  const RowNumber before = std::exchange(decided_, newest).value_or(newest);
+  auto note = all.end();
+  while (note != all.begin() && std::prev(note)->number > before) --note;
+  for (; note != all.end(); ++note) {
+    const auto seen_by = [&](const Caller& caller) {
+      return show_decision(caller, *note, core.state(), core.took());
+    };
+    News news{"",
+              "decision",
+              static_cast<std::uint32_t>(note->number.value()),
+              seen_by({"", false}),
+              seen_by({"", true}),
+              {}};
+    for (const DecidedChange& change : note->changes) {
+      const std::string& user = chronicle.user(change.user);
+      if (!news.for_users.contains(user)) news.for_users[user] = seen_by({user, false});
+    }
+    feed_.publish(std::move(news));
+  }
 }
 
 void Publisher::publish_policy(const DaemonState& state) {

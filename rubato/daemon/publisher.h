@@ -1,12 +1,16 @@
 // Publishes changes of jobs, nodes and the policy to event streams (change_feed.h). An event has
 // the same form as in the lists of the API (docs/openapi.yaml).
 //
+// A decision that changed something has one event. Users see in it which of the changes are those
+// of their own jobs; the jobs of others are null.
+//
 // A node has an event when its state has changed. All users see events of nodes, so they name no
 // jobs. The GPUs of a job are in the events of that job.
 //
 // Belongs to the loop's thread.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,10 +31,12 @@ class Publisher {
   void publish_jobs(Core& core, const std::set<JobId>& changed);
   void publish_nodes(const DaemonState& state);
   void publish_policy(const DaemonState& state);
+  void publish_decisions(const Core& core);
 
   ChangeFeed& feed_;
   std::vector<NodeState> nodes_;  // as published; up at first
   std::string policy_;
+  std::optional<RowNumber> decided_;  // the last decision that was published
 };
 
 }  // namespace rubato::daemon

@@ -70,13 +70,41 @@ TEST_F(PublisherTest, JobsAreToldToTheirOwnersButNotTheRunsThatMeasureThem) {
   const Answer answer = daemon_.submit(kAda, job);
   EXPECT_EQ(answer.body["state"], "PROFILING");
   ASSERT_EQ(daemon_.core->state().jobs().size(), 2U) << "the job, and the run that measures it";
-  EXPECT_TRUE(published(kBob).empty());
+  const auto his = published(kBob);
+  ASSERT_EQ(his.size(), 1U) << "only that GPUs were given to somebody";
+  EXPECT_EQ(his[0].event, "decision");
+  EXPECT_TRUE(Json::parse(his[0].data)["changes"][0]["job"].is_null());
   for (const Caller& caller : {kAda, kRoot}) {
     const auto events = published(caller);
     ASSERT_EQ(events.size(), 1U);
     EXPECT_EQ(events[0].event, "job");
     EXPECT_EQ(Json::parse(events[0].data)["id"], answer.body["id"]);
   }
+}
+
+TEST_F(PublisherTest, ADecisionIsToldToEverybodyAndShowsOnlyTheirOwnJobs) {
+  daemon_.start();
+  static_cast<void>(published(kBob));
+  daemon_.submit(kAda, job_file("hers", 1e6, 2, 2));
+  const auto before = feed_.newest();
+  publisher_.publish(*daemon_.core, {});
+  const auto told = [&](const Caller& caller) {
+    Json body;
+    const auto delivery = feed_.since(before, caller);
+    EXPECT_TRUE(delivery.bytes);
+    EventReader().take(*delivery.bytes, [&](const ServerEvent& event) {
+      if (event.event == "decision") body = Json::parse(event.data);
+      return true;
+    });
+    return body;
+  };
+  const Json listed = daemon_.ask(kAda, ShowDecisions{}).body["decisions"][0];
+  EXPECT_EQ(told(kAda), listed);
+  EXPECT_EQ(told(kAda)["changes"][0]["job"], 1);
+  EXPECT_EQ(told(kRoot)["changes"][0]["job"], 1);
+  EXPECT_TRUE(told(kBob)["changes"][0]["job"].is_null());
+  EXPECT_TRUE(told(kBob)["changes"][0]["reason"].is_null());
+  EXPECT_EQ(told(kBob)["changes"][0]["to"], 2);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "rubato/daemon/explain.h"
 #include "rubato/daemon/health.h"
 #include "rubato/daemon/history_query.h"
+#include "rubato/daemon/timeline.h"
 
 namespace rubato::daemon {
 
@@ -153,6 +154,20 @@ Reply Reader::operator()(const History& ask) const {
     return history_for(caller_, ask, only, state(), core_.store.journal(),
                        core_.options.history_rows);
   };
+}
+
+Reply Reader::operator()(const ShowTimeline& ask) const {
+  return [*this, ask]() -> Answer { return timeline_for(caller_, ask, state(), core_.time); };
+}
+
+Reply Reader::operator()(const ShowDecisions& ask) const {
+  return [*this, ask]() -> Answer {
+    return decisions_for(caller_, ask, state(), core_.time, core_.took);
+  };
+}
+
+Reply Reader::operator()(const ShowUse& ask) const {
+  return [*this, ask]() -> Answer { return use_for(caller_, ask, state(), core_.time); };
 }
 
 Reply Reader::operator()(const ShowNodes& /*ask*/) const {

@@ -32,6 +32,9 @@ class Reader {
   Reply operator()(const ExplainJob& ask) const;
   Reply operator()(const FindLog& ask) const;
   Reply operator()(const History& ask) const;
+  Reply operator()(const ShowTimeline& ask) const;
+  Reply operator()(const ShowDecisions& ask) const;
+  Reply operator()(const ShowUse& ask) const;
   Reply operator()(const ShowNodes& ask) const;
   Reply operator()(const ShowPolicy& ask) const;
   Reply operator()(const ShowMetrics& ask) const;

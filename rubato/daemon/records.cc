@@ -22,7 +22,7 @@ struct Format : RecordFormat {
   static constexpr std::size_t kLongestText = std::string::npos;
 };
 using Writer = RecordWriter<Format>;
-using Reader = RecordReader<Format>;
+using FormatReader = RecordReader<Format>;
 
 const auto& names_of(const Format& /*format*/, Ending /*any*/) { return kEndings; }
 
@@ -118,11 +118,18 @@ void describe(auto& f, Is<JobRecord> auto& value) {
   f("worker_failures", worker_failures);
 }
 
+void describe(auto& f, Is<PageToken> auto& value) {
+  auto& [token, until] = value;
+  f("token", token);
+  f("until", until);
+}
+
 void describe(auto& f, Is<UserRecord> auto& value) {
-  auto& [name, admin, most_weight, tokens] = value;
+  auto& [name, admin, most_weight, tokens, pages] = value;
   f("admin", admin);
   f("most_weight", most_weight);
   f("name", name);
+  f.unless_plain("pages", pages);
   f("tokens", tokens);
 }
 
@@ -145,7 +152,7 @@ void take(const JsonValue& json, Result<T> parsed, T& value) {
 }
 
 Json write_json(Writer& /*writer*/, const Is<Digest> auto& value) { return hex(value); }
-void read_json(Reader& /*reader*/, const JsonValue& json, Is<Digest> auto& value) {
+void read_json(FormatReader& /*reader*/, const JsonValue& json, Is<Digest> auto& value) {
   const auto digest = parse_digest(json.text());
   if (json.must_be(digest.has_value(), "64 hexadecimal digits")) value = *digest;
 }
@@ -155,7 +162,8 @@ Json write_json(Writer& /*writer*/, const Is<std::set<std::string>> auto& value)
   for (const std::string& one : value) list.push_back(one);
   return list;
 }
-void read_json(Reader& /*reader*/, const JsonValue& json, Is<std::set<std::string>> auto& value) {
+void read_json(FormatReader& /*reader*/, const JsonValue& json,
+               Is<std::set<std::string>> auto& value) {
   json.each([&](const JsonValue& one) { value.insert(one.text()); });
 }
 
@@ -164,7 +172,8 @@ Json write_json(Writer& /*writer*/, const Is<std::map<int, WorkRate>> auto& valu
   for (const auto& [gpus, rate] : value) list.push_back(Json::array({gpus, rate}));
   return list;
 }
-void read_json(Reader& /*reader*/, const JsonValue& json, Is<std::map<int, WorkRate>> auto& value) {
+void read_json(FormatReader& /*reader*/, const JsonValue& json,
+               Is<std::map<int, WorkRate>> auto& value) {
   json.each([&](const JsonValue& pair) {
     if (!pair.is_row(2)) return;
     const int gpus = pair.at(0).whole<int>();
@@ -173,7 +182,7 @@ void read_json(Reader& /*reader*/, const JsonValue& json, Is<std::map<int, WorkR
   });
 }
 
-void read_json(Reader& reader, const JsonValue& json,
+void read_json(FormatReader& reader, const JsonValue& json,
                Is<std::vector<StepMeasurement>> auto& value) {
   if (!json.must_be(json.json().is_array() && json.size() <= kStepsKept,
                     fmt::format("a list of at most {}", kStepsKept)))
@@ -186,7 +195,7 @@ void read_json(Reader& reader, const JsonValue& json,
   });
 }
 
-void read_json(Reader& reader, const JsonValue& json, Is<Tuning> auto& value) {
+void read_json(FormatReader& reader, const JsonValue& json, Is<Tuning> auto& value) {
   reader.read_fields(json, value);
   json.must_be(value.initial >= 1 && value.largest >= value.initial && value.largest_per_gpu >= 1,
                "limits from 1 on, in order");
@@ -194,12 +203,12 @@ void read_json(Reader& reader, const JsonValue& json, Is<Tuning> auto& value) {
 }
 
 Json write_json(Writer& /*writer*/, const Is<JobFile> auto& value) { return to_json(value); }
-void read_json(Reader& /*reader*/, const JsonValue& json, Is<JobFile> auto& value) {
+void read_json(FormatReader& /*reader*/, const JsonValue& json, Is<JobFile> auto& value) {
   take(json, read_job(json.json(), "the job's file"), value);
 }
 
 Json write_json(Writer& /*writer*/, const Is<JobProgress> auto& value) { return to_json(value); }
-void read_json(Reader& /*reader*/, const JsonValue& json, Is<JobProgress> auto& value) {
+void read_json(FormatReader& /*reader*/, const JsonValue& json, Is<JobProgress> auto& value) {
   read_job_progress(json, value);
 }
 
@@ -211,7 +220,7 @@ Json write_json(Writer& writer, const Is<Command> auto& value) {
   }
   return {{"type", coded->type}, {"version", coded->version}, {"command", std::move(coded->body)}};
 }
-void read_json(Reader& /*reader*/, const JsonValue& json, Is<Command> auto& value) {
+void read_json(FormatReader& /*reader*/, const JsonValue& json, Is<Command> auto& value) {
   CodedJson coded;
   JsonFields fields(json);
   coded.type = fields["type"].text();
@@ -233,7 +242,7 @@ template <class T>
 Result<void> read_any(const Json& json, T& value, std::string_view what) {
   JsonTrouble trouble;
   Format format;
-  Reader(format).read(JsonValue(json, trouble), value);
+  FormatReader(format).read(JsonValue(json, trouble), value);
   if (!trouble.ok()) return trouble.error(what);
   return {};
 }

@@ -135,11 +135,19 @@ struct JobRecord {
   [[nodiscard]] std::string profile() const;
 };
 
+// A token that a browser got for a one-time code (`rubato page`).
+struct PageToken {
+  std::string token;  // SHA-256 in hex
+  WallTime until{};
+  friend bool operator==(const PageToken&, const PageToken&) = default;
+};
+
 struct UserRecord {
   std::string name;
   bool admin = false;
   double most_weight = 1;
-  std::set<std::string> tokens;  // SHA-256 in hex
+  std::set<std::string> tokens;       // SHA-256 in hex
+  std::vector<PageToken> pages = {};  // in the order in which they end
 };
 
 // The JSON of a record. Equal records have equal JSON. An error only if a command cannot be

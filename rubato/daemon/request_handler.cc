@@ -385,12 +385,52 @@ Reply RequestHandler::handle(const RemoveToken& ask) {
   if (found == state().users().end())
     return say(404, fmt::format("there is no user {}", base::quoted(ask.user)));
   UserRecord user = found->second;
-  const auto removed = std::erase_if(user.tokens, [&](const std::string& token) {
+  const auto is_named = [&](const std::string& token) {
     return ask.token.size() >= kTokenNameDigits && token.starts_with(ask.token);
-  });
+  };
+  const auto removed =
+      std::erase_if(user.tokens, is_named) +
+      std::erase_if(user.pages, [&](const PageToken& page) { return is_named(page.token); });
   if (removed == 0) return say(404, fmt::format("{} has no such token", ask.user));
   tx_.put_user(user);
   return [answer = Answer{200, show_user(user)}] { return answer; };
+}
+
+// --- the page ---
+
+// How long a browser may use its token, and how many a user may have.
+constexpr Duration kPageHolds = std::chrono::hours(12);
+constexpr std::size_t kMostPages = 32;
+
+template <>
+Reply RequestHandler::handle(const OpenPage& ask) {
+  const Caller& caller = reader_.caller();
+  const auto found = state().users().find(caller.user);
+  // A caller on the unix socket needs no record until now.
+  UserRecord user = found != state().users().end()
+                        ? found->second
+                        : UserRecord{caller.user, caller.admin, options().most_weight, {}};
+  const WallTime now = state().wall(tx_.now());
+  std::erase_if(user.pages, [&](const PageToken& page) { return page.until <= now; });
+  if (user.pages.size() >= kMostPages) user.pages.erase(user.pages.begin());
+  user.pages.push_back({hex(ask.token), now + kPageHolds});
+  tx_.put_user(user);
+  const Json body = {{"user", user.name},
+                     {"role", user.admin ? "admin" : "user"},
+                     {"until", iso(user.pages.back().until)}};
+  return [answer = Answer{201, body}] { return answer; };
+}
+
+template <>
+Reply RequestHandler::handle(const ClosePage& ask) {
+  const auto found = state().users().find(reader_.caller().user);
+  if (found == state().users().end()) return say(409, "this is no token of a page");
+  UserRecord user = found->second;
+  const auto removed = std::erase_if(
+      user.pages, [&](const PageToken& page) { return page.token == hex(ask.token); });
+  if (removed == 0) return say(409, "this is no token of a page");
+  tx_.put_user(user);
+  return [answer = Answer{200, {{"closed", true}}}] { return answer; };
 }
 
 // --- all of them ---

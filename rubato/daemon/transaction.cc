@@ -14,18 +14,6 @@ T must(Result<T> result) {
 
 }  // namespace
 
-JobId job_of(const Event& event) {
-  return std::visit(
-      [](const auto& e) {
-        if constexpr (requires { e.job; }) {
-          return e.job;
-        } else {
-          return JobId();
-        }
-      },
-      event);
-}
-
 void Transaction::put(std::string type, int version, std::string body) {
   JournalRow row{now_, std::move(type), version, std::move(body)};
   if (auto ok = state_.apply(next_row(), row); !ok) throw CannotFold(ok.error().message);

@@ -30,9 +30,6 @@ struct NodeMark {  // the operator's setting for a node, for the engine
   bool down = false;
 };
 
-// The job that the event is about; JobId() if there is none.
-[[nodiscard]] JobId job_of(const Event& event);
-
 class Transaction {
  public:
   // `last` is the newest row that is stored.

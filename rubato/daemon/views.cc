@@ -172,6 +172,8 @@ Json show_job(const ViewContext& context, const JobRecord& job) {
   const auto outlook = context.outlooks.find(job.id);
   json["position"] =
       outlook != context.outlooks.end() ? Json(outlook->second.position) : Json(nullptr);
+  json["estimated_start"] =
+      outlook != context.outlooks.end() ? iso_of(state, outlook->second.start) : Json(nullptr);
   return json;
 }
 
@@ -318,10 +320,15 @@ Json show_line(const HistoryLine& line) {
 Json show_user(const UserRecord& user) {
   Json tokens = Json::array();
   for (const std::string& token : user.tokens) tokens.push_back(token.substr(0, kTokenNameDigits));
+  Json pages = Json::array();
+  for (const PageToken& page : user.pages)
+    pages.push_back(
+        {{"token", page.token.substr(0, kTokenNameDigits)}, {"until", iso(page.until)}});
   return {{"name", user.name},
           {"role", user.admin ? "admin" : "user"},
           {"most_weight", user.most_weight},
-          {"tokens", std::move(tokens)}};
+          {"tokens", std::move(tokens)},
+          {"pages", std::move(pages)}};
 }
 
 }  // namespace rubato::daemon

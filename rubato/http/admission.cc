@@ -9,10 +9,11 @@ namespace rubato::http {
 namespace {
 
 // All callers who cannot be identified share one bucket. All health checks share another one, so
-// that somebody who guesses tokens cannot hide from others that the daemon is alive. User names
-// have no slash, so these names are free.
+// that somebody who guesses tokens cannot hide from others that the daemon is alive. Browsers that
+// load the page share a third. User names have no slash, so these names are free.
 constexpr const char* kUnidentified = "/";
 constexpr const char* kHealth = "/healthz";
+constexpr const char* kPage = "/page";
 
 }  // namespace
 
@@ -24,6 +25,8 @@ void Admission::forget() {
 std::optional<Admission::Refused> Admission::admit(const HttpHead& head, RateLimits::Time now) {
   const double few = options_.unidentified_per_second;
   if (is_health(head)) return check_rate(kHealth, few, few, now);
+  // A page is a handful of files.
+  if (is_for_page(head)) return check_rate(kPage, few, 10 * few, now);
   if (auto unknown = identify(head)) {
     auto too_often = check_rate(kUnidentified, few, few, now);
     return too_often ? too_often : Refused{std::move(*unknown)};

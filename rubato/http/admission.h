@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <sys/types.h>
+#include <utility>
 
 #include "rubato/api/routes.h"
 #include "rubato/http/callers.h"
@@ -32,6 +33,10 @@ class Admission {
   // Whether the sender of this request is known.
   [[nodiscard]] bool known() const { return known_; }
   [[nodiscard]] const Caller& caller() const { return caller_; }
+  // The token of this request, if it has one.
+  [[nodiscard]] const std::optional<Digest>& token() const { return token_; }
+  // The request acts for this user, who has given a one-time code.
+  void act_for(Caller caller) { caller_ = std::move(caller); }
   // Whether the caller still exists and has the same role, for streams that stay open.
   [[nodiscard]] bool still_known() const;
 

@@ -59,7 +59,14 @@ std::optional<Caller> Callers::by_hash(const Digest& token) const {
   const std::lock_guard lock(mutex_);
   const auto found = table_.tokens.find(token);
   if (found == table_.tokens.end()) return std::nullopt;
+  const auto end = table_.ends.find(token);
+  if (end != table_.ends.end() && now_() >= end->second) return std::nullopt;
   return found->second;
+}
+
+bool Callers::ends(const Digest& token) const {
+  const std::lock_guard lock(mutex_);
+  return table_.ends.contains(token);
 }
 
 std::string Callers::name_of(uid_t user) const {

@@ -38,13 +38,16 @@ class Callers {
   Callers(LookUp look_up, Now now);
 
   struct Table {
-    std::map<Digest, Caller> tokens;  // by token_hash()
-    std::set<std::string> admins;     // for callers on a unix socket
+    std::map<Digest, Caller> tokens;                // by token_hash()
+    std::set<std::string> admins;                   // for callers on a unix socket
+    std::map<Digest, Clock::time_point> ends = {};  // of tokens that end by themselves
   };
 
   void publish(Table table);
 
   [[nodiscard]] std::optional<Caller> by_hash(const Digest& token) const;
+  // Whether the token ends by itself, as those of the page do.
+  [[nodiscard]] bool ends(const Digest& token) const;
   // The name that the system has for the user id. If there is none, the id itself as text; this is
   // not a valid user name, so it belongs to nobody else. Root and the user who runs the daemon are
   // admins.

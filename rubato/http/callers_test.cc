@@ -30,6 +30,22 @@ TEST(Callers, FindsByHashAlone) {
   EXPECT_FALSE(callers.by_hash(token_hash("rub_a"))) << "the newest table counts";
 }
 
+TEST(Callers, SomeTokensEndByThemselves) {
+  Callers::Clock::time_point now{};
+  Callers callers([](uid_t) { return std::nullopt; }, [&] { return now; });
+  Callers::Table table;
+  table.tokens[token_hash("rub_a")] = {"ada", false};
+  table.tokens[token_hash("rub_page")] = {"ada", false};
+  table.ends[token_hash("rub_page")] = now + std::chrono::hours(1);
+  callers.publish(table);
+  EXPECT_TRUE(callers.ends(token_hash("rub_page")));
+  EXPECT_FALSE(callers.ends(token_hash("rub_a")));
+  EXPECT_TRUE(callers.by_hash(token_hash("rub_page")));
+  now += std::chrono::hours(1);
+  EXPECT_FALSE(callers.by_hash(token_hash("rub_page")));
+  EXPECT_TRUE(callers.by_hash(token_hash("rub_a")));
+}
+
 TEST(Callers, PeersHaveTheNameThatTheSystemKnows) {
   Callers callers;
   EXPECT_EQ(callers.by_peer(0), (Caller{"root", true}));

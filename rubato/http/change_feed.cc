@@ -8,6 +8,12 @@
 
 namespace rubato::http {
 
+const Json& News::body_for(const Caller& caller) const {
+  if (caller.admin) return for_admins ? *for_admins : body;
+  const auto own = for_users.find(caller.user);
+  return own != for_users.end() ? own->second : body;
+}
+
 void ChangeFeed::publish(News change) {
   std::function<void()> wake;
   {
@@ -98,7 +104,7 @@ ChangeFeed::Delivery ChangeFeed::since(std::uint64_t position, const Caller& cal
   for (const auto& one : *found) {
     const auto& [number, change] = *one;
     // A text that is not UTF-8 must not stop the daemon.
-    const auto data = change.body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const auto data = change.body_for(caller).dump(-1, ' ', false, Json::error_handler_t::replace);
     text += fmt::format("id: {}\nevent: {}\ndata: {}\n\n", id_of(number), change.event, data);
   }
   delivery.bytes = std::make_shared<const std::string>(std::move(text));

@@ -35,9 +35,14 @@ namespace rubato::http {
 
 struct News {
   std::string user;      // the owner; empty = visible to all
-  std::string event;     // "job", "node", "policy"
+  std::string event;     // "job", "node", "policy", "decision"
   std::uint32_t id = 0;  // of the job or node: a newer change replaces an older one
   Json body;
+  // If not everybody sees the same: what admins see, and what these users see.
+  std::optional<Json> for_admins = std::nullopt;
+  std::map<std::string, Json> for_users = {};
+
+  [[nodiscard]] const Json& body_for(const Caller& caller) const;
 };
 
 // Thread-safe.

@@ -18,8 +18,10 @@
 #include <sys/socket.h>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "rubato/api/routes.h"
+#include "rubato/base/text.h"
 #include "rubato/http/admission.h"
 #include "rubato/http/event_stream.h"
 #include "rubato/http/log_stream.h"
@@ -73,11 +75,11 @@ std::optional<HttpRefusal> check_expectation(const HttpHead& head) {
   return HttpRefusal{417, "the only Expect known is 100-continue", {}};
 }
 
-std::string stream_head(const char* type, bool chunked) {
+std::string stream_head(const char* type, bool chunked, std::string_view more = "") {
   return fmt::format(
       "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nCache-Control: no-store\r\n"
-      "X-Content-Type-Options: nosniff\r\n{}\r\n",
-      type, chunked ? "Transfer-Encoding: chunked\r\n" : "Connection: close\r\n");
+      "X-Content-Type-Options: nosniff\r\n{}{}\r\n",
+      type, more, chunked ? "Transfer-Encoding: chunked\r\n" : "Connection: close\r\n");
 }
 
 class BeastConnection final : public HttpConnection,
@@ -106,6 +108,7 @@ class BeastConnection final : public HttpConnection,
   enum class Phase : std::uint8_t { idle, head, body, asking, writing, draining, watching, log };
   using Parser = beast_http::request_parser<beast_http::string_body>;
   using Response = beast_http::response<beast_http::string_body>;
+  using Headers = std::vector<std::pair<const char*, std::string>>;
 
   void enter(Phase phase, milliseconds span) {
     phase_ = phase;
@@ -139,11 +142,14 @@ class BeastConnection final : public HttpConnection,
   void pass_on(Ask question);
   void read_metrics();
   void read_health();
+  void read_page_file(const std::string& path);
+  void make_page_code();
+  void use_page_code(const std::string& code);
 
   // Answering.
   void refuse(const HttpRefusal& refusal);
   void answer(const Answer& answer);
-  void respond(int status, const char* type, std::string body, const std::string& allow = {});
+  void respond(int status, const char* type, std::string body, const Headers& headers = {});
   void response_written(error_code error);
   void count(int status);
   void drain();
@@ -291,7 +297,7 @@ std::optional<HttpRefusal> BeastConnection::admit(const HttpHead& head) {
     server_.shares().identify(number_, caller().user);
   }
   if (!refused) return std::nullopt;
-  if (!admission_.known() && !is_health(head)) keep_ = false;
+  if (!admission_.known() && !is_health(head) && !is_for_page(head)) keep_ = false;
   if (refused->too_often) ++server_.metrics().refused_rate;
   retry_after_ = refused->retry_after;
   return std::move(refused->refusal);
@@ -389,6 +395,11 @@ void BeastConnection::perform(HttpTask task) {
   if (const auto* events = std::get_if<WatchEvents>(&task)) return begin_watching(*events);
   if (const auto* log = std::get_if<ReadLog>(&task)) return begin_log(*log);
   if (std::holds_alternative<ReadMetrics>(task)) return read_metrics();
+  if (const auto* file = std::get_if<ReadPageFile>(&task)) return read_page_file(file->path);
+  if (std::holds_alternative<MakePageCode>(task)) return make_page_code();
+  if (const auto* page = std::get_if<UsePageCode>(&task)) return use_page_code(page->code);
+  if (std::holds_alternative<ShowCaller>(task))
+    return answer({200, {{"user", caller().user}, {"role", caller().admin ? "admin" : "user"}}});
   read_health();
 }
 
@@ -417,6 +428,9 @@ void BeastConnection::pass_on(Ask question) {
   };
   if (auto* user = std::get_if<AddUser>(&question)) make_token(*user);
   if (auto* more = std::get_if<AddToken>(&question)) make_token(*more);
+  if (auto* page = std::get_if<OpenPage>(&question)) make_token(*page);
+  if (auto* page = std::get_if<ClosePage>(&question))
+    page->token = admission_.token().value_or(Digest{});
   ask(std::move(question), [this, token](Answer result) {
     const bool good = result.status >= 200 && result.status < 300;
     if (!token.empty() && good) result.body["token"] = token;
@@ -439,11 +453,47 @@ void BeastConnection::read_health() {
   });
 }
 
+// --- the page ------------------------------------------------------------------------------------
+
+// The name of an asset has its hash, so a browser may keep it for ever.
+void BeastConnection::read_page_file(const std::string& path) {
+  const auto& files = options().page;
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&](const PageFile& one) { return one.path == path; });
+  if (file == files.end())
+    return refuse({404, fmt::format("the page has no file {}", base::quoted(path)), {}});
+  const bool asset = path != "/";
+  respond(200, file->type.c_str(), std::string(file->bytes),
+          {{"Cache-Control", asset ? "public, max-age=31536000, immutable" : "no-cache"},
+           {"Content-Security-Policy", kPagePolicy},
+           {"Referrer-Policy", "no-referrer"},
+           {"Cross-Origin-Opener-Policy", "same-origin"}});
+}
+
+void BeastConnection::make_page_code() {
+  // Otherwise whoever has got hold of a token of the page could renew it for ever.
+  if (admission_.token() && server_.callers().ends(*admission_.token()))
+    return refuse({403, "a page cannot open another page; run `rubato page`", {}});
+  const std::string code = server_.page_codes().make(caller(), Clock::now());
+  answer({201, {{"code", code}, {"seconds", PageCodes::kHolds.count()}}});
+}
+
+void BeastConnection::use_page_code(const std::string& code) {
+  auto user = server_.page_codes().take(code, Clock::now());
+  if (!user) {
+    return refuse(
+        {401, "this code was used already, or is older than two minutes; run `rubato page`", {}});
+  }
+  admission_.act_for(std::move(*user));
+  pass_on(OpenPage{});
+}
+
 // --- answering -----------------------------------------------------------------------------------
 
 void BeastConnection::refuse(const HttpRefusal& refusal) {
-  respond(refusal.status, "application/json", dump(Json{{"error", refusal.sentence}}),
-          refusal.allow);
+  Headers headers;
+  if (!refusal.allow.empty()) headers.emplace_back("Allow", refusal.allow);
+  respond(refusal.status, "application/json", dump(Json{{"error", refusal.sentence}}), headers);
 }
 
 void BeastConnection::answer(const Answer& answer) {
@@ -457,7 +507,7 @@ void BeastConnection::count(int status) {
 }
 
 void BeastConnection::respond(int status, const char* type, std::string body,
-                              const std::string& allow) {
+                              const Headers& headers) {
   ++serial_;
   count(status);
   enter(Phase::writing, options().write_time);
@@ -468,7 +518,7 @@ void BeastConnection::respond(int status, const char* type, std::string body,
   response.set(beast_http::field::content_type, type);
   response.set(beast_http::field::cache_control, "no-store");
   response.set("X-Content-Type-Options", "nosniff");
-  if (!allow.empty()) response.set(beast_http::field::allow, allow);
+  for (const auto& [name, value] : headers) response.set(name, value);
   if (status == 401) response.set(beast_http::field::www_authenticate, "Bearer");
   if (status == 429 || status == 503) {
     response.set(beast_http::field::retry_after, fmt::format("{:.0f}", std::ceil(retry_after_)));
@@ -597,11 +647,12 @@ void BeastConnection::log_found(const ReadLog& task, const Answer& found) {
   // By number from now on: a name may come to mean another job.
   const JobRef job = JobId(found.body.at("id").get<JobId::rep>());
   const bool ended = found.body.at("ended").get<bool>();
+  const std::string from = fmt::format("Rubato-Log-From: {}\r\n", file->position());
   log_.emplace(job, std::move(*file), LogStream::Options{task.follow, chunked, ended});
   count(200);
   phase_ = Phase::log;
   server_.shares().set_idle(number_);
-  send_log(stream_head("text/plain; charset=utf-8", chunked));
+  send_log(stream_head("text/plain; charset=utf-8", chunked, from));
 }
 
 void BeastConnection::send_log(std::string before) {

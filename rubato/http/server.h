@@ -25,6 +25,7 @@
 #include "rubato/base/result.h"
 #include "rubato/http/callers.h"
 #include "rubato/http/change_feed.h"
+#include "rubato/http/page_file.h"
 
 namespace rubato::http {
 
@@ -50,6 +51,9 @@ struct HttpServerOptions {
   // because each is checked several times a second.
   std::size_t watchers_of_caller = 2048;
   std::size_t logs_of_caller = 64;
+
+  // The files of the page; empty: there is no page.
+  std::vector<PageFile> page;
 
   std::chrono::milliseconds idle_time{75'000};  // of a connection that is kept open
   std::chrono::milliseconds head_time{10'000};  // from the first byte of a request to its body

@@ -125,6 +125,7 @@ class TestLoop : public Loop {
       return {200, Json{{"text", metrics_text(Metrics(), caller)}}};
     }
     if (std::holds_alternative<AddUser>(ask)) return {201, Json{{"name", "new"}}};
+    if (std::holds_alternative<OpenPage>(ask)) return {201, Json{{"user", caller.user}}};
     return {200, Json{{"user", caller.user}, {"admin", caller.admin}}};
   }
 
@@ -765,6 +766,70 @@ TEST_F(HttpServerTest, ShowsNewTokensOnceAndPassesOnTheirHashAlone) {
   const std::string token = Json::parse(added.body)["token"];
   EXPECT_EQ(std::get<AddUser>(loop_.last().ask).token, token_hash(token));
   EXPECT_EQ(reply({"POST", "/v1/users", {}, R"({"name":"new"})", "application/json"}).status, 403);
+}
+
+TEST_F(HttpServerTest, SendsTheFilesOfThePageToEverybody) {
+  options_.page = {{"/", "text/html; charset=utf-8", "<!doctype html>"},
+                   {"/assets/page-01.js", "text/javascript", "run()"}};
+  start();
+  const auto page = get("/", "");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.body, "<!doctype html>");
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_EQ(page.headers.at("content-security-policy"), kPagePolicy);
+  EXPECT_EQ(page.headers.at("cache-control"), "no-cache");
+  EXPECT_EQ(page.headers.at("referrer-policy"), "no-referrer");
+  const auto script = get("/assets/page-01.js", "");
+  EXPECT_EQ(script.body, "run()");
+  EXPECT_EQ(script.headers.at("cache-control"), "public, max-age=31536000, immutable");
+  EXPECT_EQ(get("/assets/page-02.js", "").status, 404);
+  EXPECT_EQ(get("/assets/..%2F..%2Fetc%2Fpasswd", "").status, 404);
+  EXPECT_EQ(get("/assets/../v1/jobs/1", "").status, 404) << "not another way to a route";
+  EXPECT_EQ(get("/?x=1", "").status, 400);
+  EXPECT_EQ(get("/v1/jobs/1", "").status, 401);
+}
+
+TEST_F(HttpServerTest, ThereIsNoPageWithoutFiles) {
+  start();
+  EXPECT_EQ(get("/", "").status, 404);
+}
+
+TEST_F(HttpServerTest, OpensAPageWithACodeThatWorksOnce) {
+  start();
+  const auto exchange = [&](const std::string& body) {
+    return reply({"POST", "/v1/page/session", {}, body, "application/json"}, "");
+  };
+  EXPECT_EQ(reply({"POST", "/v1/page/codes", {}, {}}, "").status, 401);
+  const auto made = reply({"POST", "/v1/page/codes", {}, {}});
+  EXPECT_EQ(made.status, 201);
+  const std::string code = Json::parse(made.body)["code"];
+  EXPECT_EQ(exchange("{}").status, 400);
+  EXPECT_EQ(exchange(R"({"code":"rub_guess"})").status, 401);
+  EXPECT_EQ(exchange(Json{{"code", std::string(1000, 'a')}}.dump()).status, 400);
+  EXPECT_EQ(get("/v1/jobs/1", code).status, 401) << "a code is no token";
+  const auto opened = exchange(Json{{"code", code}}.dump());
+  EXPECT_EQ(opened.status, 201);
+  EXPECT_EQ(Json::parse(opened.body)["user"], "ada");
+  const std::string token = Json::parse(opened.body)["token"];
+  EXPECT_EQ(std::get<OpenPage>(loop_.last().ask).token, token_hash(token));
+  EXPECT_EQ(loop_.last().caller, (Caller{"ada", false}));
+  EXPECT_EQ(exchange(Json{{"code", code}}.dump()).status, 401);
+}
+
+TEST_F(HttpServerTest, APageEndsItselfAndCannotMakeAnother) {
+  Callers::Table table;
+  table.tokens[token_hash("rub_page")] = {"ada", false};
+  table.ends[token_hash("rub_page")] = Clock::now() + 1h;
+  callers_.publish(table);
+  start();
+  EXPECT_EQ(Json::parse(get("/v1/page/session", "rub_page").body),
+            (Json{{"user", "ada"}, {"role", "user"}}));
+  EXPECT_EQ(reply({"POST", "/v1/page/codes", {}, {}}, "rub_page").status, 403);
+  EXPECT_EQ(reply({"DELETE", "/v1/page/session", {}, {}}, "rub_page").status, 200);
+  EXPECT_EQ(std::get<ClosePage>(loop_.last().ask).token, token_hash("rub_page"));
+  table.ends[token_hash("rub_page")] = Clock::now();
+  callers_.publish(table);
+  EXPECT_EQ(get("/v1/page/session", "rub_page").status, 401);
 }
 
 TEST_F(HttpServerTest, AddsItsOwnMetrics) {

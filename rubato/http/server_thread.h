@@ -18,6 +18,7 @@
 #include "rubato/http/connection.h"
 #include "rubato/http/connection_shares.h"
 #include "rubato/http/limits.h"
+#include "rubato/http/page_codes.h"
 #include "rubato/http/server.h"
 #include "rubato/http/server_metrics.h"
 #include "rubato/wire/inode.h"
@@ -51,6 +52,7 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   [[nodiscard]] StreamPlaces& watchers_of_users() { return watchers_of_users_; }
   [[nodiscard]] StreamPlaces& logs_of_users() { return logs_of_users_; }
   [[nodiscard]] ConnectionShares& shares() { return shares_; }
+  [[nodiscard]] PageCodes& page_codes() { return page_codes_; }
 
   // Sends a request to the scheduling loop. False if too many are waiting for it already. `then`
   // runs on this thread.
@@ -86,6 +88,7 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   StreamPlaces watchers_of_users_;
   StreamPlaces logs_of_users_;
   ConnectionShares shares_;
+  PageCodes page_codes_;
   std::atomic<std::size_t> connections_ = 0;
   std::atomic<std::size_t> watchers_ = 0;
   std::atomic<std::size_t> in_flight_ = 0;

@@ -1,26 +1,10 @@
 // Unit tests of the pure parts: formatting, ticks, steps, colours, the timeline's index and raster.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
-
-const src = join(dirname(fileURLToPath(import.meta.url)), "..", "src", "parts");
-
-async function load(...names) {
-  const contents = names.map((name) => `export * from "./${name}";`).join("\n");
-  const { outputFiles } = await build({
-    stdin: { contents, resolveDir: src, loader: "ts" },
-    bundle: true,
-    write: false,
-    format: "esm",
-    platform: "neutral",
-    mainFields: ["module", "main"],
-  });
-  return import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].text).toString("base64")}`);
-}
+import { load } from "./load.mjs";
 
 const parts = await load(
+  "parts",
   "data", "format", "job_colours", "span", "steps", "summary_columns", "ticks", "timeline_index", "timeline_raster", "viewport", "nodes",
 );
 
@@ -168,4 +152,31 @@ test("unreadable data gives a sentence, odd data a report", () => {
   const { report } = parts.readReport('{"version": 1, "runs": [{"timeline": {"job": [5]}}], "jobs": null}');
   assert.equal(report.jobs.count, 0);
   assert.equal(report.runs[0].timeline.job.length, 0);
+});
+
+test("a rectangle that grows, and one that lies ahead, are found where they are now", () => {
+  const index = new parts.TimelineIndex({ job: [0, 1], lane: [0, 1], width: [1, 1], start: [0, 10], end: [10, 30], total: 2, shown: 2 });
+  const during = (lo, hi) => {
+    const rows = [];
+    index.forEachDuring({ lo, hi }, (i) => rows.push(i));
+    return rows;
+  };
+  index.extend(0, 12);
+  index.postpone(1, 12);
+  assert.deepEqual(during(11, 11.5), [0]);
+  assert.deepEqual(during(20, 25), [1]);
+  index.extend(0, 40);
+  index.postpone(1, 40);
+  assert.deepEqual(during(35, 39), [0]);
+});
+
+test("a view of everything moves on with the time, a zoomed one stays", () => {
+  const viewport = new parts.Viewport({ lo: 0, hi: 100 }, { lo: 0, hi: 8 });
+  viewport.moveOn({ lo: 10, hi: 110 });
+  assert.deepEqual(viewport.time, { lo: 10, hi: 110 });
+  viewport.show({ lo: 20, hi: 50 });
+  viewport.moveOn({ lo: 11, hi: 111 });
+  assert.deepEqual(viewport.time, { lo: 20, hi: 50 });
+  viewport.reset();
+  assert.deepEqual(viewport.time, { lo: 11, hi: 111 });
 });

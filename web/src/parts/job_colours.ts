@@ -27,11 +27,11 @@ export interface JobColouring {
   legend: LegendEntry[];
 }
 
-const hues = ["#5b6fb5", "#88c5e6", "#44a596", "#2f8050", "#9a9a3c", "#dcc572", "#cc6f7c", "#93376a", "#b06fb0"];
+export const hues = ["#5b6fb5", "#88c5e6", "#44a596", "#2f8050", "#9a9a3c", "#dcc572", "#cc6f7c", "#93376a", "#b06fb0"];
 const tints = [0, 0.3, -0.14];
-const others = "#9aa3ad";
-const onTime = "#3f8fc4";
-const late = "#d9622b";
+export const others = "#9aa3ad";
+export const onTime = "#3f8fc4";
+export const late = "#d9622b";
 const sizeRamp = ["#f0d273", "#b5cf70", "#70c083", "#38a690", "#2a889d", "#37689e", "#524d99", "#6b3f8f"];
 
 export function toPixel(hex: string): Pixel {
@@ -137,7 +137,7 @@ function paint(colours: string[], legend: LegendEntry[]): JobColouring {
   return { pixels: Uint32Array.from(colours, toPixel), perJob: false, legend };
 }
 
-/** All jobs but one faded into the background. */
-export function spotlight(pixels: Uint32Array, job: number, background: Pixel): Uint32Array {
-  return pixels.map((pixel, i) => (i === job ? pixel : mixPixels(pixel, background, 0.72)));
+/** All other jobs faded into the background. */
+export function spotlight(pixels: Uint32Array, isLit: (job: number) => boolean, background: Pixel): Uint32Array {
+  return pixels.map((pixel, i) => (isLit(i) ? pixel : mixPixels(pixel, background, 0.72)));
 }

@@ -1,5 +1,5 @@
 // Something that tells its listeners when it has changed.
-import { useEffect, useReducer } from "preact/hooks";
+import { useLayoutEffect, useReducer } from "preact/hooks";
 
 export class Observable {
   private readonly listeners = new Set<() => void>();
@@ -17,5 +17,6 @@ export class Observable {
 /** Renders the component again whenever the observable changes. */
 export function useChanges(observable: Observable): void {
   const [, render] = useReducer((count: number) => count + 1, 0);
-  useEffect(() => observable.subscribe(() => render(undefined)), [observable]);
+  // At once: a change between the rendering and a later subscription would be missed.
+  useLayoutEffect(() => observable.subscribe(() => render(undefined)), [observable]);
 }

@@ -9,6 +9,8 @@ export interface Ink {
   surface: string;
   idle: string;
   busy: string;
+  accent: string;
+  late: string;
   series: string[];
 }
 
@@ -37,6 +39,8 @@ export function currentInk(): Ink {
     surface: read("surface"),
     idle: read("idle"),
     busy: read("busy"),
+    accent: read("accent"),
+    late: read("late"),
     series: Array.from({ length: seriesColours }, (_, i) => read(`series-${i}`)),
   };
 }

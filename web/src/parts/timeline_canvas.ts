@@ -20,6 +20,19 @@ export interface Scene {
   perJob: boolean;
   pinned: number | null;
   viewport: Viewport;
+  /** Labels of the time axis; durations if absent. */
+  ticks?(time: Span, most: number): Tick[];
+  /** The present: what is right of it has not happened yet. */
+  now?: number;
+  /** If present, a job from this number on is the plan of the job that is so many before it. */
+  plansFrom?: number;
+  /** Deadlines to mark on the rows of their jobs. */
+  deadlines?: { job: number; at: number }[];
+}
+
+export interface Tick {
+  at: number;
+  label: string;
 }
 
 /** A box being dragged, in plot coordinates. */
@@ -113,6 +126,8 @@ export class TimelineCanvas {
     context.translate(margin.left, 0);
     this.paintNodes(context, ink);
     this.paintLabels(context);
+    this.paintDeadlines(context, ink);
+    this.paintNow(context, ink);
     this.paintTimeAxis(context, ink);
     context.restore();
     this.paintOverlay();
@@ -147,7 +162,7 @@ export class TimelineCanvas {
     const paint =
       pinned === null
         ? { pixels, idle, blur: perJob ? busy : null }
-        : { pixels: spotlight(pixels, pinned, idle), idle, blur: null };
+        : { pixels: spotlight(pixels, (job) => this.real(job) === pinned, idle), idle, blur: null };
     this.raster.paint(index, paint, viewport.time, viewport.lanes);
     const { width, height } = this.raster;
     const bytes = new Uint8ClampedArray(this.raster.pixels.buffer as ArrayBuffer);
@@ -197,7 +212,7 @@ export class TimelineCanvas {
       const area = this.boxOf(i);
       const roomy = area.right - area.left >= labelRoom.width && area.bottom - area.top >= labelRoom.height;
       const job = index.job[i]!;
-      if (!roomy || labels >= mostLabels || (pinned !== null && pinned !== job)) return;
+      if (!roomy || labels >= mostLabels || (pinned !== null && pinned !== this.real(job))) return;
       labels++;
       context.fillStyle = luminance(pixels[job]!) > 0.2 ? "#10161d" : "#ffffff";
       paintClipped(context, jobNames[job]!, area);
@@ -209,13 +224,61 @@ export class TimelineCanvas {
     context.font = canvasFont;
     context.textAlign = "center";
     context.textBaseline = "top";
-    for (const tick of durationTicks(time.lo, time.hi, this.plotWidth / tickRoom)) {
-      const x = Math.round(this.xOf(tick));
+    const ticks = this.scene.ticks ?? durationAxisTicks;
+    for (const { at, label } of ticks(time, this.plotWidth / tickRoom)) {
+      const x = Math.round(this.xOf(at));
       context.fillStyle = ink.grid;
       context.fillRect(x, this.plotHeight, 1, 5);
       context.fillStyle = ink.muted;
-      context.fillText(formatTick(tick), x, this.plotHeight + 8);
+      context.fillText(label, x, this.plotHeight + 8);
     }
+  }
+
+  /** A flag across the last rectangle of each job that has a deadline. */
+  private paintDeadlines(context: CanvasRenderingContext2D, ink: Ink): void {
+    for (const { job, at } of this.scene.deadlines ?? []) {
+      const x = Math.round(this.xOf(at));
+      if (x < 0 || x > this.plotWidth) continue;
+      const rows = this.rowsOf(job);
+      if (rows.length === 0) continue;
+      const last = rows.reduce((best, row) => (this.scene.index.end[row]! > this.scene.index.end[best]! ? row : best));
+      const { top, bottom } = this.boxOf(last);
+      if (bottom <= top) continue;
+      context.fillStyle = ink.late;
+      context.fillRect(x - 1, top, 2, bottom - top);
+      context.beginPath();
+      context.moveTo(x, top);
+      context.lineTo(x + 7, top + 4);
+      context.lineTo(x, top + 8);
+      context.fill();
+    }
+  }
+
+  private paintNow(context: CanvasRenderingContext2D, ink: Ink): void {
+    const { now } = this.scene;
+    if (now === undefined) return;
+    const x = Math.round(this.xOf(now));
+    if (x < 0 || x > this.plotWidth) return;
+    context.fillStyle = ink.accent;
+    context.fillRect(x, 0, 2, this.plotHeight + 4);
+  }
+
+  /** The job itself, for a job or its plan. */
+  private real(job: number): number {
+    const { plansFrom } = this.scene;
+    return plansFrom !== undefined && job >= plansFrom ? job - plansFrom : job;
+  }
+
+  /** The rectangles of a job and of its plan. */
+  private rowsOf(job: number): readonly number[] {
+    const { index, plansFrom } = this.scene;
+    return plansFrom === undefined ? index.rowsOf(job) : [...index.rowsOf(job), ...index.rowsOf(job + plansFrom)];
+  }
+
+  /** The job under a point, or null. */
+  jobAt(x: number, y: number): number | null {
+    const row = this.rowAt(x, y);
+    return row < 0 ? null : this.real(this.scene.index.job[row]!);
   }
 
   /** The visible part of a rectangle, in plot coordinates. */
@@ -231,7 +294,7 @@ export class TimelineCanvas {
   }
 
   private markJob(context: CanvasRenderingContext2D, job: number, ink: Ink, thickness: number): void {
-    for (const row of this.scene.index.rowsOf(job)) {
+    for (const row of this.rowsOf(job)) {
       const area = this.boxOf(row);
       if (area.left > area.right || area.top > area.bottom) continue;
       // A sliver still has to be found by eye.
@@ -267,6 +330,10 @@ export class TimelineCanvas {
     this.overlay.dataset.time = spanText(time);
     this.overlay.dataset.lanes = spanText(lanes);
   }
+}
+
+function durationAxisTicks(time: Span, most: number): Tick[] {
+  return durationTicks(time.lo, time.hi, most).map((at) => ({ at, label: formatTick(at) }));
 }
 
 function spanText(span: Span): string {

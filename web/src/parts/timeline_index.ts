@@ -65,6 +65,20 @@ export class TimelineIndex {
     return best;
   }
 
+  /** Moves the end of a rectangle that is still growing. */
+  extend(i: number, end: number): void {
+    this.end[i] = end;
+    const block = Math.floor(i / blockSize);
+    this.blockEnd[block] = Math.max(this.blockEnd[block]!, end);
+  }
+
+  /** Moves the start of a rectangle that lies ahead. All that begin before `start` must be moved, or they would no
+      longer be in order. */
+  postpone(i: number, start: number): void {
+    this.start[i] = start;
+    if (this.end[i]! < start) this.extend(i, start);
+  }
+
   rowsOf(job: number): readonly number[] {
     return this.rowsByJob.get(job) ?? [];
   }

@@ -137,8 +137,7 @@ class TimelineInput {
   }
 
   private jobAt(x: number, y: number): number | null {
-    const row = this.view.rowAt(x, y);
-    return row < 0 ? null : this.view.scene.index.job[row]!;
+    return this.view.jobAt(x, y);
   }
 
   private hover(x: number, y: number): void {

@@ -3,16 +3,17 @@ import { useMemo, useState } from "preact/hooks";
 import { Select } from "./choice";
 import type { Report, Run } from "./data";
 import { formatCount } from "./format";
-import { colourJobs, colourModes, type ColourMode, type LegendEntry } from "./job_colours";
+import { colourJobs, colourModes, type ColourMode } from "./job_colours";
 import { JobSearch } from "./job_search";
 import { NodeMap } from "./nodes";
-import { useChanges } from "./observable";
 import { PinnedJob } from "./pinned_job";
+import { LegendList } from "./legend";
 import { Swatch } from "./readout";
 import { lengthOf, type Span } from "./span";
 import { Timeline } from "./timeline";
 import { TimelineIndex } from "./timeline_index";
 import type { Viewport } from "./viewport";
+import { ZoomButtons } from "./zoom_buttons";
 
 interface Props {
   report: Report;
@@ -150,17 +151,6 @@ function RunTimeline({ report, run, mode, ...rest }: RunTimelineProps) {
   );
 }
 
-function ZoomButtons({ viewport }: { viewport: Viewport }) {
-  useChanges(viewport.changed);
-  return (
-    <div class="toggle" role="group" aria-label="Zoom in time">
-      <button type="button" aria-label="Zoom in" title="Zoom in" onClick={() => viewport.zoomTime(0.5)}>+</button>
-      <button type="button" aria-label="Zoom out" title="Zoom out" disabled={!viewport.isZoomed} onClick={() => viewport.zoomTime(2)}>−</button>
-      <button type="button" disabled={!viewport.isZoomed} onClick={() => viewport.reset()}>Reset</button>
-    </div>
-  );
-}
-
 function Legend({ report, mode, run }: { report: Report; mode: ColourMode; run: Run }) {
   const legend = useMemo(() => colourJobs(mode, report.jobs, run).legend, [mode, report, run]);
   return (
@@ -171,18 +161,5 @@ function Legend({ report, mode, run }: { report: Report; mode: ColourMode; run: 
         Pale areas are idle GPUs. Jobs too small to tell apart blend together: zoom in to see them.
       </p>
     </>
-  );
-}
-
-function LegendList({ entries }: { entries: LegendEntry[] }) {
-  return (
-    <ul class="legend">
-      {entries.map(({ label, colour }) => (
-        <li key={label}>
-          <span class="legend-colour" aria-hidden="true" style={{ background: colour }} />
-          {label}
-        </li>
-      ))}
-    </ul>
   );
 }

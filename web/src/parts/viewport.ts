@@ -14,7 +14,7 @@ export class Viewport {
   /** Time under the pointer, in whichever view it is. */
   cursor: number | null = null;
 
-  constructor(readonly wholeTime: Span, readonly wholeLanes: Span) {
+  constructor(public wholeTime: Span, readonly wholeLanes: Span) {
     this.time = wholeTime;
     this.lanes = wholeLanes;
   }
@@ -46,6 +46,14 @@ export class Viewport {
 
   reset(): void {
     this.show(this.wholeTime, this.wholeLanes);
+  }
+
+  /** Time passes: a view of everything moves along, any other stays where it is. */
+  moveOn(wholeTime: Span): void {
+    const everything = lengthOf(this.time) >= lengthOf(this.wholeTime);
+    this.wholeTime = wholeTime;
+    if (everything) this.time = wholeTime;
+    this.changed.notify();
   }
 
   moveCursor(time: number | null): void {

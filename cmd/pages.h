@@ -1,0 +1,14 @@
+// The web pages that the program carries: the report of the simulator, and the page of the daemon.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "rubato/http/page_file.h"
+
+namespace rubato::cmd {
+
+[[nodiscard]] std::string_view report_page();
+[[nodiscard]] std::vector<PageFile> daemon_page();
+
+}  // namespace rubato::cmd

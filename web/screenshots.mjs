@@ -1,0 +1,64 @@
+// Makes the pictures of the README from a real cluster with real jobs: node screenshots.mjs [OUT_DIR]
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+import { chromiumFlags, Daemon, until } from "./test/daemon.mjs";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const outDir = resolve(process.argv[2] ?? join(here, "..", "docs"));
+const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
+
+const daemon = new Daemon(["--cluster", "4x4"]);
+
+/** A job whose speed is known is admitted with a promise at once. */
+function promised(name, steps, gpus, deadline) {
+  return daemon.train(name, steps, "--gpus", gpus, "--profile", "mlp", "--work", `steps=${steps}`, "--deadline", deadline);
+}
+
+async function fillCluster() {
+  const first = daemon.train("warm-up", 200, "--gpus", "1:4", "--profile", "mlp", "--work", "steps=200");
+  const explore = daemon.train("explore", 100000, "--gpus", "1:8");
+  await until(() => ["COMPLETED"].includes(daemon.json("status", String(first)).state), 180_000);
+  promised("nightly", 1500, "1:6", "+6m");
+  daemon.train("vision-large", 100000, "--gpus", "2:8");
+  await pause(15);
+  promised("urgent", 400, "2:8", "+3m");
+  await pause(12);
+  daemon.train("ablation-a", 300, "--gpus", "1:2");
+  daemon.train("ablation-b", 300, "--gpus", "1:2");
+  await pause(12);
+  promised("paper-figures", 600, "1:6", "+4m");
+  daemon.train("whole-cluster", 5000, "--gpus", "16");
+  await pause(14);
+  return explore;
+}
+
+async function picture(browser, name, scheme, hash, ready, steps) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 860 }, colorScheme: scheme, timezoneId: "UTC" });
+  const page = await context.newPage();
+  await page.goto(daemon.page());
+  await page.waitForSelector('[data-status="live"]');
+  await page.evaluate((address) => (location.hash = address), hash);
+  await page.waitForSelector(ready);
+  await steps(page);
+  await pause(2);
+  const path = join(outDir, `${name}.png`);
+  await page.screenshot({ path });
+  console.log(path);
+  await context.close();
+}
+
+await daemon.start();
+const browser = await chromium.launch({ executablePath: process.env.RUBATO_CHROMIUM ?? "/usr/bin/chromium", headless: true, args: chromiumFlags });
+try {
+  const explore = await fillCluster();
+  await picture(browser, "page-timeline", "light", "#/?span=15m", ".timeline-plot[data-time]", async (page) => {
+    // The part in which something happened.
+    await page.getByRole("button", { name: "Zoom in" }).click();
+  });
+  // Its charts begin when the page is opened.
+  await picture(browser, "page-job", "dark", `#/jobs/${explore}`, ".plot canvas", () => pause(15));
+} finally {
+  await browser.close();
+  await daemon.end();
+}

@@ -1,0 +1,113 @@
+// One job: what it does, why, its past, its log.
+import { useEffect, useState } from "preact/hooks";
+import { formatDuration, formatNumber, plural } from "../parts/format";
+import { JobActions } from "./actions";
+import { get, messageOf, type HistoryEvent, type Job } from "./api";
+import { Card, Clock, jobColour, Problem, Progress, Slack, State } from "./bits";
+import { GpuHistory, TrainingCharts } from "./job_charts";
+import { quoted } from "./job_text";
+import { LogView } from "./log_view";
+import { promiseText } from "./promises_view";
+import { jobAddress, route } from "./route";
+import { store } from "./store";
+import { Table, type Column } from "./table";
+import { exact } from "./time";
+import { Why } from "./why";
+
+const tabs = [["", "Overview"], ["why", "Why"], ["log", "Log"], ["history", "History"]] as const;
+
+export function JobView({ reference }: { reference: string }) {
+  const id = Number(reference);
+  const job = store.jobs.get(id);
+  const [problem, setProblem] = useState<string | null>(null);
+  useEffect(() => {
+    setProblem(null);
+    if (job || !store.loaded) return;
+    get<Job>(`/v1/jobs/${encodeURIComponent(reference)}`).then((found) => store.put(found), (error: unknown) => setProblem(messageOf(error)));
+  }, [reference, job === undefined, store.loaded]);
+  if (problem) return <Problem>{problem}</Problem>;
+  if (!job) return <p class="empty">Reading job {reference}…</p>;
+  const tab = tabs.find(([name]) => name === (route.get("tab") ?? ""))?.[0] ?? "";
+  return (
+    <>
+      <div class="job-head">
+        <div>
+          <p class="overline">Job {job.id}</p>
+          <h1><span class="job-colour" aria-hidden="true" style={{ background: jobColour(job.id) }} /> <bdi>{job.name}</bdi></h1>
+        </div>
+        <JobActions job={job} />
+      </div>
+      <p class="job-line">
+        <State state={job.state} /> <span>{plural(job.gpus, "GPU")}{job.slots.length > 0 && <span class="quiet"> in {job.slots.join(", ")}</span>}</span>
+        {(job.progress.done !== null || job.progress.step > 0) && <Progress job={job} />}
+        {job.slack_seconds !== null && <Slack job={job} />}
+      </p>
+      {job.reason && <p class="job-reason"><bdi>{job.reason}</bdi> {tab !== "why" && <a href={jobAddress(job.id, "why")}>why?</a>}</p>}
+      {job.note && <Problem><bdi>{job.note}</bdi></Problem>}
+      <nav class="tabs" aria-label="Parts of the job">
+        {tabs.map(([name, text]) => (
+          <a key={name} href={jobAddress(job.id, name)} aria-current={name === tab ? "page" : undefined}>{text}</a>
+        ))}
+      </nav>
+      {tab === "" && <Overview job={job} />}
+      {tab === "why" && <Card title="Why it has the GPUs it has" id="why-title"><Why job={job} /></Card>}
+      {tab === "log" && <Card title="Log" id="log-title"><LogView key={job.id} job={job.id} name={job.name} /></Card>}
+      {tab === "history" && <Card title="What has happened" id="history-title"><JobHistory job={job} /></Card>}
+    </>
+  );
+}
+
+function Overview({ job }: { job: Job }) {
+  return (
+    <>
+      <Card title="GPUs over time" id="gpus-title"><GpuHistory job={job} /></Card>
+      <Card title="Training" id="training-title"><TrainingCharts job={job} /></Card>
+      <Card title="Facts" id="facts-title">
+        <dl class="facts-list is-wide">
+          <Fact name="User"><bdi>{job.user}</bdi></Fact>
+          <Fact name="Submitted"><Clock when={job.submitted} /></Fact>
+          <Fact name="First GPUs"><Clock when={job.started} /></Fact>
+          {job.ended ? <Fact name="Ended"><Clock when={job.ended} /></Fact> : <Fact name="Expected end"><Clock when={job.eta} /></Fact>}
+          {job.position !== null && <Fact name="Position in the queue">{job.position}</Fact>}
+          {job.estimated_start && <Fact name="Estimated start"><Clock when={job.estimated_start} /></Fact>}
+          {job.deadline && <Fact name="Deadline"><Clock when={job.deadline} /></Fact>}
+          {job.deadline && <Fact name="Promise">{promiseText(job)}</Fact>}
+          <Fact name="GPUs allowed">{job.limits.min === job.limits.max ? job.limits.max : `${job.limits.min} to ${job.limits.max}`}</Fact>
+          <Fact name="GPU time">{formatDuration(job.gpu_seconds)}</Fact>
+          <Fact name="Resizes">{job.resizes}{job.last_pause_seconds !== null && `, the last paused it for ${formatNumber(job.last_pause_seconds * 1000)} ms`}</Fact>
+          <Fact name="Restarts">{job.restarts}</Fact>
+          <Fact name="Failures">{job.failures}</Fact>
+          {job.exit_code !== null && <Fact name="Exit code">{job.exit_code}</Fact>}
+          <Fact name="Step">{job.progress.step || "–"}</Fact>
+          <Fact name="Command"><code><bdi>{job.command.map(quoted).join(" ")}</bdi></code>{job.command_cut && " … (cut)"}</Fact>
+        </dl>
+      </Card>
+    </>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: preact.ComponentChildren }) {
+  return <div><dt>{name}</dt><dd>{children}</dd></div>;
+}
+
+const historyColumns: Column<HistoryEvent>[] = [
+  { name: "at", title: "Time", cell: (event) => <Clock when={event.at} />, value: (event) => exact(event.at) },
+  { name: "type", title: "Event", cell: (event) => event.type, value: (event) => event.type },
+  { name: "text", title: "What", cell: (event) => <bdi>{event.text}</bdi>, value: (event) => event.text },
+];
+
+function JobHistory({ job }: { job: Job }) {
+  const [events, setEvents] = useState<HistoryEvent[]>([]);
+  const [problem, setProblem] = useState<string | null>(null);
+  const version = `${job.id} ${job.state} ${job.gpus} ${job.resizes} ${job.restarts} ${job.failures}`;
+  useEffect(() => {
+    const abort = new AbortController();
+    get<{ events: HistoryEvent[] }>(`/v1/history?job=${job.id}&limit=1000`, abort.signal).then(
+      (answer) => setEvents(answer.events),
+      (error: unknown) => abort.signal.aborted || setProblem(messageOf(error)),
+    );
+    return () => abort.abort();
+  }, [version]);
+  if (problem) return <Problem>{problem}</Problem>;
+  return <Table name="history" label="Events of this job" rows={events} columns={historyColumns} keyOf={(event) => `${event.number} ${event.type} ${event.text}`} empty="Nothing is recorded in the newest part of the journal." />;
+}
