@@ -56,6 +56,7 @@ std::vector<Section> sections(int argc, char** argv) {
       {simulation, {"generate"}, add_generate},
       {simulation, {"policies"}, add_policies},
       {simulation, {"contention"}, add_contention},
+      {simulation, {"learn"}, add_learn},
       {"", {"agent"}, add_agent},
       {"", {"master"}, add_master},
   };

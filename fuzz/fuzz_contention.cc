@@ -1,14 +1,20 @@
-// Takes any bytes as a contention file. The result must be an error, or a model under which jobs
-// keep a share of their speed above 0 and at most 1.
+// Takes any bytes as a contention file, as weights of the policy learned, and as a checkpoint of
+// its search. The result must be an error, or a model under which jobs keep a share of their speed
+// above 0 and at most 1, and which is read back as it was written.
 #include <cstddef>
 #include <cstdint>
 
 #include "rubato/base/check.h"
 #include "rubato/sim/contention.h"
+#include "rubato/sim/learn.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace rubato::fuzz;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const auto weights = parse_weights(text, "input"); weights)
+    CHECK(parse_weights(to_text(*weights), "again").value() == *weights);
+  if (const auto state = LearnState::parse(text, "input"); state)
+    CHECK(LearnState::parse(state->to_text(), "again")->to_text() == state->to_text());
   const auto read = parse_contention(text, "input");
   if (!read) return 0;
   Allocation wide, beside;
