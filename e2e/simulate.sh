@@ -37,7 +37,7 @@ check 'no progress bar in a pipe' bash -c "! grep -q '%' table.err"
 
 "$RUBATO" generate --jobs 60 --cluster 4x4 --gpu-mix 3=1,6=1 --models a,b --seed 2 --out spanning.csv 2>/dev/null
 printf 'model,sensitivity,pressure\na,1,0.5\nb,0.3,1\n' >pairs.csv
-learn=(learn --contention pairs.csv --models a,b --population 4 --elite 2 --scenes 3 --jobs 20)
+learn=(learn --contention pairs.csv --models 'a,b' --population 4 --elite 2 --scenes 3 --jobs 20)
 "$RUBATO" "${learn[@]}" --generations 2 --out weights.json 2>/dev/null
 for generations in 1 2; do
   "$RUBATO" "${learn[@]}" --generations $generations --checkpoint checkpoint.json --threads 3 --out continued.json 2>/dev/null
