@@ -20,6 +20,8 @@ using Action = std::function<int()>;
 void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line);
 void add_generate(CLI::App& app, Action& chosen);
 void add_policies(CLI::App& app, Action& chosen);
+void add_contention(CLI::App& app, Action& chosen);
+void add_learn(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 // resize, join, kill and runs: they control a run that is going on. resize is for jobs, too.
 void add_resize(CLI::App& app, Action& chosen);

@@ -12,7 +12,7 @@ namespace {
 
 struct GenerateFlags {
   GeneratorOptions options;
-  std::string cluster, gpu_mix, tightness, out = "-", format;
+  std::string cluster, gpu_mix, tightness, models, out = "-", format;
 };
 
 // "1=80,2=10,8=10": numbers of GPUs with their weights.
@@ -41,6 +41,15 @@ Result<Trace> generated(GenerateFlags& flags) {
     auto mix = parse_mix(flags.gpu_mix);
     if (!mix) return mix.error();
     flags.options.gpu_mix = std::move(*mix);
+  }
+  if (!flags.models.empty()) {
+    for (const auto name : split(flags.models, ',')) {
+      if (trim(name).empty()) {
+        return Error{fmt::format("--models {}: write NAME,..., for example resnet50,vgg16",
+                                 base::quoted(flags.models))};
+      }
+      flags.options.model_names.emplace_back(trim(name));
+    }
   }
   if (!flags.tightness.empty()) {
     const auto tightness = parse_tightness("--tightness", flags.tightness);
@@ -102,6 +111,9 @@ void add_generate(CLI::App& app, Action& chosen) {
          "Below 1, only an elastic job can meet its deadline (default: 0.5:1.5)");
   option("--users", o.users, "NUMBER", "number of users; user i submits in proportion to 1/i")
       ->capture_default_str();
+  option("--models", flags->models, "NAME,...",
+         "each job trains one of these models, all equally often (default: a model of the "
+         "catalogue)");
   option("--power", o.power, "Q",
          "all jobs have the speed k^Q on k GPUs, 0 < Q <= 1, as theory assumes (default: each job "
          "has a model of the catalogue)");

@@ -56,6 +56,8 @@ std::vector<Section> sections(int argc, char** argv) {
        [whole](CLI::App& app, Action& chosen) { add_simulate(app, chosen, whole); }},
       {simulation, {"generate"}, add_generate},
       {simulation, {"policies"}, add_policies},
+      {simulation, {"contention"}, add_contention},
+      {simulation, {"learn"}, add_learn},
       {"", {"agent"}, add_agent},
       {"", {"master"}, add_master},
   };

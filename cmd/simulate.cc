@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <fmt/format.h>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "rubato/policy/all.h"
 #include "rubato/policy/measuring.h"
 #include "rubato/sim/bound.h"
+#include "rubato/sim/contention.h"
 #include "rubato/sim/deadline_bound.h"
 #include "rubato/sim/failures.h"
 #include "rubato/sim/report.h"
@@ -26,12 +28,14 @@ namespace {
 
 struct SimulateFlags {
   std::string trace, format, cluster, placement = "count", curves, profiles, type_speeds,
-                                      throughputs, failures;
+                                      throughputs, failures, contention,
+                                      contention_knowledge = "measured";
   std::string deadlines;
   bool utilities = false;
   std::vector<std::string> policies;
   std::optional<double> restart_cost;
-  double interval = 0, interference = 0, failure_rate = 0, repair_time = 3600;
+  double interval = 0, interference = 0, quiet_loss = kQuietLoss, failure_rate = 0,
+         repair_time = 3600;
   std::uint64_t seed = 1;
   unsigned threads = 0;
   std::string knowledge = "oracle";
@@ -108,12 +112,14 @@ Result<std::vector<ChosenPolicy>> chosen_policies(const SimulateFlags& flags,
   return chosen;
 }
 
+Result<std::string> read_policy_text(const std::string& path) { return read_text_file(path); }
+
 using Policies = std::vector<std::unique_ptr<Policy>>;
 
 Result<Policies> make_policies(const Comparison& c) {
   Policies policies;
   for (const auto& policy : c.chosen) {
-    auto made = policy.make({read_numbers});
+    auto made = policy.make({read_numbers, read_policy_text, c.options.contention});
     if (!made) return made.error();
     // A policy that chooses the number of GPUs and does not know the curves must measure them.
     const bool measures = c.options.knowledge.knowing == Knowing::measured || (*made)->learns();
@@ -122,6 +128,19 @@ Result<Policies> make_policies(const Comparison& c) {
     policies.push_back(std::move(*made));
   }
   return policies;
+}
+
+// Networks that the contention file does not have.
+void note_unknown_models(const ContentionModel& contention, Workload& workload) {
+  std::map<std::string, std::size_t> unknown;
+  for (const auto& job : workload.jobs) {
+    if (!contention.knows(job.spec->model)) ++unknown[job.spec->model];
+  }
+  for (const auto& [model, jobs] : unknown) {
+    workload.warnings.push_back(
+        fmt::format("{}: model {} is not in the contention file: its {} neither suffer nor hurt",
+                    workload.name, base::quoted(model), plural(static_cast<int>(jobs), "job")));
+  }
 }
 
 Result<Comparison> prepare(const SimulateFlags& flags) {
@@ -140,7 +159,20 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
         fmt::format("--interference {}: must be a share of the speed, 0 or more and below 1",
                     flags.interference)};
   }
-  c.options.interference = flags.interference;
+  if (flags.interference > 0)
+    c.options.contention = std::make_shared<FixedLoss>(flags.interference);
+  if (!flags.contention.empty()) {
+    if (c.options.placement == Placement::count) {
+      return Error{
+          "--contention is about jobs on the same nodes, and with --placement count nodes do not "
+          "matter: choose another placement, for example pack"};
+    }
+    auto contention = read_contention(flags.contention);
+    if (!contention) return contention.error();
+    c.options.contention = std::move(*contention);
+  }
+  c.options.quiet_loss = flags.quiet_loss;
+  c.options.contention_known = flags.contention_knowledge == "oracle";
   if (flags.restart_cost) {
     if (auto ok = seconds_flag("--restart-cost", *flags.restart_cost); !ok) return ok.error();
   }
@@ -205,6 +237,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   auto workload = make_workload(*trace, options);
   if (!workload) return workload.error();
   c.workload = std::move(*workload);
+  if (!flags.contention.empty()) note_unknown_models(*c.options.contention, c.workload);
   c.verdict = judge(*trace, c.workload, c.cluster);
 
   auto events = node_events(flags, c.cluster, c.workload);
@@ -517,7 +550,8 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
           "--placement", flags->placement,
           "which GPUs a job gets: count (any, nodes do not matter), pack (fewest nodes), "
           "emptiest (fills the emptiest node first), spread (most nodes), even (fewest nodes, "
-          "evenly), buddy (aligned blocks; jobs move) or netpack (network packing)")
+          "evenly), buddy (aligned blocks; jobs move), netpack (network packing) or quiet (where "
+          "nobody loses much speed to a neighbour, else the job waits)")
       ->type_name("NAME")
       ->capture_default_str();
   command
@@ -550,13 +584,34 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       "--rigid", flags->rigid,
       "jobs keep the number of GPUs that they ask for, unless the trace or --curves gives them a "
       "speed curve");
+  auto* contention =
+      command
+          ->add_option("--contention", flags->contention,
+                       "what jobs on the same nodes lose to each other: a measured table, two "
+                       "numbers per model, or links with bandwidths (docs/contention.md)")
+          ->type_name("FILE");
+  command
+      ->add_option("--contention-knowledge", flags->contention_knowledge,
+                   "what the placement quiet knows of --contention. measured: the speeds that "
+                   "running jobs report. oracle: the file")
+      ->type_name("NAME")
+      ->check(one_of({"measured", "oracle"}))
+      ->capture_default_str();
+  command
+      ->add_option("--quiet-loss", flags->quiet_loss,
+                   "with --placement quiet: the largest share of its speed that a job may lose to "
+                   "another one that starts, grows or moves; 1 means any")
+      ->type_name("SHARE")
+      ->check(from_to(0, 1))
+      ->capture_default_str();
   command
       ->add_option("--interference", flags->interference,
                    "share of its speed, 0 to below 1, that a job on several nodes loses while it "
                    "shares a node "
                    "with another job that is on several nodes")
       ->type_name("SHARE")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(contention);
   command
       ->add_option(
           "--throughputs", flags->throughputs,

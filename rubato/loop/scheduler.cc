@@ -57,8 +57,8 @@ bool promised(const Decision& decision, JobId job) {
 
 }  // namespace
 
-Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval)
-    : state_(std::move(cluster)), differ_(placement, state_.snapshot.cluster) {
+Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval, QuietRule rule)
+    : state_(std::move(cluster)), differ_(placement, state_.snapshot.cluster, rule) {
   state_.snapshot.interval = interval;
   state_.snapshot.jobs_move = in_blocks(placement);
 }

@@ -32,7 +32,8 @@ struct Reaction {
 class Scheduler {
  public:
   // With an interval, the driver asks for decisions only at kStart + k x interval.
-  Scheduler(Cluster cluster, Placement placement, Duration interval = Duration(0));
+  Scheduler(Cluster cluster, Placement placement, Duration interval = Duration(0),
+            QuietRule rule = {});
   // Continues from a saved state.
   Scheduler(State state, Placement placement);
 

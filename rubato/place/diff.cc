@@ -4,6 +4,7 @@
 #include <bit>
 #include <fmt/format.h>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -158,7 +159,8 @@ Allocation Differ::own_part(const JobView& job, const JobTable& jobs) const {
   return yields ? minus(job.target, other.target) : job.target;
 }
 
-Differ::Differ(Placement placement, const Cluster& cluster) : placement_(placement) {
+Differ::Differ(Placement placement, const Cluster& cluster, QuietRule rule)
+    : placement_(placement), quiet_(cluster, rule) {
   if (!in_blocks(placement)) return;
   for (int t = 0; t < cluster.types(); ++t)
     lines_.emplace_back(cluster, GpuType(static_cast<std::uint8_t>(t)));
@@ -236,6 +238,30 @@ std::optional<JobId> Differ::place_in_blocks(const Decision& decision, const Job
   return std::nullopt;
 }
 
+void Differ::settle_tenants(const JobTable& jobs, const std::vector<JobId>& targeted,
+                            const std::vector<Change>& changes) {
+  quiet_.clear();
+  std::set<JobId> changed;
+  for (const Change& change : changes) {
+    changed.insert(change.job);
+    quiet_.put(change.job, jobs.find(change.job)->spec->model, change.target);
+  }
+  for (const JobId id : targeted) {
+    const JobView* job = jobs.find(id);
+    if (job != nullptr && !changed.contains(id)) quiet_.put(id, job->spec->model, job->target);
+  }
+}
+
+void Differ::fill_quietly(const JobView& job, const Count& want, FreeGpus& free,
+                          Allocation& gpus) const {
+  const int more = want.gpus - gpus.gpus();
+  if (more == 0) return;
+  // A job that must not wait, or that has given up all its GPUs for others, gets some anywhere.
+  const bool must = loud_.marked(job.id.index()) || (gpus.empty() && !job.target.empty());
+  must ? grow(placement_, free, gpus, more)
+       : quiet_.grow(job.id, job.spec->model, free, gpus, more);
+}
+
 Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTable& jobs,
                                          const std::vector<JobId>& targeted, FreeGpus& free) {
   std::vector<Change> changes;
@@ -283,10 +309,29 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
 
   // ... then take what is gained. The most specific wishes come first, so that no job takes GPUs
   // that another one needs.
+  const bool quietly = placement_ == Placement::quiet;
+  if (quietly) {
+    loud_.new_round();
+    for (const auto& promise : decision.promise) loud_.mark(promise.job.index());
+    for (const auto& grant : decision.run) {
+      if (const auto* beside = std::get_if<Beside>(&grant.want)) loud_.mark(beside->host.index());
+    }
+  }
   for (const std::size_t kind : {kExact, kSpread, kCount}) {
+    if (quietly && kind == kCount) settle_tenants(jobs, targeted, changes);
     for (std::size_t i = 0; i < wants.size(); ++i) {
       if (wants[i] == nullptr || wants[i]->index() != kind) continue;
       Change& change = changes[first_wish + i];
+      const auto* count = std::get_if<Count>(wants[i]);
+      if (quietly && count != nullptr &&
+          free.free_of(count->type) >= count->gpus - change.target.gpus()) {
+        const JobView& job = *jobs.find(change.job);
+        quiet_.take(job.id, change.target);
+        fill_quietly(job, *count, free, change.target);
+        quiet_.put(job.id, job.spec->model, change.target);
+        change.kind = kind_of(job.target, change.target);
+        continue;
+      }
       const bool placed = std::visit(
           [&](const auto& want) { return fill(placement_, free, change.target, want); }, *wants[i]);
       if (!placed) {
@@ -307,7 +352,7 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   }
   if (guests) follow_hosts(jobs, std::span(changes).subspan(first_wish), wants);
   std::erase_if(changes, [&](const Change& c) {
-    return c.kind == Change::Kind::move && c.target == jobs.find(c.job)->target;
+    return c.kind != Change::Kind::stop && c.target == jobs.find(c.job)->target;
   });
   return changes;
 }

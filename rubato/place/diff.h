@@ -10,18 +10,21 @@
 #include "rubato/core/decision.h"
 #include "rubato/place/buddy.h"
 #include "rubato/place/placement.h"
+#include "rubato/place/quiet.h"
 
 namespace rubato::place {
 
 class Differ {
  public:
-  Differ(Placement placement, const Cluster& cluster);
+  // `rule` is for the placement quiet.
+  Differ(Placement placement, const Cluster& cluster, QuietRule rule = {});
 
   // `targeted`: the jobs that may have a target now. Takes GPUs from `free` and returns GPUs to it.
   // The caller stores the new targets. Jobs keep their GPUs wherever the wish allows it. Shrinks
   // come before grows. Fails if wishes for exact GPUs or nodes collide with GPUs that other jobs
   // keep. `free` is then in an undefined state, so a caller with such wishes keeps a copy. Wishes
-  // for numbers of GPUs that fit never fail.
+  // for numbers of GPUs that fit never fail. With the placement quiet, a job may get no GPUs, or no
+  // more than it has, although it was granted some.
   [[nodiscard]] Result<std::vector<Change>> diff(const Decision& decision, const JobTable& jobs,
                                                  const std::vector<JobId>& targeted,
                                                  FreeGpus& free);
@@ -39,9 +42,16 @@ class Differ {
   [[nodiscard]] std::optional<JobId> place_in_blocks(const Decision& decision, const JobTable& jobs,
                                                      std::vector<Wish> wishes, FreeGpus& free,
                                                      std::vector<Change>& changes) const;
+  // With the placement quiet: who will have which GPUs, apart from wishes not fulfilled yet.
+  void settle_tenants(const JobTable& jobs, const std::vector<JobId>& targeted,
+                      const std::vector<Change>& changes);
+  // Fulfils a wish for a number of GPUs, or leaves the job with the GPUs that it has.
+  void fill_quietly(const JobView& job, const Count& want, FreeGpus& free, Allocation& gpus) const;
   [[nodiscard]] Count rounded(const Count& want, const JobView& job) const;
 
   Placement placement_;
+  Quiet quiet_;
+  Marks loud_;                  // jobs that must not wait: they have a promise or a guest
   std::vector<GpuLine> lines_;  // by type, for placements in blocks
   Marks named_;
   // Two jobs may share their GPUs. For the diff the GPUs belong to only one of them; this is the

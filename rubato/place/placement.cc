@@ -125,12 +125,13 @@ Allocation drop_from_fullest(const Allocation& gpus, int fewer) {
 Result<Placement> parse_placement(std::string_view name) {
   for (const Placement placement :
        {Placement::count, Placement::pack, Placement::emptiest, Placement::spread, Placement::even,
-        Placement::buddy, Placement::netpack}) {
+        Placement::buddy, Placement::netpack, Placement::quiet}) {
     if (name == name_of(placement)) return placement;
   }
-  return Error{
-      fmt::format("unknown placement {}: use count, pack, emptiest, spread, even, buddy or netpack",
-                  base::quoted(name))};
+  return Error{fmt::format(
+      "unknown placement {}: use count, pack, emptiest, spread, even, buddy, netpack or "
+      "quiet",
+      base::quoted(name))};
 }
 
 std::string_view name_of(Placement placement) {
@@ -149,6 +150,8 @@ std::string_view name_of(Placement placement) {
       return "buddy";
     case Placement::netpack:
       return "netpack";
+    case Placement::quiet:
+      return "quiet";
   }
   return "";
 }
@@ -160,6 +163,7 @@ void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more) {
     case Placement::pack:
     case Placement::buddy:
     case Placement::netpack:
+    case Placement::quiet:
       return grow_on_fewest(free, gpus, more);
     case Placement::emptiest:
       return grow_by_nodes(free, gpus, more);

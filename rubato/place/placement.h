@@ -9,6 +9,8 @@
 //   buddy     aligned blocks of powers of two; jobs move if a block is missing (place/buddy.h)
 //   netpack   network packing: the same within nodes; elastic jobs get a divisor or a multiple of a
 //             node's GPUs, so that at most one job on a node uses the network
+//   quiet     fewest nodes where nobody loses much speed to a neighbour, else the job waits or
+//             keeps the GPUs that it has (place/quiet.h)
 //
 // buddy and netpack place all jobs of a decision together; Differ does this. For them, grow() and
 // choose_to_drop() are used only for wishes that name nodes, and work as for pack.
@@ -24,7 +26,7 @@
 
 namespace rubato::place {
 
-enum class Placement { count, pack, spread, emptiest, even, buddy, netpack };
+enum class Placement { count, pack, spread, emptiest, even, buddy, netpack, quiet };
 
 [[nodiscard]] constexpr bool in_blocks(Placement placement) {
   return placement == Placement::buddy || placement == Placement::netpack;

@@ -13,8 +13,8 @@
 namespace rubato::place {
 namespace {
 
-constexpr Placement kAll[] = {Placement::count, Placement::pack, Placement::spread,
-                              Placement::even};
+constexpr Placement kAll[] = {Placement::count, Placement::pack, Placement::spread, Placement::even,
+                              Placement::quiet};
 
 // A cluster on which some GPUs are already taken.
 FreeGpus worn(const Cluster& cluster, Random& random) {
@@ -55,8 +55,8 @@ int fewest_nodes(const std::vector<int>& available, int gpus) {
 TEST(Placement, HasNames) {
   for (const Placement placement : kAll) EXPECT_EQ(*parse_placement(name_of(placement)), placement);
   EXPECT_EQ(parse_placement("Pack").error().message,
-            "unknown placement \"Pack\": use count, pack, emptiest, spread, even, buddy or "
-            "netpack");
+            "unknown placement \"Pack\": use count, pack, emptiest, spread, even, buddy, "
+            "netpack or quiet");
   EXPECT_FALSE(parse_placement("").ok());
 }
 

@@ -19,6 +19,7 @@
 #include "rubato/policy/gandiva_fair.h"
 #include "rubato/policy/gavel.h"
 #include "rubato/policy/hesrpt.h"
+#include "rubato/policy/learned.h"
 #include "rubato/policy/lyra.h"
 #include "rubato/policy/oasis.h"
 #include "rubato/policy/optimus.h"
@@ -64,6 +65,7 @@ std::vector<PolicyEntry> make_table() {
            hesrpt_rows,
            equal_rows,
            elasticflow_rows,
+           learned_rows,
        }) {
     // clang-format on
     for (auto& row : rows()) table.push_back(std::move(row));

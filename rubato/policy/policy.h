@@ -17,6 +17,7 @@
 #include "rubato/base/result.h"
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
+#include "rubato/model/contention.h"
 #include "rubato/policy/keys.h"
 #include "rubato/policy/quote.h"
 #include "rubato/policy/staying.h"
@@ -153,6 +154,9 @@ std::unique_ptr<Policy> erase(P policy) {
 // What a policy may need from files. The caller reads it, because policies do no I/O.
 struct PolicyInputs {
   std::function<Result<std::vector<double>>(const std::string& path)> numbers;
+  std::function<Result<std::string>(const std::string& path)> text = nullptr;
+  // What jobs on the same nodes lose to each other, for a policy that is told (an oracle).
+  std::shared_ptr<const ContentionModel> contention = nullptr;
 };
 
 using MadePolicy = Result<std::unique_ptr<Policy>>;

@@ -204,7 +204,11 @@ Result<Trace> generate(const GeneratorOptions& options) {
     if (random.uniform() < options.deadline_share) {
       job.deadline_s = to_milliseconds(job.submit_s + tightness * *job.duration_s);
     }
-    if (options.models) job.model = draw_profile(random).name;
+    if (!options.model_names.empty()) {
+      job.model = options.model_names[random.below(options.model_names.size())];
+    } else if (options.models) {
+      job.model = draw_profile(random).name;
+    }
     if (options.power) job.model = fmt::format("power:{}", shortest(*options.power));
     const double last = std::max(job.submit_s, job.deadline_s.value_or(0));
     if (last > kLongestSeconds)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "rubato/base/result.h"
@@ -43,8 +44,9 @@ struct GeneratorOptions {
   double tightness_low = 0.5;
   double tightness_high = 1.5;
 
-  int users = 20;      // the i-th user submits in proportion to 1/i
-  bool models = true;  // give each job a model of the catalogue
+  int users = 20;                             // the i-th user submits in proportion to 1/i
+  bool models = true;                         // give each job a model of the catalogue
+  std::vector<std::string> model_names = {};  // or one of these
 
   // The setting of heSRPT: speed k^power on k GPUs (the model "power:Q"), all jobs present at time
   // 0.

@@ -452,6 +452,17 @@ TEST_P(EveryPolicy, GivesTheSameBytesTwice) {
   });
 }
 
+// The placement quiet may let a job wait that was granted GPUs. Every job still ends.
+TEST_P(EveryPolicy, EndsAllJobsWithThePlacementQuiet) {
+  for_scenes(40, [&](Scene scene) {
+    scene.options.placement = Placement::quiet;
+    scene.options.contention = std::make_shared<FixedLoss>(0.3);
+    const auto result = must_simulate(scene, *make());
+    if (scene.failures) return;
+    EXPECT_EQ(result.metrics.completed + result.metrics.rejected, scene.workload.jobs.size());
+  });
+}
+
 TEST_P(EveryPolicy, IsWorkConservingWhereTheTableSaysSo) {
   if (!parse_policies(GetParam())->front().entry->work_conserving)
     GTEST_SKIP() << "the table says that it is not";

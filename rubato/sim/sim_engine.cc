@@ -9,14 +9,14 @@
 namespace rubato::sim {
 
 SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
-                     double interference)
+                     std::shared_ptr<const ContentionModel> contention)
     : workload_(workload),
       cluster_(cluster),
       topology_(topology),
-      interference_(interference),
+      contention_(std::move(contention)),
       runs_(workload.jobs.size()),
       trainings_(workload.jobs.size()),
-      spanning_(cluster.nodes().size(), 0),
+      tenants_(cluster.nodes().size()),
       on_gpus_(workload.jobs.size()),
       in_use_(cluster.nodes().size()) {
   for (std::size_t i = 0; i < runs_.size(); ++i) {
@@ -41,7 +41,7 @@ void SimEngine::carry_out(Time now, std::span<const Command> commands) {
     if (const auto* change = std::get_if<Resize>(&command)) resize(now, *change);
     if (const auto* halt = std::get_if<Stop>(&command)) stop(now, halt->job, halt->generation);
   }
-  update_interference(now);
+  update_contention(now);
 }
 
 void SimEngine::collect(Time now, std::vector<Event>& facts) {
@@ -52,7 +52,7 @@ void SimEngine::collect(Time now, std::vector<Event>& facts) {
     const Time end = ends_.top().key;
     trainings_[id.index()] == nullptr ? finish(end, id, facts) : advance(end, id, facts);
   }
-  update_interference(now);
+  update_contention(now);
 }
 
 void SimEngine::finish(Time now, JobId id, std::vector<Event>& facts) {
@@ -119,27 +119,23 @@ WorkRate SimEngine::undisturbed_rate(JobId id) const {
 }
 
 WorkRate SimEngine::true_rate(JobId id) const {
-  const WorkRate rate = undisturbed_rate(id);
-  return runs_[id.index()].interfered ? rate * (1 - interference_) : rate;
+  return undisturbed_rate(id) * runs_[id.index()].kept;
 }
 
 void SimEngine::set_gpus(Time now, JobId id, Allocation gpus) {
   Run& run = runs_[id.index()];
   if (run.partner) pair_off(now, id);
-  const auto count = [&](const Allocation& of, int by) {
-    if (of.nodes() < 2) return;
-    spans_changed_ = true;
-    for (const auto& slice : of.slices()) spanning_[slice.node.index()] += by;
-  };
-  if (interference_ > 0) {
-    count(run.gpus, -1);
-    count(gpus, 1);
+  if (contention_ != nullptr) {
+    tenants_.take(id.index(), run.gpus);
+    tenants_.put(id.index(), gpus);
+    for (const auto& slice : run.gpus.slices()) disturbed_.push_back(slice.node);
+    for (const auto& slice : gpus.slices()) disturbed_.push_back(slice.node);
   }
   in_use_.give(run.gpus);
   const bool shares = in_use_.any_used(gpus);
   in_use_.take(gpus);
   gpus.empty() ? on_gpus_.erase(id.index()) : on_gpus_.insert(id.index());
-  run.interfered = false;  // until update_interference() has looked
+  run.kept = 1;  // until update_contention() has looked
   run.gpus = std::move(gpus);
   if (shares) pair_up(now, id);
 }
@@ -168,20 +164,29 @@ void SimEngine::change_speed(Time now, JobId id) {
   facts_.emplace_back(Running{id, run.generation, run.progress});
 }
 
-bool SimEngine::meets_another(const Allocation& gpus) const {
-  return gpus.nodes() > 1 &&
-         std::any_of(gpus.slices().begin(), gpus.slices().end(),
-                     [&](const Slice& slice) { return spanning_[slice.node.index()] > 1; });
+double SimEngine::kept_beside_others(std::size_t job) const {
+  const auto tenant = [&](std::size_t i) {
+    return Tenant{workload_.jobs[i].spec->model, &runs_[i].gpus};
+  };
+  std::vector<Tenant> others;
+  for (const std::size_t other : tenants_.neighbours(job, runs_[job].gpus))
+    others.push_back(tenant(other));
+  return others.empty() ? 1 : contention_->kept(tenant(job), others);
 }
 
 // A job that came or went may have changed the speed of others.
-void SimEngine::update_interference(Time now) {
-  if (!std::exchange(spans_changed_, false)) return;
-  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
+void SimEngine::update_contention(Time now) {
+  if (disturbed_.empty()) return;
+  std::vector<std::size_t> jobs;
+  for (const NodeId node : std::exchange(disturbed_, {}))
+    jobs.insert(jobs.end(), tenants_.on(node).begin(), tenants_.on(node).end());
+  std::sort(jobs.begin(), jobs.end());
+  jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());
+  for (const std::size_t i : jobs) {
     Run& run = runs_[i];
-    const bool meets = meets_another(run.gpus);
-    if (meets == run.interfered) continue;
-    run.interfered = meets;
+    const double kept = kept_beside_others(i);
+    if (kept == run.kept) continue;
+    run.kept = kept;
     change_speed(now, JobId(static_cast<JobId::rep>(i)));
   }
 }
@@ -258,7 +263,7 @@ void SimEngine::change_node(Time now, NodeId node, NodeState state) {
     ends_.erase(id.value());
     facts_.emplace_back(Failed{id, run.generation, run.progress});
   }
-  update_interference(now);
+  update_contention(now);
 }
 
 }  // namespace rubato::sim

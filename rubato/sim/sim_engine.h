@@ -8,7 +8,7 @@
 // constant, so its end is exact. Its agent measures when a restart is over, when the batch changes,
 // and at each new epoch. Its speed always depends on its nodes.
 //
-// With interference, two jobs that each span several nodes and share a node are both slowed down.
+// With a contention model, jobs that share nodes slow each other down as it says.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,7 @@
 #include "rubato/core/command.h"
 #include "rubato/core/event.h"
 #include "rubato/core/gpu_use.h"
+#include "rubato/model/contention.h"
 #include "rubato/sim/sim_agent.h"
 #include "rubato/sim/workload.h"
 
@@ -30,9 +31,9 @@ namespace rubato::sim {
 class SimEngine {
  public:
   // With `topology`, speed depends on the nodes of a job's GPUs.
-  // `interference`: the share of its speed that a job loses to another one on the same network.
+  // `contention`: what a job loses to others on its nodes; nullptr: nothing.
   SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
-            double interference = 0);
+            std::shared_ptr<const ContentionModel> contention = nullptr);
 
   void carry_out(Time now, std::span<const Command> commands);
   void collect(Time now, std::vector<Event>& facts);
@@ -57,7 +58,7 @@ class SimEngine {
     Progress progress;
     std::optional<JobId> partner;  // a job that shares its GPUs
     bool ended = false;
-    bool interfered = false;
+    double kept = 1;  // the share of its speed beside the jobs on its nodes
   };
   // The state of a job with a profile.
   struct Training {
@@ -89,8 +90,8 @@ class SimEngine {
   void finish(Time now, JobId id, std::vector<Event>& facts);
   void choose_batch(JobId id, const std::optional<Batch>& granted);
   void schedule(JobId id);
-  void update_interference(Time now);
-  [[nodiscard]] bool meets_another(const Allocation& gpus) const;
+  void update_contention(Time now);
+  [[nodiscard]] double kept_beside_others(std::size_t job) const;
   [[nodiscard]] WorkRate true_rate(JobId id) const;
   [[nodiscard]] WorkRate undisturbed_rate(JobId id) const;
 
@@ -103,12 +104,12 @@ class SimEngine {
   const Workload& workload_;
   const Cluster& cluster_;
   bool topology_;
-  double interference_;
+  std::shared_ptr<const ContentionModel> contention_;
   std::vector<Run> runs_;                             // by job
   std::vector<std::unique_ptr<Training>> trainings_;  // by job; nullptr without a profile
-  std::vector<int> spanning_;                         // by node: jobs there that span several
-  bool spans_changed_ = false;
-  OrderedBits on_gpus_;  // jobs that hold some
+  NodeTenants tenants_;                               // with a contention model
+  std::vector<NodeId> disturbed_;                     // nodes where a job came or went
+  OrderedBits on_gpus_;                               // jobs that hold some
   GpuUse in_use_;
   IndexedHeap<Time> ends_;  // when a job ends or (with a profile) advances
   std::vector<Event> facts_;

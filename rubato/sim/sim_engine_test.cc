@@ -131,7 +131,7 @@ class TrainingTest : public ::testing::Test {
 
   Workload workload_ = workload_of({profiled_job(std::nullopt), profiled_job(40)});
   Cluster cluster_ = cluster_of("4x4");
-  SimEngine engine_{workload_, cluster_, false, 0.25};
+  SimEngine engine_{workload_, cluster_, false, std::make_shared<FixedLoss>(0.25)};
   std::shared_ptr<const SpeedModel> seen_;
 };
 

@@ -35,8 +35,8 @@ class Simulation {
         policy_(policy),
         options_(options),
         done_(done),
-        scheduler_(cluster, options.placement, options.interval),
-        engine_(workload, cluster, options.placement != Placement::count, options.interference),
+        scheduler_(cluster, options.placement, options.interval, quiet_rule()),
+        engine_(workload, cluster, options.placement != Placement::count, options.contention),
         knowledge_(workload, options.knowledge, policy.learns()),
         recorder_(workload, cluster, options.record) {}
 
@@ -61,6 +61,11 @@ class Simulation {
   }
 
  private:
+  [[nodiscard]] QuietRule quiet_rule() const {
+    const bool known = options_.contention_known && options_.contention != nullptr;
+    return {options_.quiet_loss, known ? options_.contention.get() : &seen_};
+  }
+
   // Nothing can happen any more once all jobs have come and none is left to wait for.
   [[nodiscard]] bool work_remains() const {
     return next_job_ < workload_.jobs.size() || !scheduler_.snapshot().jobs.empty();
@@ -114,6 +119,8 @@ class Simulation {
     }
     decided_at_ = now_;
     const Snapshot& snapshot = scheduler_.ask(now_);
+    if (options_.placement == Placement::quiet && !options_.contention_known)
+      seen_.observe(snapshot);
     const auto begun = WallClock::now();
     auto decision = policy_.decide(snapshot);
     decide_ms_.push_back(wall_ms(begun));
@@ -233,6 +240,7 @@ class Simulation {
   Policy& policy_;
   const SimulationOptions& options_;
   std::atomic<std::size_t>* done_;
+  SeenContention seen_;
   Scheduler scheduler_;
   SimEngine engine_;
   Knowledge knowledge_;

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <vector>
 
 #include "rubato/base/result.h"
+#include "rubato/model/contention.h"
 #include "rubato/place/placement.h"
+#include "rubato/place/quiet.h"
 #include "rubato/policy/policy.h"
 #include "rubato/sim/failures.h"
 #include "rubato/sim/knowledge.h"
@@ -18,8 +21,12 @@ namespace rubato::sim {
 struct SimulationOptions {
   Placement placement = Placement::count;
   Duration interval{0};  // decide only at first submission + k x interval; 0 = at every event
-  std::vector<NodeEvent> node_events;  // by time
-  double interference = 0;  // share of its speed a multi-node job loses to another on its nodes
+  std::vector<NodeEvent> node_events;                 // by time
+  std::shared_ptr<const ContentionModel> contention;  // what jobs on the same nodes lose; or none
+  // With the placement quiet: the largest loss that it allows, and whether it knows `contention`.
+  // Otherwise it learns from the speeds that jobs report.
+  double quiet_loss = kQuietLoss;
+  bool contention_known = false;
   KnowledgeOptions knowledge;
   RecordingOptions record;
 };

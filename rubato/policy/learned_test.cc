@@ -1,0 +1,129 @@
+#include "rubato/policy/learned.h"
+
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rubato/policy/testing.h"
+
+namespace rubato::policy {
+namespace {
+
+using testing::cluster_of;
+using testing::Draft;
+
+// A learned policy with weights of the tests' own, on jobs whose GPUs are given.
+struct Site {
+  explicit Site(std::string_view cluster) { snapshot.cluster = cluster_of(cluster); }
+
+  JobView& add(const Draft& draft, std::string model, Allocation gpus = {}) {
+    JobView job;
+    job.id = JobId(static_cast<JobId::rep>(snapshot.jobs.size()));
+    auto spec = std::make_shared<JobSpec>(*draft.spec());
+    spec->model = std::move(model);
+    job.spec = spec;
+    job.speed = draft.speed();
+    job.work = draft.work;
+    job.held = job.target = std::move(gpus);
+    job.progress = {draft.work, kStart, job.held.empty() ? 0.0 : 1.0};
+    if (!job.held.empty()) job.first_start = kStart;
+    return snapshot.jobs.insert(std::move(job));
+  }
+  Decision decide(const Learned::Config& config) {
+    Learned::State state;
+    auto decision = Learned(config).decide(snapshot, state);
+    const auto valid = validate(decision, snapshot);
+    EXPECT_TRUE(valid.ok()) << valid.error().message;
+    return decision;
+  }
+
+  Snapshot snapshot;
+};
+
+Allocation on(std::initializer_list<std::pair<int, std::uint64_t>> slices) {
+  Allocation gpus;
+  for (const auto& [node, mask] : slices) gpus.add({NodeId(static_cast<NodeId::rep>(node)), mask});
+  return gpus;
+}
+
+Learned::Config plain() { return {first_weights(), false, nullptr}; }
+
+const Allocation& gpus_for(const Decision& decision, std::size_t i) {
+  return std::get<Exact>(decision.run[i].want).gpus;
+}
+
+TEST(Learned, BeginsWithTheShortestRemainingServiceOnTheFewestNodes) {
+  Site site("2x4");
+  site.add({.gpus = 4, .work = 1000}, "m");
+  site.add({.gpus = 4, .work = 10}, "m");
+  site.add({.gpus = 4, .work = 100}, "m");
+  const auto decision = site.decide(plain());
+  ASSERT_EQ(decision.run.size(), 2U);
+  EXPECT_EQ(decision.run[0].job, JobId(1));
+  EXPECT_EQ(gpus_for(decision, 0).nodes(), 1);
+  EXPECT_EQ(decision.run[1].job, JobId(2));
+}
+
+TEST(Learned, PreemptsForAShorterJobAndLeavesTheOthersWhereTheyAre) {
+  Site site("2x4");
+  site.add({.gpus = 4, .work = 10000}, "m", on({{0, 0b1111}}));
+  site.add({.gpus = 4, .work = 100}, "m", on({{1, 0b1111}}));
+  site.add({.gpus = 4, .work = 10}, "m");
+  const auto decision = site.decide(plain());
+  ASSERT_EQ(decision.run.size(), 2U);
+  EXPECT_EQ(decision.run[0].job, JobId(2));
+  EXPECT_EQ(decision.run[1].job, JobId(1));
+}
+
+TEST(Learned, AvoidsNeighboursThatLoseSpeedUnlessContentionIsHidden) {
+  const auto known = std::make_shared<PairLoss>(PairLoss::Numbers{{"m", {1, 1}}});
+  Site site("4x4");
+  site.add({.gpus = 6, .work = 10}, "m", on({{0, 0b1111}, {1, 0b11}}));
+  site.add({.gpus = 6, .work = 100}, "m");
+  Weights weights = first_weights();
+  weights[10] = 0;  // fragments do not matter
+  const auto beside = [&](bool hidden) {
+    const auto decision = site.decide({weights, hidden, known});
+    return gpus_for(decision, 1).mask_on(NodeId(1)) != 0;
+  };
+  EXPECT_TRUE(beside(true));
+  EXPECT_FALSE(beside(false));
+}
+
+TEST(Learned, RunsSomethingWhateverTheWeightsSay) {
+  Site site("1x4");
+  site.add({.gpus = 2, .work = 10}, "m");
+  Learned::Config config = plain();
+  config.weights.fill(-100);
+  EXPECT_EQ(site.decide(config).run.size(), 1U);
+}
+
+TEST(Learned, ChoosesCountsOfElasticJobs) {
+  Site site("1x8");
+  site.add({.gpus = 2, .work = 100, .curve = {{1, 1}, {2, 2}, {4, 3.9}, {8, 7}}}, "m");
+  const auto decision = site.decide(plain());
+  ASSERT_EQ(decision.run.size(), 1U);
+  EXPECT_EQ(gpus_for(decision, 0).gpus(), 8) << "four times as many as it asks for";
+}
+
+TEST(Learned, WeightsAreReadBackAsTheyWereWritten) {
+  const auto again = parse_weights(to_text(shipped_weights()), "file");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(*again, shipped_weights());
+}
+
+TEST(Learned, SaysWhatIsWrongWithWeights) {
+  EXPECT_EQ(parse_weights("[]", "file").error().message, "file: is not an object of weights");
+  EXPECT_EQ(parse_weights("{}", "file").error().message,
+            "file: has no number for the feature service_left");
+  std::string more = to_text(first_weights());
+  more.insert(1, "\"luck\": 1,");
+  EXPECT_EQ(parse_weights(more, "file").error().message, "file: there is no feature \"luck\"");
+  const auto chosen = parse_policies("learned:contention=oracle");
+  EXPECT_EQ(chosen->front().make({}).error().message,
+            "policy learned: contention=oracle needs --contention FILE");
+}
+
+}  // namespace
+}  // namespace rubato::policy
