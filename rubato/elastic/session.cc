@@ -123,6 +123,14 @@ Session::Event Session::next() {
   return event;
 }
 
+std::optional<Session::Event> Session::next(std::chrono::milliseconds at_most) {
+  {
+    std::unique_lock lock(mutex_);
+    if (!arrived_.wait_for(lock, at_most, [this] { return !events_.empty(); })) return {};
+  }
+  return next();  // nobody else takes events
+}
+
 // --- what the trainer says ---
 
 void Session::found(const StepPlan& first, const member::MembershipGeneration& after) {
@@ -232,6 +240,7 @@ void Session::on_welcome(const wire::Welcome& welcome) {
 
 void Session::on_plan(const member::MembershipPlan& plan) {
   membership_.plan(plan);
+  leaving_ = !planned();
   if (!membership_.record() && !founder_ && !planned()) push(End{wire::kLeft, ""});
 }
 
