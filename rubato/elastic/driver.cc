@@ -68,9 +68,7 @@ Driver::Driver(Model& model, const Options& options, std::int64_t samples)
   if (const auto problem = problem_with(options, samples)) end_ = End{wire::kRefused, *problem};
 }
 
-Driver::~Driver() { close(); }
-
-void Driver::close() {
+Driver::~Driver() {
   settle();
   writer_.reset();
   if (session_) session_->close();
@@ -251,7 +249,9 @@ std::optional<Driver::Task> Driver::task_at_hand() {
     }
   }
   if (end_) {
-    close();
+    settle();
+    writer_.reset();
+    if (session_) session_->retire();
     return *end_;
   }
   if (!computing_) return std::nullopt;

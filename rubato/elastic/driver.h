@@ -101,7 +101,8 @@ class Driver {
     std::function<void(int bucket)> ready;  // empty unless this is the worker's last leaf
     bool warm_up = false;                   // its result is not used, and errors are ignored
   };
-  // Leave with this exit code (wire/launch.h). If it is 0, the model is trained.
+  // Leave with this exit code (wire/launch.h). If it is 0, the model is trained. Until the driver
+  // is destroyed, the launcher hears that this worker is alive, so the program may take its time.
   struct End {
     int code = 0;
     std::string why;
@@ -205,7 +206,6 @@ class Driver {
   bool begin_checkpoint(const Record& record, const StepPlan& next);
   void checkpoint_written(const Result<std::string>& written);
   void settle();
-  void close();
 
   Model& model_;
   Options options_;

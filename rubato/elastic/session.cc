@@ -4,6 +4,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <fmt/format.h>
+#include <future>
 #include <sys/resource.h>
 
 #include "rubato/base/check.h"
@@ -98,6 +99,19 @@ void Session::run() {
   }
   transport_->flush();
   links_->flush_launcher();
+}
+
+void Session::retire() {
+  if (!thread_.joinable()) return;
+  std::promise<void> done;
+  post([this, &done] {
+    retired_ = true;
+    active_ = false;
+    transport_->flush();
+    links_->flush_launcher();
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 void Session::close() {
@@ -280,6 +294,7 @@ void Session::dial_fresh(Uid peer) {
 }
 
 void Session::look_stranded() {
+  if (retired_) return;
   if (!welcomed_ || !said_joined_ || membership_.record() || links_->somebody_holds_state()) return;
   links_->notice("stranded", Json::object());
   if (!links_->launched()) push(End{wire::kLeft, "neither a launcher nor a member is left"});
@@ -372,6 +387,10 @@ void Session::on_dead(Uid peer) {
 // --- recovery ---
 
 void Session::perform_actions() {
+  if (retired_) {
+    (void)membership_.take_actions();  // its peers end, too
+    return;
+  }
   for (std::vector<Membership::Action> actions = membership_.take_actions(); !actions.empty();
        actions = membership_.take_actions()) {
     for (const Membership::Action& action : actions) {

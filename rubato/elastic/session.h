@@ -143,6 +143,9 @@ class Session {
   [[nodiscard]] bool stop_requested() const { return stop_requested_.load(); }
   // Whether the newest plan omits this worker, so that it leaves soon.
   [[nodiscard]] bool leaving() const { return leaving_.load(); }
+  // The trainer takes no more events, but its process goes on for a while. Sends everything that is
+  // waiting to be sent. From then on, this worker only tells its launcher that it is alive.
+  void retire();
   // Sends everything that is waiting to be sent, and stops the network's thread.
   void close();
 
@@ -221,6 +224,7 @@ class Session {
   bool announced_ = false;  // whether it has announced that it holds the state
   bool founder_ = false;
   bool welcomed_ = false;
+  bool retired_ = false;
   std::optional<member::Commit> expected_gradient_;
   std::chrono::steady_clock::time_point interrupted_at_;
   std::vector<member::Uid> died_;
