@@ -443,6 +443,27 @@ def afterwards(build, root):
         run.clean_up()
 
 
+def simulation(build, root):
+    """rubato.simulate: the figures of the command line, as arrays."""
+    program, trace = str(build / "rubato"), root / "trace.csv"
+    subprocess.run([program, "generate", "--jobs", "50", "--cluster", "2x4", "--load", "1.2", "--seed", "3", "--out", trace],
+                   check=True, stdout=subprocess.DEVNULL)
+    result = rubato.simulate(trace, cluster="2x4", policy=["fifo", "srtf"], program=program, placement="pack", bound=True)
+    check("it has a run for each policy", [run.policy for run in result] == ["fifo", "srtf"])
+    for run in result:
+        times = [end - submitted for submitted, end in zip(run.jobs["submit_s"], run.jobs["end_s"])]
+        check(f"{run.policy}: the jobs have the average of the summary",
+              len(times) == 50 and abs(sum(times) / 50 - run.summary["avg_jct_s"]) < 1e-3)
+        check(f"{run.policy}: no job keeps a GPU", [gpus for job, gpus in zip(
+            run.allocations["job_id"], run.allocations["gpus"]) if job == 0][-1] == 0)
+    check("it has a report page", "<html" in result.report() and "iframe" in result._repr_html_())
+    try:
+        rubato.simulate(trace, cluster="2x4", policy="opal", program=program)
+        check("a policy that does not exist is an error", False)
+    except rubato.Error as error:
+        check("a policy that does not exist is an error", error.code == 2 and "opal" in str(error))
+
+
 def examples(build, root):
     """The examples begin to train, and stop when they are asked to."""
     folder = HERE.parent / "examples/python"
@@ -508,7 +529,8 @@ def scenarios():
             for how in chosen:
                 found[f"{optimizer}-{model}-{how}"] = (
                     lambda build, root, o=optimizer, m=model, h=how: combination(build, root, o, m, h))
-    for function in (loaders, exception, interrupt, refused, lock, numpy, package, other_loops, afterwards, examples, cluster):
+    for function in (loaders, exception, interrupt, refused, lock, numpy, package, other_loops, afterwards, simulation, examples,
+                     cluster):
         found[function.__name__] = function
     return found
 
