@@ -19,7 +19,7 @@ find_library(RAPIDCHECK rapidcheck REQUIRED)
 file(GLOB threaded_sources CONFIGURE_DEPENDS
   rubato/base/*.cc rubato/wire/*.cc rubato/member/*.cc rubato/elastic/*.cc rubato/api/*.cc rubato/http/*.cc
   rubato/jobfile/*.cc)
-list(FILTER threaded_sources EXCLUDE REGEX "_test\\.cc$|/elastic/(tuner|straggler)\\.cc$")
+list(FILTER threaded_sources EXCLUDE REGEX "_test\\.cc$|/elastic/(driver|options|tuner|tuning|straggler)\\.cc$")
 list(APPEND threaded_sources rubato/core/allocation.cc rubato/core/cluster.cc rubato/core/job.cc
   rubato/journal/digest.cc rubato/launch/process.cc)
 file(GLOB threaded_tests CONFIGURE_DEPENDS rubato/http/*_test.cc)

@@ -23,7 +23,7 @@ namespace {
 constexpr int kMostOnACurve = 4096;
 // The policy is told if the goodput differs by this share.
 constexpr double kMaterialGoodput = 0.05;
-// The default of the training library (train/options.h).
+// The default of the training library (elastic/options.h).
 constexpr std::int64_t kLargestOverInitial = 16;
 
 std::vector<int> worth_trying(const GpuLimits& limits, const std::map<int, WorkRate>& rates) {

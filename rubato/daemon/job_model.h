@@ -62,7 +62,7 @@ inline constexpr double kGuessedSeconds = 3600;
 // tuned. At most 1; 1 if it is not known.
 [[nodiscard]] double efficiency_of(const JobRecord& job, const JobProgress& progress);
 // The environment variables that tell the training library what the job file says about the batch
-// (train/options.h). Empty for a job with a fixed batch.
+// (elastic/options.h). Empty for a job with a fixed batch.
 [[nodiscard]] std::map<std::string, std::string> batch_environment(const JobFile& file);
 
 // Whether the new speed differs from the told one so much that the policy should be told.

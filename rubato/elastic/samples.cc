@@ -43,9 +43,13 @@ std::uint64_t sample_mark(std::int64_t epoch, std::int64_t index) {
   return Random(of_epoch ^ (static_cast<std::uint64_t>(index) * kSpread)).next();
 }
 
-SampleOrder::SampleOrder(std::int64_t samples, std::uint64_t seed)
-    : samples_(samples), seed_(seed) {
-  CHECK(samples >= 1 && samples <= (std::int64_t{1} << 50));
+SampleOrder::SampleOrder(std::int64_t samples, std::uint64_t seed, bool shuffled,
+                         std::int64_t per_epoch)
+    : samples_(samples),
+      per_epoch_(per_epoch > 0 ? per_epoch : samples),
+      seed_(seed),
+      shuffled_(shuffled) {
+  CHECK(samples >= 1 && samples <= (std::int64_t{1} << 50) && per_epoch_ <= samples);
   const auto count = static_cast<std::uint64_t>(samples);
   rows_ = static_cast<std::uint64_t>(std::ceil(std::sqrt(static_cast<double>(samples))));
   columns_ = (count + rows_ - 1) / rows_;
@@ -53,6 +57,7 @@ SampleOrder::SampleOrder(std::int64_t samples, std::uint64_t seed)
 
 std::int64_t SampleOrder::index(std::int64_t epoch, std::int64_t position) const {
   CHECK(epoch >= 0 && position >= 0 && position < samples_);
+  if (!shuffled_) return position;
   const std::uint64_t key = Random(seed_).split(static_cast<std::uint64_t>(epoch)).next();
   auto point = static_cast<std::uint64_t>(position);
   do {
@@ -69,20 +74,22 @@ std::int64_t SampleOrder::index(std::int64_t epoch, std::int64_t position) const
 
 Slice SampleOrder::at(std::int64_t epoch, std::int64_t cursor, std::int64_t batch) const {
   CHECK(batch >= 1);
-  return {epoch, cursor, std::min(batch, samples_ - cursor)};
+  return {epoch, cursor, std::min(batch, per_epoch_ - cursor)};
 }
 
 Slice SampleOrder::first(std::int64_t batch) const { return at(0, 0, batch); }
 
 Slice SampleOrder::next(const Slice& step, std::int64_t batch) const {
   const std::int64_t cursor = step.cursor + step.samples;
-  CHECK(cursor <= samples_);
-  return cursor == samples_ ? at(step.epoch + 1, 0, batch) : at(step.epoch, cursor, batch);
+  CHECK(cursor <= per_epoch_);
+  return cursor == per_epoch_ ? at(step.epoch + 1, 0, batch) : at(step.epoch, cursor, batch);
 }
 
 std::uint64_t SampleOrder::epoch_mark(std::int64_t epoch) const {
   std::uint64_t sum = 0;
-  for (std::int64_t i = 0; i < samples_; ++i) sum += sample_mark(epoch, i);
+  for (std::int64_t i = 0; i < per_epoch_; ++i) {
+    sum += sample_mark(epoch, per_epoch_ == samples_ ? i : index(epoch, i));
+  }
   return sum;
 }
 

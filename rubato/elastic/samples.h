@@ -51,9 +51,13 @@ struct Positions {
 
 class SampleOrder {
  public:
-  SampleOrder(std::int64_t samples, std::uint64_t seed);
+  // `shuffled`: false takes the samples in the order of their indices. `per_epoch`: an epoch ends
+  // after so many of its permutation; 0 = all.
+  SampleOrder(std::int64_t samples, std::uint64_t seed, bool shuffled = true,
+              std::int64_t per_epoch = 0);
 
-  [[nodiscard]] std::int64_t samples() const { return samples_; }
+  // In one epoch.
+  [[nodiscard]] std::int64_t samples() const { return per_epoch_; }
   // The sample at a position of an epoch. In every epoch this is a bijection of 0..samples-1.
   [[nodiscard]] std::int64_t index(std::int64_t epoch, std::int64_t position) const;
 
@@ -62,14 +66,16 @@ class SampleOrder {
   // takes nothing from the next epoch, so every sample is used once per epoch.
   [[nodiscard]] Slice next(const Slice& step, std::int64_t batch) const;
 
-  // The sum of the marks of all samples. Takes time linear in their number.
+  // The sum of the marks of all samples of the epoch. Takes time linear in their number.
   [[nodiscard]] std::uint64_t epoch_mark(std::int64_t epoch) const;
 
  private:
   [[nodiscard]] Slice at(std::int64_t epoch, std::int64_t cursor, std::int64_t batch) const;
 
   std::int64_t samples_;
+  std::int64_t per_epoch_;
   std::uint64_t seed_;
+  bool shuffled_;
   std::uint64_t rows_;     // of the grid
   std::uint64_t columns_;  // rows x columns >= samples, by less than one row
 };

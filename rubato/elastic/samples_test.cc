@@ -157,5 +157,16 @@ TEST(Marks, SeeWhatWasUsedTwiceOrNotAtAll) {
   EXPECT_NE(order.epoch_mark(5), mark);
 }
 
+TEST(Samples, WithoutShufflingTheyComeInOrderAndAnEpochMayEndEarly) {
+  const SampleOrder order(10, 1, false, 8);
+  EXPECT_EQ(order.samples(), 8);
+  EXPECT_EQ(order.index(3, 5), 5);
+  EXPECT_EQ(order.next({0, 4, 4}, 4), (Slice{1, 0, 4}));
+  const SampleOrder shuffled(10, 1, true, 8);
+  std::uint64_t used = 0;
+  for (std::int64_t p = 0; p < 8; ++p) used += sample_mark(2, shuffled.index(2, p));
+  EXPECT_EQ(used, shuffled.epoch_mark(2));
+}
+
 }  // namespace
 }  // namespace rubato::elastic

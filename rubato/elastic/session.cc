@@ -4,6 +4,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <fmt/format.h>
+#include <future>
 #include <sys/resource.h>
 
 #include "rubato/base/check.h"
@@ -100,6 +101,19 @@ void Session::run() {
   links_->flush_launcher();
 }
 
+void Session::retire() {
+  if (!thread_.joinable()) return;
+  std::promise<void> done;
+  post([this, &done] {
+    retired_ = true;
+    active_ = false;
+    transport_->flush();
+    links_->flush_launcher();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
 void Session::close() {
   if (!thread_.joinable()) return;
   // Through the queue, so that everything before it is done first.
@@ -121,6 +135,14 @@ Session::Event Session::next() {
   Event event = std::move(events_.front());
   events_.pop_front();
   return event;
+}
+
+std::optional<Session::Event> Session::next(std::chrono::milliseconds at_most) {
+  {
+    std::unique_lock lock(mutex_);
+    if (!arrived_.wait_for(lock, at_most, [this] { return !events_.empty(); })) return {};
+  }
+  return next();  // nobody else takes events
 }
 
 // --- what the trainer says ---
@@ -232,6 +254,7 @@ void Session::on_welcome(const wire::Welcome& welcome) {
 
 void Session::on_plan(const member::MembershipPlan& plan) {
   membership_.plan(plan);
+  leaving_ = !planned();
   if (!membership_.record() && !founder_ && !planned()) push(End{wire::kLeft, ""});
 }
 
@@ -271,6 +294,7 @@ void Session::dial_fresh(Uid peer) {
 }
 
 void Session::look_stranded() {
+  if (retired_) return;
   if (!welcomed_ || !said_joined_ || membership_.record() || links_->somebody_holds_state()) return;
   links_->notice("stranded", Json::object());
   if (!links_->launched()) push(End{wire::kLeft, "neither a launcher nor a member is left"});
@@ -363,6 +387,10 @@ void Session::on_dead(Uid peer) {
 // --- recovery ---
 
 void Session::perform_actions() {
+  if (retired_) {
+    (void)membership_.take_actions();  // its peers end, too
+    return;
+  }
   for (std::vector<Membership::Action> actions = membership_.take_actions(); !actions.empty();
        actions = membership_.take_actions()) {
     for (const Membership::Action& action : actions) {

@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -119,6 +120,8 @@ class Session {
 
   // --- the trainer's thread ---
   [[nodiscard]] Event next();
+  // The same, but gives up after this time, for a caller that has something else to look after.
+  [[nodiscard]] std::optional<Event> next(std::chrono::milliseconds at_most);
   // Cheap enough to call between two leaves.
   [[nodiscard]] bool interrupted(std::int64_t attempt) const { return attempt_.load() != attempt; }
 
@@ -138,6 +141,11 @@ class Session {
   void report(const Json& content);
   void notice(const std::string& kind, const Json& content);
   [[nodiscard]] bool stop_requested() const { return stop_requested_.load(); }
+  // Whether the newest plan omits this worker, so that it leaves soon.
+  [[nodiscard]] bool leaving() const { return leaving_.load(); }
+  // The trainer takes no more events, but its process goes on for a while. Sends everything that is
+  // waiting to be sent. From then on, this worker only tells its launcher that it is alive.
+  void retire();
   // Sends everything that is waiting to be sent, and stops the network's thread.
   void close();
 
@@ -216,6 +224,7 @@ class Session {
   bool announced_ = false;  // whether it has announced that it holds the state
   bool founder_ = false;
   bool welcomed_ = false;
+  bool retired_ = false;
   std::optional<member::Commit> expected_gradient_;
   std::chrono::steady_clock::time_point interrupted_at_;
   std::vector<member::Uid> died_;
@@ -226,6 +235,7 @@ class Session {
   std::deque<Event> events_;
   std::atomic<std::int64_t> attempt_{0};
   std::atomic<bool> stop_requested_{false};
+  std::atomic<bool> leaving_{false};
   std::atomic<bool> closing_{false};
   std::thread thread_;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
-#include <new>
 #include <typeinfo>
 #include <unordered_set>
 #include <utility>
@@ -31,10 +30,6 @@ struct OptimizerKind {
 };
 
 namespace {
-
-// Gradients go from torch to the slots in tiles that stay in the cache while they are merged.
-constexpr std::size_t kTile = 4 * elastic::kBlock;
-constexpr std::size_t kAlignment = 64;
 
 template <class State>
 OptimizerKind::Field field(const char* name, torch::Tensor& (State::*member)()) {
@@ -220,10 +215,6 @@ class Replica::Hook : public torch::autograd::FunctionPostHook {
   int trained_;
 };
 
-void Replica::FreeAligned::operator()(float* floats) const {
-  ::operator delete (floats, std::align_val_t{kAlignment});
-}
-
 Result<std::unique_ptr<Replica>> Replica::create(std::shared_ptr<torch::nn::Module> module,
                                                  torch::optim::Optimizer& optimizer, Device device,
                                                  std::size_t bucket_floats) {
@@ -325,7 +316,7 @@ void Replica::lay_out(std::size_t bucket_floats) {
         static_cast<std::size_t>(parameters_[static_cast<std::size_t>(index)].tensor.numel()));
   }
   bucket_floats_ = bucket_floats;
-  layout_ = elastic::make_layout(counts, tail_.size(), bucket_floats);
+  accumulator_.emplace(elastic::make_layout(counts, tail_.size(), bucket_floats));
 }
 
 void Replica::hook_gradients() {
@@ -358,17 +349,6 @@ Json Replica::schema() const {
           {"buffers", std::move(buffers)}};
 }
 
-std::span<float> Replica::slot(int index) {
-  CHECK(index >= 0);
-  const auto place = static_cast<std::size_t>(index);
-  if (slots_.size() <= place) slots_.resize(place + 1);
-  if (!slots_[place]) {
-    slots_[place].reset(static_cast<float*>(
-        ::operator new (layout_.total * sizeof(float), std::align_val_t{kAlignment})));
-  }
-  return {slots_[place].get(), layout_.total};
-}
-
 Result<LeafResult> Replica::leaf(const elastic::LeafStep& step, double weight,
                                  std::uint64_t random_seed,
                                  const std::function<torch::Tensor()>& loss, bool measure_noise,
@@ -390,114 +370,49 @@ Result<LeafResult> Replica::leaf(const elastic::LeafStep& step, double weight,
           "output, with gradients enabled"};
     }
     result.loss = value.item<double>();
-    begin_pass(step, measure_noise, bucket_ready);
+    problem_.clear();
+    accumulator_->begin(step, measure_noise, bucket_ready);
     if (value.requires_grad()) (value * weight).backward();
   } catch (const c10::Error& error) {
-    pass_.step = nullptr;
+    accumulator_->abandon();
     clear_gradients();
     return Error{fmt::format("leaf {}: torch says: {}", step.leaf,
                              first_line(error.what_without_backtrace()))};
   } catch (...) {
-    pass_.step = nullptr;  // an exception of the loss function goes to the caller
+    accumulator_->abandon();  // an exception of the loss function goes to the caller
     clear_gradients();
     throw;
   }
-  if (pass_.problem.empty()) {
-    add_absent_gradients();
-    fill_tail(result.loss * weight, weight);
-  }
-  pass_.step = nullptr;
   clear_gradients();
-  if (!pass_.problem.empty()) return Error{pass_.problem};
-  for (const double norm : pass_.sqr_norms) result.gradient_sqr_norm += norm;
-  result.finite = pass_.finite;
+  if (!problem_.empty()) {
+    accumulator_->abandon();
+    return Error{problem_};
+  }
+  fill_tail(result.loss * weight, weight);
+  const elastic::Measured measured = accumulator_->finish(tail_);
+  result.gradient_sqr_norm = measured.sqr_norm;
+  result.finite = measured.finite;
   return result;
 }
 
-void Replica::begin_pass(const elastic::LeafStep& step, bool measure,
-                         const std::function<void(int)>& bucket_ready) {
-  for (int i = 0; i <= std::max(step.slot, step.merge_from); ++i) (void)slot(i);
-  pass_ = Pass{};
-  pass_.step = &step;
-  pass_.measure = measure;
-  pass_.bucket_ready = &bucket_ready;
-  pass_.arrived.resize(trained_.size());
-  pass_.sqr_norms.resize(trained_.size());
-  pass_.missing.resize(layout_.buckets.size());
-  for (const int bucket : layout_.bucket_of) ++pass_.missing[static_cast<std::size_t>(bucket)];
-}
-
 void Replica::gradient_arrived(int trained) {
-  if (pass_.step == nullptr || !pass_.problem.empty()) return;  // a pass that is not ours, or lost
-  const auto place = static_cast<std::size_t>(trained);
-  Parameter& parameter = parameters_[static_cast<std::size_t>(trained_[place])];
+  if (!accumulator_->running() || !problem_.empty()) return;  // a pass that is not ours, or lost
+  Parameter& parameter =
+      parameters_[static_cast<std::size_t>(trained_[static_cast<std::size_t>(trained)])];
   torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) return;
   if (gradient.layout() != torch::kStrided) {
-    pass_.problem = fmt::format(
+    problem_ = fmt::format(
         "the gradient of parameter {} is sparse, and sparse gradients cannot be added up in a "
         "fixed "
         "order here: create the layer with sparse(false)",
         parameter.name);
     return;
   }
-  CHECK(!pass_.arrived[place]);  // autograd sums all uses before it stores the gradient
+  // Autograd sums all uses of a parameter before it stores the gradient, so it arrives once.
   const torch::Tensor host = on_host(gradient);
-  deposit(layout_.parameters[place].offset, floats_of(host), trained);
+  accumulator_->add(trained, floats_of(host));
   gradient.reset();  // the next gradient uses its memory
-  count_arrival(trained);
-}
-
-// Copies or adds, then merges, tile by tile. `trained` < 0 means the tail, which is never measured.
-void Replica::deposit(std::size_t offset, std::span<const float> values, int trained) {
-  const elastic::LeafStep& step = *pass_.step;
-  const auto part = [&](int index, std::size_t at, std::size_t count) {
-    return std::span(slots_[static_cast<std::size_t>(index)].get() + offset + at, count);
-  };
-  for (std::size_t at = 0; at < values.size(); at += kTile) {
-    const std::size_t count = std::min(kTile, values.size() - at);
-    const std::span<const float> from = values.subspan(at, count);
-    const std::span<float> into = part(step.slot, at, count);
-    if (pass_.measure && trained >= 0) {
-      const elastic::Measured measured =
-          step.fresh ? elastic::copy_measured(into, from) : elastic::add_measured(into, from);
-      pass_.sqr_norms[static_cast<std::size_t>(trained)] += measured.sqr_norm;
-      pass_.finite = pass_.finite && measured.finite;
-    } else if (step.fresh) {
-      elastic::copy(into, from);
-    } else {
-      elastic::add(into, from);
-    }
-    for (int n = step.merge_from; n > step.merge_to; --n) {
-      elastic::add(part(n - 1, at, count), part(n, at, count));
-    }
-  }
-}
-
-void Replica::count_arrival(int trained) {
-  const auto place = static_cast<std::size_t>(trained);
-  pass_.arrived[place] = true;
-  --pass_.missing[static_cast<std::size_t>(layout_.bucket_of[place])];
-  if (!*pass_.bucket_ready) return;
-  while (pass_.next_bucket < layout_.tail() &&
-         pass_.missing[static_cast<std::size_t>(pass_.next_bucket)] == 0) {
-    (*pass_.bucket_ready)(pass_.next_bucket++);
-  }
-}
-
-// Zeros are added like any gradient. In another process the same leaf may have a slot of its own,
-// whose zeros are added. So -0.0 + 0.0 becomes 0.0 in both processes or in none.
-void Replica::add_absent_gradients() {
-  static const std::vector<float> zeros(kTile);
-  for (std::size_t i = trained_.size(); i-- > 0;) {  // the order of the buckets
-    if (pass_.arrived[i]) continue;
-    const elastic::Piece& piece = layout_.parameters[i];
-    for (std::size_t at = 0; at < piece.count; at += kTile) {
-      deposit(piece.offset + at, std::span(zeros).first(std::min(kTile, piece.count - at)),
-              static_cast<int>(i));
-    }
-    count_arrival(static_cast<int>(i));
-  }
 }
 
 void Replica::fill_tail(double weighted_loss, double weight) {
@@ -512,8 +427,6 @@ void Replica::fill_tail(double weighted_loss, double weight) {
     elastic::copy(std::span(tail_).subspan(buffer.offset, static_cast<std::size_t>(move.numel())),
                   floats_of(move));
   }
-  deposit(layout_.buckets.back().offset, tail_, -1);
-  if (*pass_.bucket_ready) (*pass_.bucket_ready)(layout_.tail());
 }
 
 void Replica::clear_gradients() {
@@ -529,20 +442,20 @@ void Replica::restore_buffers() {
 
 void Replica::apply(std::span<const float> reduced, double learning_rate_factor,
                     const std::vector<bool>& held) {
-  CHECK(reduced.size() == layout_.total);
+  CHECK(reduced.size() == layout().total);
   CHECK(held.empty() || held.size() == static_cast<std::size_t>(chunks()));
   clear_gradients();
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     const auto index = static_cast<std::size_t>(trained_[i]);
     if (!held.empty() && !held[index]) continue;  // torch skips undefined gradients
-    const elastic::Piece& piece = layout_.parameters[i];
+    const elastic::Piece& piece = layout().parameters[i];
     torch::Tensor& parameter = parameters_[index].tensor;
     parameter.mutable_grad() =
         view_of(reduced.subspan(piece.offset, piece.count), parameter).to(device_.torch);
   }
   step_optimizer(learning_rate_factor);
   clear_gradients();
-  if (held.empty() || held.back()) move_buffers(reduced.subspan(layout_.buckets.back().offset));
+  if (held.empty() || held.back()) move_buffers(reduced.subspan(layout().buckets.back().offset));
 }
 
 void Replica::step_optimizer(double learning_rate_factor) {

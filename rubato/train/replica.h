@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@
 
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
+#include "rubato/elastic/accumulator.h"
 #include "rubato/elastic/layout.h"
 #include "rubato/elastic/tree.h"
 #include "rubato/train/device.h"
@@ -68,7 +70,7 @@ class Replica {
   Replica& operator=(const Replica&) = delete;
 
   // Covers the parameters that are trained. The tail is the loss, then all elements of all buffers.
-  [[nodiscard]] const elastic::Layout& layout() const { return layout_; }
+  [[nodiscard]] const elastic::Layout& layout() const { return accumulator_->layout(); }
   // For the comparison with another worker's schema (elastic/schema.h).
   [[nodiscard]] Json schema() const;
   [[nodiscard]] const Device& device() const { return device_; }
@@ -85,9 +87,7 @@ class Replica {
                                         bool measure_noise,
                                         const std::function<void(int bucket)>& bucket_ready = {});
 
-  // layout().total floats on a 64-byte boundary. They are allocated at the first call, and never
-  // move.
-  [[nodiscard]] std::span<float> slot(int index);
+  [[nodiscard]] std::span<float> slot(int index) { return accumulator_->slot(index); }
 
   // One optimizer step with the reduced vector. The learning rate of every group is the optimizer's
   // own, multiplied by `learning_rate_factor` for this step only. So a schedule may set the
@@ -124,22 +124,6 @@ class Replica {
     std::shared_ptr<torch::autograd::Node> node;
     std::uintptr_t hook = 0;
   };
-  // A backward pass that is running.
-  struct Pass {
-    const elastic::LeafStep* step = nullptr;
-    const std::function<void(int)>* bucket_ready = nullptr;
-    bool measure = false;
-    std::vector<bool> arrived;      // by trained parameter
-    std::vector<double> sqr_norms;  // by trained parameter: added in one order
-    std::vector<int> missing;       // by bucket: parameters that have not arrived
-    int next_bucket = 0;
-    bool finite = true;
-    std::string problem;
-  };
-  struct FreeAligned {
-    void operator()(float* floats) const;
-  };
-
   class Hook;
 
   Replica(std::shared_ptr<torch::nn::Module> module, torch::optim::Optimizer& optimizer,
@@ -151,13 +135,8 @@ class Replica {
   void lay_out(std::size_t bucket_floats);
   void hook_gradients();
 
-  void begin_pass(const elastic::LeafStep& step, bool measure,
-                  const std::function<void(int)>& bucket_ready);
   void gradient_arrived(int trained);
-  void add_absent_gradients();
   void fill_tail(double weighted_loss, double weight);
-  void deposit(std::size_t offset, std::span<const float> values, int trained);
-  void count_arrival(int trained);
   void clear_gradients();
   void restore_buffers();
   void step_optimizer(double learning_rate_factor);
@@ -176,10 +155,9 @@ class Replica {
   std::vector<Parameter> parameters_;  // in order of registration, each tensor once
   std::vector<int> trained_;           // indices of the trained ones
   std::vector<Buffer> buffers_;
-  elastic::Layout layout_;
+  std::optional<elastic::Accumulator> accumulator_;
   std::vector<Hooked> hooked_;
-  std::vector<std::unique_ptr<float[], FreeAligned>> slots_;
-  Pass pass_;
+  std::string problem_;      // of the pass that is running
   std::vector<float> tail_;  // memory in which a leaf's tail is composed
 };
 

@@ -23,19 +23,14 @@
 #include <string>
 #include <vector>
 
+#include "rubato/elastic/driver.h"
 #include "rubato/train/dataset.h"
 #include "rubato/train/options.h"
 #include "rubato/train/torch.h"
 
 namespace rubato::train {
 
-// The members of the job, as one of them sees it.
-struct World {
-  int rank = 0;
-  int size = 1;
-  std::int64_t generation_plan = 0;
-  std::int64_t generation_revision = 0;
-};
+using elastic::World;
 
 struct StepResult {
   std::int64_t step = 0;
@@ -65,10 +60,13 @@ class State {
     learning_rate_ = std::move(learning_rate);
   }
   // Writes a checkpoint at the next step boundary.
-  void commit() { commit_requested_ = true; }
+  void commit() {
+    commit_requested_ = true;
+    if (commit_) commit_();
+  }
 
  private:
-  friend class Trainer;
+  friend class ReplicaModel;
 
   std::shared_ptr<torch::nn::Module> model_;
   torch::optim::Optimizer& optimizer_;
@@ -76,6 +74,7 @@ class State {
   std::vector<std::function<void(const StepResult&)>> on_step_;
   std::function<double(std::int64_t)> learning_rate_;
   bool commit_requested_ = false;
+  std::function<void()> commit_;  // while it trains
 };
 
 // Trains until the end and returns the worker's exit code (wire/launch.h). If it is 0, the state

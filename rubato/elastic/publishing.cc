@@ -1,8 +1,8 @@
-#include "rubato/train/publishing.h"
+#include "rubato/elastic/publishing.h"
 
-namespace rubato::train {
+namespace rubato::elastic {
 
-void Publishing::completed(const elastic::Session::Completed& completed, member::Uid self) {
+void Publishing::completed(const Session::Completed& completed, member::Uid self) {
   const member::Uid leader = completed.record.leader();
   if (leader == self) publish_all();
   const auto word = completed.words.find(leader);
@@ -20,4 +20,4 @@ void Publishing::publish_all() {
   unpublished_.clear();
 }
 
-}  // namespace rubato::train
+}  // namespace rubato::elastic

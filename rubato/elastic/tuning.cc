@@ -1,19 +1,15 @@
-#include "rubato/train/tuning.h"
+#include "rubato/elastic/tuning.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace rubato::train {
-
-using elastic::Session;
-using elastic::StepPlan;
-
+namespace rubato::elastic {
 namespace {
 
 // Looking at every gradient of every step would cost too much, and the noise changes slowly.
 constexpr int kStepsPerNoise = 4;
 
-elastic::TunerLimits limits_of(const Options& options) {
+TunerLimits limits_of(const Options& options) {
   BatchLimits limits;
   limits.initial = options.batch;
   limits.largest = options.largest_batch > 0 ? options.largest_batch : 16 * options.batch;
@@ -65,7 +61,7 @@ void Tuning::shape_first(StepPlan& plan) const {
 
 std::int64_t Tuning::choose(const StepPlan& plan, StepPlan& next, int workers, int next_workers,
                             const std::function<void(const Json&)>& notice) {
-  const Result<elastic::Choice> choice = tuner_.choose({1, next_workers}, batch_of(plan), workers);
+  const Result<Choice> choice = tuner_.choose({1, next_workers}, batch_of(plan), workers);
   if (!choice) {
     next = member::for_workers(next, next_workers);
     return plan.samples;
@@ -149,8 +145,8 @@ Json Tuning::to_json() const { return adaptive_ ? tuner_.to_json() : Json(); }
 
 void Tuning::take(const Json& json) {
   if (!json.is_object()) return;
-  auto tuner = elastic::Tuner::from_json(limits_, json);
+  auto tuner = Tuner::from_json(limits_, json);
   if (tuner) tuner_ = std::move(*tuner);
 }
 
-}  // namespace rubato::train
+}  // namespace rubato::elastic

@@ -15,14 +15,14 @@
 
 #include "rubato/elastic/session.h"
 
-namespace rubato::train {
+namespace rubato::elastic {
 
 class Publishing {
  public:
   explicit Publishing(std::function<void(const Json&)> publish) : publish_(std::move(publish)) {}
 
   // A step has completed. This proves that all workers have applied the steps before it.
-  void completed(const elastic::Session::Completed& completed, member::Uid self);
+  void completed(const Session::Completed& completed, member::Uid self);
   // This worker has applied the step of this report.
   void applied(Json report) { unpublished_.push_back(std::move(report)); }
   void publish_all();
@@ -40,4 +40,4 @@ class Publishing {
   std::int64_t published_ = 0;
 };
 
-}  // namespace rubato::train
+}  // namespace rubato::elastic

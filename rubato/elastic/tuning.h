@@ -13,22 +13,22 @@
 #include <string>
 #include <vector>
 
+#include "rubato/elastic/options.h"
 #include "rubato/elastic/session.h"
 #include "rubato/elastic/tuner.h"
-#include "rubato/train/options.h"
 
-namespace rubato::train {
+namespace rubato::elastic {
 
 class Tuning {
  public:
   explicit Tuning(const Options& options);
 
   // Before anything is measured: the batch of the options, in as few passes as memory allows.
-  void shape_first(elastic::StepPlan& plan) const;
+  void shape_first(StepPlan& plan) const;
   // Chooses the batch of `next`, the step after `plan`, and returns its number of samples. If it
   // differs from the batch of `plan`, the reason goes to `notice`.
-  [[nodiscard]] std::int64_t choose(const elastic::StepPlan& plan, elastic::StepPlan& next,
-                                    int workers, int next_workers,
+  [[nodiscard]] std::int64_t choose(const StepPlan& plan, StepPlan& next, int workers,
+                                    int next_workers,
                                     const std::function<void(const Json&)>& notice);
 
   // Whether the norm of each leaf's gradient is needed in this step.
@@ -40,13 +40,13 @@ class Tuning {
     int leaves = 0;
   };
   // `gradient` is the part of the result that holds gradients.
-  void learn(const elastic::Session::Completed& completed, std::span<const float> gradient,
-             int workers, const Times& times);
+  void learn(const Session::Completed& completed, std::span<const float> gradient, int workers,
+             const Times& times);
   // The step after a change of members is not measured.
   void members_changed() { fresh_members_ = true; }
 
   // The fields of a report on this step from which a scheduler can predict with the same model.
-  void describe(const elastic::StepPlan& plan, int workers, Json& report) const;
+  void describe(const StepPlan& plan, int workers, Json& report) const;
 
   // Everything that was learned. Null if not adaptive.
   [[nodiscard]] Json to_json() const;
@@ -54,18 +54,18 @@ class Tuning {
   void take(const Json& json);
 
  private:
-  void learn_noise(const elastic::Session::Completed& completed, std::span<const float> gradient);
+  void learn_noise(const Session::Completed& completed, std::span<const float> gradient);
 
   bool adaptive_;
   bool measure_noise_;
   int batch_;
-  elastic::TunerLimits limits_;
-  elastic::Tuner tuner_;
+  TunerLimits limits_;
+  Tuner tuner_;
   std::vector<float> before_;  // if there is one leaf: the gradient of the step `before_step_`
   std::int64_t before_step_ = 0;
-  elastic::StepPlan learned_;  // the last step that was learned from
+  StepPlan learned_;  // the last step that was learned from
   int learned_workers_ = 0;
   bool fresh_members_ = true;
 };
 
-}  // namespace rubato::train
+}  // namespace rubato::elastic

@@ -1,0 +1,559 @@
+#!/usr/bin/env python3
+"""Elastic PyTorch programs with real processes: the trained model is the same, whatever happens to the workers.
+
+    e2e/python.py --list
+    e2e/python.py BUILD SCENARIO
+
+The programs wait at steps that the scenario chooses (trainer.py), so no result depends on the speed of the machine.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import live
+
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGE = HERE.parent / "python"
+sys.path.insert(0, str(PACKAGE))
+import rubato  # noqa: E402  pylint: disable=wrong-import-position
+
+PATIENCE = float(os.environ.get("PATIENCE", "240"))  # seconds for anything to happen
+STEPS = 84  # 4 epochs of 1003 samples in batches of 48
+OPTIMIZERS = ("SGD", "AdamW", "NAdam")
+MODELS = ("mlp", "norm", "dropout")
+DISTURBANCES = ("grow", "shrink", "leader", "donor", "joiner", "all")
+
+
+def python():
+    """A Python that has torch. Another python3 may be first on the PATH."""
+    for program in (sys.executable, "/usr/bin/python3"):
+        if subprocess.run([program, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"],
+                          check=False).returncode == 0:
+            return program
+    raise SystemExit("no python3 here has torch; install the package python3-torch")
+
+
+class Failed(Exception):
+    pass
+
+
+def check(name, holds):
+    print(f"{'passed' if holds else 'FAILED'}: {name}", flush=True)
+    if not holds:
+        raise Failed(name)
+
+
+def await_(what, condition, patience=PATIENCE):
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise Failed(f"waited {patience:.0f} s for: {what}")
+
+
+def interruptible():
+    """A shell that starts this in the background lets its programs ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Run:
+    """`rubato run` of a program, with a directory of its own."""
+
+    def __init__(self, build, root, name, program, flags=(), **environment):
+        self.rubato = str(build / "rubato")
+        self.directory = root / name
+        self.directory.mkdir()
+        self.name = name
+        self.log = self.directory / "log"
+        self.environment = {
+            **os.environ, "PYTHONPATH": str(PACKAGE), "LIBRUBATO": str(build / "librubato.so"),
+            "XDG_RUNTIME_DIR": str(root), "PYTHONDONTWRITEBYTECODE": "1",
+            **{key: str(value) for key, value in environment.items()}}
+        self.program, self.flags, self.process = program, list(flags), None
+
+    def start(self):
+        with open(self.directory / "out", "w", encoding="utf-8") as out:
+            self.process = subprocess.Popen(
+                [self.rubato, "run", "--name", self.name, "--log", str(self.log), *self.flags, "--", *self.program],
+                cwd=self.directory, env=self.environment, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                preexec_fn=interruptible)
+        return self
+
+    def allow(self, step):
+        """Nobody computes a step beyond this one. None: no limit."""
+        if step is None:
+            (self.directory / "open").unlink(missing_ok=True)
+            return
+        new = self.directory / "open.new"
+        new.write_text(str(step), encoding="utf-8")
+        new.rename(self.directory / "open")
+
+    def blocked_at(self, step):
+        def waits():
+            try:
+                return int((self.directory / "waits").read_text(encoding="utf-8") or 0) >= step
+            except FileNotFoundError:
+                return False
+        await_(f"step {step} of {self.name}", lambda: waits() or self.process.poll() is not None)
+        if self.process.poll() is not None:
+            raise Failed(f"{self.name} ended before step {step}:\n{self.output()}")
+
+    def output(self):
+        return (self.directory / "out").read_text(encoding="utf-8", errors="replace")
+
+    def lines(self):
+        if not self.log.exists():
+            return []
+        found = []
+        for line in self.log.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:  # the last one is being written
+                break
+        return found
+
+    def notices(self, kind):
+        return [line["content"] for line in self.lines() if line["event"] == "notice" and line["kind"] == kind]
+
+    def reports(self):
+        return [line["content"] for line in self.lines() if line["event"] == "report"]
+
+    def members(self, role):
+        known = self.notices("members")
+        return [member for member in known[-1]["members"] if member["role"] == role] if known else []
+
+    def greeted(self):
+        return sum(line["event"] == "hello" for line in self.lines())
+
+    def resize(self, workers):
+        subprocess.run([self.rubato, "resize", self.name, str(workers)], env=self.environment, check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def pid(self, uid):
+        return [line["pid"] for line in self.lines() if line["event"] == "start" and line["worker"] == uid][-1]
+
+    def kill(self, uid):
+        os.kill(self.pid(uid), signal.SIGKILL)
+
+    def step_until(self, what, step, condition):
+        """Opens one step after the other until the condition holds. Returns the step at which all wait."""
+        while True:
+            self.blocked_at(step)
+            until = time.monotonic() + 1  # for news to arrive
+            while time.monotonic() < until:
+                if condition():
+                    return step
+                time.sleep(0.02)
+            if step > STEPS - 15:
+                raise Failed(f"no step brought this: {what}; the members are {self.notices('members')[-1:]}")
+            self.allow(step)
+            step += 1
+
+    def ended(self):
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            return "it does not end"
+
+    def digest(self):
+        finished = self.notices("finished")
+        return finished[-1]["digest"] if finished else None
+
+    def clean_up(self):
+        for line in self.lines():
+            if line["event"] == "start" and self.directory.as_posix() == cwd_of(line["pid"]):
+                os.kill(line["pid"], signal.SIGKILL)
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def cwd_of(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None
+
+
+# --- what happens to the workers ---
+
+
+def grow_to(run, workers, step):
+    run.resize(workers)
+    await_(f"{workers} workers of {run.name}", lambda: run.greeted() >= workers)
+    return run.step_until("all workers take part", step, lambda: len(run.members("working")) == workers)
+
+
+def begin(run):
+    run.allow(10)
+    run.start()
+    run.blocked_at(11)
+    return 11
+
+
+def until_joining(run, step):
+    """All wait at a step during which a joining worker receives the state. Returns that worker's entry."""
+    run.step_until("a worker is joining", step, lambda: run.members("joining"))
+    return run.members("joining")[0]
+
+
+def disturb(run, how):
+    step = begin(run)
+    if how == "grow":
+        grow_to(run, 3, step)
+    elif how == "shrink":
+        step = grow_to(run, 3, step)
+        run.resize(1)
+        run.step_until("one worker is left", step, lambda: len(run.members("working")) == 1 and not run.members("leaving"))
+    elif how == "leader":
+        step = grow_to(run, 2, step)
+        run.kill(min(member["uid"] for member in run.members("working")))
+        await_("another worker", lambda: run.greeted() >= 3)
+    elif how == "donor":
+        step = grow_to(run, 2, step)
+        run.resize(3)
+        await_("a third worker", lambda: run.greeted() >= 3)
+        run.kill(until_joining(run, step)["donor"])
+        await_("another worker", lambda: run.greeted() >= 4)
+    elif how == "joiner":
+        run.resize(2)
+        await_("a second worker", lambda: run.greeted() >= 2)
+        run.kill(until_joining(run, step)["uid"])
+        await_("another worker", lambda: run.greeted() >= 3)
+    else:
+        grow_to(run, 2, step)
+        run.allow(40)
+        run.step_until("a checkpoint", 41, lambda: (run.directory / "saved/step-000000000030.ckpt").exists())
+        for member in run.members("working"):
+            run.kill(member["uid"])
+    run.allow(None)
+
+
+def combination(build, root, optimizer, model, how, **more):
+    program = [python(), str(HERE / "trainer.py")]
+    settings = {"OPTIMIZER": optimizer, "MODEL": model, **more}
+    plain = Run(build, root, "plain", program, ["--workers", "1"], **settings)
+    saved = {"RUBATO_CHECKPOINT": "saved", "CHECKPOINT_STEPS": 10} if how == "all" else {}
+    run = Run(build, root, "run", program, ["--workers", "1:3", "--start", "1"], **settings, **saved)
+    try:
+        plain.start()
+        disturb(run, how)
+        check("the undisturbed run finishes", plain.ended() == 0)
+        check("the disturbed run finishes", run.ended() == 0)
+        check(f"{how} changes no bit of {optimizer} with {model}", run.digest() is not None
+              and run.digest() == plain.digest())
+        steps = [r["step"] for r in run.reports()]
+        if how == "all":  # which repeats the steps after the checkpoint
+            check("every step is published", sorted(set(steps)) == list(range(1, STEPS + 1)))
+        else:
+            check("every step is published once", steps == list(range(1, STEPS + 1)))
+        check("every epoch used each sample exactly once, as counted by its workers",
+              sorted({r["epoch"] for r in run.reports() if r["ends_epoch"]}) == [0, 1, 2, 3])
+        losses = {r["step"]: r["loss"] for r in plain.reports()}
+        check("the loss that is reported is the mean over all workers, to the bit",
+              all(r["loss"] == losses[r["step"]] for r in run.reports()))
+        check("other values are reported, too", all(("right" in r["metrics"]) == (r["step"] % 5 == 0)
+                                                    for r in run.reports()))
+        if how in ("grow", "shrink"):
+            check("three workers shared the work", max(r["workers"] for r in run.reports()) == 3)
+        if how in ("leader", "donor"):
+            check("the survivors recovered", bool(run.notices("recovered")))
+        if how == "all":
+            check("it resumed from a checkpoint", "resumed from saved/step-0000000000" in run.output())
+    except (Failed, live.Failure) as error:
+        print(f"FAILED: {error}\n{run.output()}\n{plain.output()}")
+        raise
+    finally:
+        run.clean_up()
+        plain.clean_up()
+
+
+# --- one at a time ---
+
+
+def single(build, root, name, flags=("--workers", "1"), program="trainer.py", **settings):
+    return Run(build, root, name, [python(), str(HERE / program)], flags, **settings)
+
+
+def loaders(build, root):
+    """DataLoaders with processes of their own, which are alive when their parent is killed."""
+    combination(build, root, "SGD", "mlp", "leader", LOADERS=2)
+
+
+def exception(build, root):
+    run = single(build, root, "throws", ["--workers", "2"], FAULT="throw:20")
+    try:
+        begin(run)
+        await_("two workers", lambda: run.greeted() >= 2)
+        run.step_until("both take part", 11, lambda: len(run.members("working")) == 2)
+        run.allow(None)
+        code = run.ended()
+        check("an exception in the body ends the run with an error", code not in (0, "it does not end"))
+        failures = run.notices("failed")
+        check("the log has its traceback", failures and all("ArithmeticError: this body was asked to fail" in f["text"]
+                                                            and "Traceback" in f["text"] for f in failures))
+        check("the terminal has it, too", "ArithmeticError: this body was asked to fail" in run.output())
+        check("no worker is started again", sum(line["event"] == "start" for line in run.lines()) == 2)
+        check("nothing after the step before it was published", max(r["step"] for r in run.reports()) < 20)
+    finally:
+        run.clean_up()
+
+
+def interrupt(build, root):
+    """Ctrl-C on a program that trains alone, and on a run."""
+    run = single(build, root, "alone")
+    run.allow(10)
+    alone = subprocess.Popen(run.program, cwd=run.directory, env=run.environment, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, preexec_fn=interruptible)
+    run.process = alone
+    run.blocked_at(11)
+    alone.send_signal(signal.SIGINT)
+    output = alone.communicate(timeout=PATIENCE)[0]
+    check("Ctrl-C ends a program that trains alone", "KeyboardInterrupt" in output and alone.returncode != 0)
+    run = single(build, root, "run", ["--workers", "2"], RUBATO_CHECKPOINT="saved")
+    try:
+        begin(run)
+        run.process.send_signal(signal.SIGINT)
+        await_("the run has heard it", lambda: any("asked to end" in json.dumps(line) for line in run.lines()))
+        run.allow(None)
+        check("Ctrl-C ends a run", run.ended() == 130)
+        check("it stops before its end", not run.notices("finished") and run.notices("stopped"))
+        check("it writes a checkpoint", any((run.directory / "saved").glob("step-*.ckpt")))
+    finally:
+        run.clean_up()
+
+
+def refused(build, root):
+    sentences = {
+        "sync": (2, "SyncBatchNorm, which communicates by itself"), "iterable": (2, "the data set is an IterableDataset"),
+        "nostep": (4, "the body of the loop ended without opt.step()"), "clip": (4, "say prepare(..., clip_norm=...) instead"),
+        "break": (4, "the program ended before its training did")}
+    running = {}
+    for fault in sentences:
+        run = single(build, root, fault, FAULT=fault)
+        running[fault] = subprocess.Popen(run.program, cwd=run.directory, env=run.environment, stdout=subprocess.PIPE,
+                                          stderr=subprocess.STDOUT, text=True)
+    for fault, (code, sentence) in sentences.items():
+        output = running[fault].communicate(timeout=PATIENCE)[0]
+        check(f"{fault}: it says '{sentence}'", sentence in output)
+        check(f"{fault}: a refusal is one sentence", code != 2 or output.count("\n") == 1)
+        check(f"{fault}: it ends with code {code}", running[fault].returncode == code)
+
+
+def lock(build, root):
+    """Python holds its lock for 1.5 s while another worker joins: the network has a thread of its own."""
+    run = single(build, root, "held", ["--workers", "1:2", "--start", "1"], FAULT="gil:14")
+    try:
+        step = begin(run)
+        grow_to(run, 2, step)
+        run.allow(None)
+        check("a run whose programs hold Python's lock finishes", run.ended() == 0)
+        check("nobody was taken for dead", not run.notices("recovered"))
+    finally:
+        run.clean_up()
+
+
+def numpy(build, root):
+    """Without torch."""
+    plain = single(build, root, "plain", program="numpy_trainer.py")
+    run = single(build, root, "run", ["--workers", "1:3", "--start", "1"], program="numpy_trainer.py")
+    try:
+        plain.start()
+        step = begin(run)
+        grow_to(run, 2, step)
+        run.kill(min(member["uid"] for member in run.members("working")))
+        run.allow(None)
+        check("a numpy program finishes", plain.ended() == 0 and run.ended() == 0)
+        check("a killed worker changes no bit", run.digest() is not None and run.digest() == plain.digest())
+        check("torch was not loaded", "torch was not loaded" in plain.output())
+        check("the loss falls", run.reports()[-1]["loss"] < 0.5 * run.reports()[0]["loss"])
+    finally:
+        run.clean_up()
+        plain.clean_up()
+
+
+def package(build, root):
+    """The package installs offline, in an environment with the system's packages, and links no torch."""
+    linked = subprocess.run(["ldd", build / "librubato.so"], capture_output=True, text=True, check=True).stdout
+    check("librubato.so links neither torch nor Python", "torch" not in linked and "python" not in linked)
+    source = root / "tree/python"  # a copy, because pip builds inside the folder
+    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    (root / "tree/build").mkdir()
+    shutil.copy2(build / "librubato.so", root / "tree/build")
+    run = single(build, root, "installed", EPOCHS=1)
+    del run.environment["PYTHONPATH"], run.environment["LIBRUBATO"]
+    venv = root / "venv"
+    subprocess.run([python(), "-m", "venv", "--system-site-packages", "--without-pip", venv], check=True)
+    installed = subprocess.run([venv / "bin/python", "-m", "pip", "install", "--no-index", "--no-build-isolation",
+                                "--quiet", source], check=False, env={**run.environment, "PIP_NO_INPUT": "1"})
+    check("pip installs it offline", installed.returncode == 0)
+    run.program[0] = str(venv / "bin/python")
+    run.start()
+    check("a program runs with the installed package", run.ended() == 0 and "trained 21 steps" in run.output())
+
+
+def other_loops(build, root):
+    """Several optimizers, schedules by epoch, an early end, an adaptive batch: with one and with two workers."""
+    program = [python(), str(HERE / "other_loops.py")]
+    names = ("two_optimizers", "every_epoch", "one_cycle", "adaptive")
+    alone = {name: Run(build, root, f"{name}-alone", [*program, name], ["--workers", "1"]) for name in names}
+    shared = {name: Run(build, root, name, [*program, name], ["--workers", "1:2", "--start", "1"]) for name in names}
+    runs = [*alone.values(), *shared.values()]
+    try:
+        for name in names:
+            alone[name].start()
+            begin(shared[name])
+            grow_to(shared[name], 2, 11)
+            shared[name].allow(None)
+            check(f"{name} finishes", alone[name].ended() == 0 and shared[name].ended() == 0)
+            check(f"{name}: two workers took part", max(r["workers"] for r in shared[name].reports()) == 2)
+            if name == "adaptive":
+                check("every change of the batch has a reason", all(n["text"] for n in shared[name].notices("tuned")))
+                check("the noise is measured", any("noise" in r for r in shared[name].reports()))
+            else:
+                check(f"{name}: two workers train what one trains, to the bit",
+                      shared[name].digest() is not None and shared[name].digest() == alone[name].digest())
+    except Failed:
+        print("".join(run.output() for run in runs if run.process is not None))
+        raise
+    finally:
+        for run in runs:
+            run.clean_up()
+
+
+def afterwards(build, root):
+    """A program that goes on after its training, longer than a launcher waits for a sign of life."""
+    run = single(build, root, "run", ["--workers", "1:2", "--start", "1", "--heartbeat", "2"], AFTER=5)
+    try:
+        begin(run)
+        grow_to(run, 2, 11)
+        run.allow(None)
+        check("it finishes", run.ended() == 0)
+        check("nobody was taken for dead", not any(line["event"] == "signal" for line in run.lines()))
+    finally:
+        run.clean_up()
+
+
+def simulation(build, root):
+    """rubato.simulate: the figures of the command line, as arrays."""
+    program, trace = str(build / "rubato"), root / "trace.csv"
+    subprocess.run([program, "generate", "--jobs", "50", "--cluster", "2x4", "--load", "1.2", "--seed", "3", "--out", trace],
+                   check=True, stdout=subprocess.DEVNULL)
+    result = rubato.simulate(trace, cluster="2x4", policy=["fifo", "srtf"], program=program, placement="pack", bound=True)
+    check("it has a run for each policy", [run.policy for run in result] == ["fifo", "srtf"])
+    for run in result:
+        times = [end - submitted for submitted, end in zip(run.jobs["submit_s"], run.jobs["end_s"])]
+        check(f"{run.policy}: the jobs have the average of the summary",
+              len(times) == 50 and abs(sum(times) / 50 - run.summary["avg_jct_s"]) < 1e-3)
+        check(f"{run.policy}: no job keeps a GPU", [gpus for job, gpus in zip(
+            run.allocations["job_id"], run.allocations["gpus"]) if job == 0][-1] == 0)
+    check("it has a report page", "<html" in result.report() and "iframe" in result._repr_html_())
+    try:
+        rubato.simulate(trace, cluster="2x4", policy="opal", program=program)
+        check("a policy that does not exist is an error", False)
+    except rubato.Error as error:
+        check("a policy that does not exist is an error", error.code == 2 and "opal" in str(error))
+
+
+def examples(build, root):
+    """The examples begin to train, and stop when they are asked to."""
+    folder = HERE.parent / "examples/python"
+    runs = [Run(build, root, name, [python(), str(folder / f"{name}.py")], ["--workers", "2"])
+            for name in ("mnist", "resnet", "gpt")]
+    try:
+        for run in runs:
+            run.start()
+        for run in runs:
+            await_(f"steps of {run.name}", lambda r=run: len(r.reports()) >= 3 or r.process.poll() is not None)
+            check(f"{run.name} trains", len(run.reports()) >= 3 and all(r["loss"] for r in run.reports()))
+            run.process.send_signal(signal.SIGTERM)
+        for run in runs:
+            check(f"{run.name} stops", run.ended() == 143)
+    finally:
+        for run in runs:
+            run.clean_up()
+
+
+def cluster(build, root):
+    """`rubato submit --deadline +2h -- python3 train.py`: promised, measured, and resized without a restart. All of it
+    through rubato.Client."""
+    with live.Cluster(build, "elasticflow") as daemon:
+        daemon.up()
+        client = rubato.Client(program=daemon.rubato, state=daemon.state)
+        settings = {"PYTHONPATH": PACKAGE, "LIBRUBATO": build / "librubato.so", "PACE": "0.05", "EPOCHS": 12}
+        command = [python(), HERE / "trainer.py"]
+        asked = {"env": settings, "deadline": "+2h", "work": f"steps={3 * STEPS}", "gpus": "1:4", "directory": root}
+        client.submit(command, dry_run=True, **asked)
+        check("a dry run submits nothing", not client.jobs())
+        job = client.submit(command, name="pearl", **asked)["id"]
+        await_("the promise, after the first steps were measured", lambda: client.promise("pearl"))
+        check("a Python job gets a promise", True)
+        check("its GPUs are explained", "promised" in client.explain(job))
+        live.resize_while_it_trains(daemon, job)
+        client.resize(job, "1:4")
+        check("the client waits for its end", client.wait(job)["state"] == "COMPLETED")
+        ended = live.ended_well(daemon, job)
+        check("it was resized without a restart", live.live_resizes(daemon, job, ended) >= 2
+              and bool(live.lived_through_changes(daemon.events(job))))
+        check("its speed was measured", job in daemon.speeds_known())
+        check("its log can be read", f"trained {3 * STEPS} steps" in client.logs(job))
+        try:
+            client.status("opal")
+            check("a job that does not exist is an error", False)
+        except rubato.Error as error:
+            check("a job that does not exist is an error", error.code == 3 and "opal" in str(error))
+        digests = {event["content"]["digest"] for event in daemon.events(job)
+                   if event["event"] == "notice" and event["kind"] == "finished"}
+    plain = single(build, root, "plain", EPOCHS=12)
+    plain.start()
+    check("the undisturbed run finishes", plain.ended() == 0)
+    check("it trained the same model, to the bit", digests == {plain.digest()})
+
+
+def scenarios():
+    found = {}
+    every = bool(os.environ.get("EVERY_COMBINATION"))
+    for i, optimizer in enumerate(OPTIMIZERS):
+        for k, model in enumerate(MODELS):
+            # Nine combinations meet every disturbance; all of them are for --all.
+            chosen = DISTURBANCES if every else (DISTURBANCES[(3 * i + k) % len(DISTURBANCES)],)
+            for how in chosen:
+                found[f"{optimizer}-{model}-{how}"] = (
+                    lambda build, root, o=optimizer, m=model, h=how: combination(build, root, o, m, h))
+    for function in (loaders, exception, interrupt, refused, lock, numpy, package, other_loops, afterwards, simulation, examples,
+                     cluster):
+        found[function.__name__] = function
+    return found
+
+
+def main():
+    found = scenarios()
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(found))
+        return
+    if len(sys.argv) != 3 or sys.argv[2] not in found:
+        raise SystemExit(f"usage: python.py BUILD SCENARIO; the scenarios are: {' '.join(found)}")
+    root = pathlib.Path(tempfile.mkdtemp()).resolve()
+    try:
+        found[sys.argv[2]](pathlib.Path(sys.argv[1]).resolve(), root)
+    except (Failed, live.Failure) as error:
+        print(f"FAILED: {error}")
+        sys.exit(1)
+    finally:
+        if os.environ.get("KEEP"):
+            print(f"kept {root}")
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""A PyTorch program for python.py. It waits and fails as its environment says, like examples/faulty.cc.
+
+    MODEL=mlp|norm|dropout   OPTIMIZER=SGD|AdamW|NAdam   EPOCHS=N   SAMPLES=N   LOADERS=N (processes of the DataLoader)
+    PACE=SECONDS      each leaf takes so much longer
+    AFTER=SECONDS     what the program does after its training takes so long
+    FAULT=throw:STEP | sync | iterable | nostep | clip | break | gil:STEP
+
+If the working directory has a file `open`, nobody computes a step beyond the number in it. Whoever waits for it writes
+the step into the file `waits`. So a script can resize and kill at a known step.
+"""
+
+import os
+import pathlib
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+import rubato.torch as rt
+
+FAULT, _, AT = os.environ.get("FAULT", "").partition(":")
+EPOCHS = int(os.environ.get("EPOCHS", "4"))
+WIDE = int(os.environ.get("WIDE", "64"))
+
+
+class Points(Dataset):
+    """Two arms of a spiral, with noise that the data set draws, as an augmentation does."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        arm, angle = index % 2, 6.0 * (index // 2) / self.samples
+        at = torch.tensor([angle + 3.14159 * arm])
+        point = torch.cat([torch.cos(at), torch.sin(at)]) * angle + 0.05 * torch.randn(2)
+        return point, arm
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(Points(10))
+
+
+def make_model(name):
+    layers = [nn.Linear(2, WIDE), nn.ReLU(), nn.Linear(WIDE, WIDE), nn.ReLU(), nn.Linear(WIDE, 2)]
+    if name == "norm":
+        layers.insert(1, nn.BatchNorm1d(WIDE))
+    if name == "dropout":
+        layers.insert(2, nn.Dropout(0.2))
+    if FAULT == "sync":
+        layers.insert(1, nn.SyncBatchNorm(WIDE))
+    return nn.Sequential(*layers)
+
+
+def make_optimizer(name, model):
+    settings = {"SGD": {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4}, "AdamW": {"lr": 0.003},
+                "NAdam": {"lr": 0.003}}[name]
+    return getattr(torch.optim, name)(model.parameters(), **settings)
+
+
+def wait_at_gate(step):
+    said = False
+    while True:
+        try:
+            if step <= int(pathlib.Path("open").read_text()):
+                return
+        except FileNotFoundError:
+            return
+        if not said:
+            pathlib.Path("waits").write_text(str(step))
+            said = True
+        time.sleep(0.005)
+
+
+def main():
+    torch.manual_seed(1)
+    data = Stream() if FAULT == "iterable" else Points(int(os.environ.get("SAMPLES", "1003")))
+    loader = DataLoader(data, batch_size=48, shuffle=FAULT != "iterable",
+                        num_workers=int(os.environ.get("LOADERS", "0")))
+    model = make_model(os.environ.get("MODEL", "mlp"))
+    opt = make_optimizer(os.environ.get("OPTIMIZER", "SGD"), model)
+    sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100)
+    model, opt, sched, loader = rt.prepare(model, opt, sched, loader, clip_norm=0.5, seed=5, metrics=["right"])
+    average = torch.optim.swa_utils.AveragedModel(model)
+    rt.register(average=average)
+    seen = {"step": 0}
+
+    @rt.on_step
+    def _(result):
+        average.update_parameters(model)
+        seen["step"] = result.step
+        if os.environ.get("WATCH") and result.leader and result.step % 10 == 0:
+            print(f"{result}", flush=True)
+
+    @rt.on_resize
+    def _():
+        print(f"worker {rt.rank()} of {rt.world_size()}", flush=True)
+
+    if "CHECKPOINT_STEPS" in os.environ:
+        rt.checkpoint(steps=int(os.environ["CHECKPOINT_STEPS"]), every=0)
+    for epoch in rt.epochs(EPOCHS):
+        for x, y in loader:
+            step = rt._training.leaf.step
+            wait_at_gate(step)
+            time.sleep(float(os.environ.get("PACE", "0")))
+            if FAULT == "throw" and step == int(AT):
+                raise ArithmeticError("this body was asked to fail")
+            if FAULT == "gil" and step == int(AT):
+                until = time.monotonic() + 1.5
+                while time.monotonic() < until:  # nothing else runs in Python
+                    pass
+            logits = model(x)
+            loss = functional.cross_entropy(logits, y)
+            opt.zero_grad()
+            loss.backward()
+            if FAULT == "clip":
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if FAULT != "nostep":
+                opt.step()
+                sched.step()
+            rt.log(loss=loss)
+            if step % 5 == 0:
+                rt.log(right=(logits.argmax(1) == y).float().mean())
+        if FAULT == "break" and epoch == 1:
+            break
+    time.sleep(float(os.environ.get("AFTER", "0")))
+    if rt.rank() == 0:
+        print(f"trained {seen['step']} steps", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""A convolutional network on one device. mnist.py is the same program, elastic."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+from digits import Digits
+
+torch.manual_seed(1)
+model = nn.Sequential(
+    nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 5, stride=2), nn.ReLU(), nn.Flatten(),
+    nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 10))
+opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+loader = DataLoader(Digits(4000), batch_size=64, shuffle=True)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 3 * len(loader))
+
+for epoch in range(3):
+    for x, y in loader:
+        loss = functional.cross_entropy(model(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        sched.step()
+    print(f"epoch {epoch}: loss {loss.item():.3f}")
+
+model.eval()
+test = torch.utils.data.Subset(Digits(5000), range(4000, 5000))
+with torch.no_grad():
+    right = sum((model(x).argmax(1) == y).sum().item() for x, y in DataLoader(test, batch_size=200))
+print(f"{right / 10:.1f}% right")

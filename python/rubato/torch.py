@@ -1,0 +1,796 @@
+"""Elastic PyTorch. An ordinary training loop becomes elastic with five changed lines:
+
+    import rubato.torch as rt
+    loader = DataLoader(data, batch_size=512, shuffle=True)         # 512 is the batch of all workers together
+    model, opt, sched, loader = rt.prepare(model, opt, sched, loader, clip_norm=1.0)
+    for epoch in rt.epochs(90):                                     # resumes by itself
+        for x, y in loader:                                         # this worker's share
+            loss = F.cross_entropy(model(x), y)
+            opt.zero_grad(); loss.backward(); opt.step(); sched.step()
+            rt.log(loss=loss)                                       # the mean over all workers, once a step
+
+Started by hand, the program trains alone. Started by `rubato run` or `rubato submit`, it is one of several workers, and
+their number changes while they train. In both cases it trains the same model, bit for bit.
+
+A batch is computed in leaves (virtual workers), and the body of the loop runs once for each leaf of this worker. The
+optimizer and the scheduler make their step when the body of the step's last leaf has ended: opt.step() and
+sched.step() only say that they should. docs/python.md has a tutorial and the rules.
+"""
+
+import contextlib
+import ctypes
+import math
+import random
+import re
+import sys
+import zlib
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+
+from rubato import _job, _native
+from rubato._job import Chunk, Job, Refused, held
+from rubato._state import decode, encode, on_host, type_name, without_functions
+
+try:
+    from torch.optim.lr_scheduler import LRScheduler as _Scheduler
+except ImportError:  # torch 1
+    from torch.optim.lr_scheduler import _LRScheduler as _Scheduler
+
+_MOST_METRICS = 16
+_training = None  # what prepare() made
+
+
+class StepResult:
+    """A step that this worker has applied. All workers see the same, except for `leader`."""
+
+    def __init__(self, step, epoch, samples, workers, metrics, leader):
+        self.step = step
+        self.epoch = epoch
+        self.samples = samples
+        self.workers = workers
+        self.metrics = metrics
+        self.leader = leader
+
+    def __repr__(self):
+        return f"step {self.step} of epoch {self.epoch} with {self.workers} workers: {self.metrics}"
+
+
+# --- what is trained ----------------------------------------------------------------------------------------------
+
+
+def _named(modules, method):
+    """Each parameter or buffer once, with its name."""
+    seen = set()
+    for i, module in enumerate(modules):
+        for name, tensor in getattr(module, method)():
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            yield (name if len(modules) == 1 else f"{i}.{name}"), tensor
+
+
+class _Parameter:
+    def __init__(self, name, tensor, optimizer, trained):
+        self.name = name
+        self.tensor = tensor
+        self.optimizer = optimizer
+        self.trained = trained  # its index in the reduced vector; None = frozen
+        self.node = None  # of autograd; it is kept alive for the hook on it
+        self.hook = None
+
+
+class _Buffer:
+    """A buffer of a module (batch-norm statistics). It belongs to the step, not to the leaf: every leaf starts from its
+    value at the start of the step, and the step changes it by the weighted mean of the changes in the leaves."""
+
+    def __init__(self, name, tensor, offset):
+        self.name = name
+        self.tensor = tensor
+        self.offset = offset  # in the tail
+        self.start = on_host(tensor).clone()
+
+    def restore(self):
+        self.tensor.copy_(self.start)
+
+    def change(self, weight):
+        after = on_host(self.tensor)
+        # Integers are subtracted as integers, because a large one has no exact double.
+        wide = torch.float64 if after.is_floating_point() else torch.int64
+        change = (after.to(wide) - self.start.to(wide)).double() * weight
+        # A buffer may hold infinities, as masks do.
+        return torch.where(after == self.start, 0.0, change).float().view(-1)
+
+    def move(self, change):
+        change = change.view(self.start.shape).double()
+        if self.start.is_floating_point():
+            self.start.copy_(self.start.double() + change)
+        else:
+            # A counter that every leaf increments by one changes by the sum of the weights. That is one, apart from
+            # rounding.
+            self.start.copy_(self.start.long() + change.round().long())
+        self.restore()
+
+
+def _check_module(module):
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.SyncBatchNorm):
+            raise Refused(f"{name or 'the model'} is a SyncBatchNorm, which communicates by itself: use BatchNorm; "
+                             "its statistics are the same on all workers here")
+
+
+def _check_parameter(name, tensor):
+    if tensor.dtype != torch.float32:
+        raise Refused(f"parameter {name} is {type_name(tensor)}: gradients are added up in float32, so make every "
+                         "parameter float32")
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
+        raise Refused(f"parameter {name} is not contiguous in memory: create it contiguous")
+
+
+def _check_optimizer(optimizer):
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise Refused("the optimizer is LBFGS, which evaluates the loss itself: use one that makes one step for one "
+                         "gradient")
+
+
+class _Training(_job.Model):
+    """The modules, optimizers, schedulers and the loader of a program, as a job sees them."""
+
+    def __init__(self, modules, optimizers, schedulers, loader, settings):
+        self.modules, self.optimizers, self.schedulers = modules, optimizers, schedulers
+        self.settings = settings
+        self.registered = {}
+        self.on_resize, self.on_step = [], []
+        self.job = None
+        self.rank, self.size = 0, 1
+        self.leaf = None  # the leaf at hand
+        self.computing = False  # the body of the loop runs
+        self.stepped = False  # the body has called step()
+        self.deferred = False  # gradients stay in .grad until the body ends
+        self.metric_names = list(settings["metrics"])
+        self.names_fixed = False
+        self.logged = {}
+        self.last_metrics = {}
+        self.kept = []  # tensors that chunks on their way point into
+        self._adopt_parameters()
+        self._adopt_buffers()
+        self._mark_steps()
+        self.loader = Loader(self, loader)
+
+    # --- beginnings ---
+
+    def _adopt_parameters(self):
+        owner = {}
+        for optimizer in self.optimizers:
+            _check_optimizer(optimizer)
+            for group in optimizer.param_groups:
+                for tensor in group["params"]:
+                    owner[id(tensor)] = optimizer
+        self.parameters, self.trained = [], []
+        for name, tensor in _named(self.modules, "named_parameters"):
+            _check_parameter(name, tensor)
+            optimizer = owner.pop(id(tensor), None)
+            if tensor.requires_grad and optimizer is None:
+                raise Refused(f"no group of an optimizer holds parameter {name}: give it to the optimizer or freeze it "
+                                 "with requires_grad_(False)")
+            parameter = _Parameter(name, tensor, optimizer, len(self.trained) if tensor.requires_grad else None)
+            self.parameters.append(parameter)
+            if tensor.requires_grad:
+                self.trained.append(parameter)
+                self._hook(parameter)
+        if owner:
+            raise Refused("the optimizer holds a tensor that is no parameter of the model: register it with the model")
+        if not self.trained:
+            raise Refused("the model has no parameter to train")
+        self.device = self.trained[0].tensor.device
+
+    def _hook(self, parameter):
+        """Calls _arrived() when autograd has stored the gradient of the parameter."""
+        tensor = parameter.tensor
+        if hasattr(tensor, "register_post_accumulate_grad_hook"):
+            parameter.hook = tensor.register_post_accumulate_grad_hook(lambda _: self._arrived(parameter))
+            return
+        with torch.enable_grad():
+            parameter.node = tensor.expand_as(tensor).grad_fn.next_functions[0][0]
+        parameter.hook = parameter.node.register_hook(lambda *_: self._arrived(parameter))
+
+    def _adopt_buffers(self):
+        self.buffers = []
+        offset = 1 + 2 * _MOST_METRICS  # after the loss and the metrics with their weights
+        for name, tensor in _named(self.modules, "named_buffers"):
+            if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_complex():
+                raise Refused(f"buffer {name} is not a contiguous tensor of real numbers: only those can be averaged "
+                                 "over workers")
+            self.buffers.append(_Buffer(name, tensor, offset))
+            offset += tensor.numel()
+        self.tail = torch.zeros(offset)
+
+    def _mark_steps(self):
+        """From now on step() of an optimizer or scheduler in the loop says only that the step should be made. Workers
+        that join make the steps, too, and do not run the loop meanwhile."""
+        self.optimizer_steps = [optimizer.step for optimizer in self.optimizers]
+        for optimizer in self.optimizers:
+            def marked(closure=None):
+                if closure is not None:
+                    raise ValueError("step(closure) evaluates the loss itself: call backward(), then step()")
+                self.mark("opt.step()")
+            marked._with_counter = marked._wrapped_by_lr_sched = True  # schedulers of torch 1 and 2 look for it
+            optimizer.step = marked
+        for scheduler in self.schedulers:
+            training, plain = self, type(scheduler)
+
+            def step(_self, *arguments, _training=training):
+                _training.scheduler_called(arguments)
+            scheduler.__class__ = type(plain.__name__, (plain,), {"step": step, "__module__": plain.__module__,
+                                                                  "_rubato_step": plain.step})
+
+    def mark(self, what):
+        if not self.computing:
+            raise RuntimeError(f"{what} was called outside of the loop over the loader, where no gradient is computed")
+        self.stepped = True
+
+    def scheduler_called(self, arguments):
+        if arguments:
+            raise ValueError("sched.step() takes no argument here: schedules are functions of the step")
+        if self.computing == (self.settings["schedule"] == "step"):
+            return
+        said = self.settings["schedule"]
+        other = "epoch" if said == "step" else "step"
+        raise RuntimeError(f"the scheduler is stepped once per {other}, but prepare() was told once per {said}: say "
+                           f"prepare(..., schedule={other!r})")
+
+    def start(self, epochs, steps):
+        if self.job is not None:
+            raise RuntimeError("epochs() was called twice; a job has one sequence of epochs")
+        chosen = self.settings
+        sampling = self.loader.sampling
+        options = {
+            "samples": sampling.samples, "batch": sampling.batch, "shuffle": sampling.shuffle,
+            "drop_last": sampling.drop_last, "epochs": epochs or 0, "steps": steps or 0,
+            "parameters": [p.tensor.numel() for p in self.trained], "tail": self.tail.numel(),
+            "chunks": self.chunk_count(), "schema": self.schema(), "build": _build(),
+            **{name: chosen[name] for name in
+               ("seed", "virtual_workers", "adaptive", "largest_batch", "largest_per_worker", "checkpoint",
+                "checkpoint_steps", "checkpoint_seconds", "digest_steps", "bucket_bytes", "measure_noise",
+                "learning_rate_rule") if chosen.get(name) is not None}}
+        self.job = Job(self, options)
+        self.offsets = [self.job.offset(i) for i in range(len(self.trained))]
+
+    def schema(self):
+        described = "+".join(type(optimizer).__name__ for optimizer in self.optimizers)
+        if self.registered:
+            described += ", registered: " + ", ".join(self.registered)
+        return {"optimizer": described, "bucket_floats": self.settings["bucket_bytes"] // 4,
+                "parameters": [{"name": p.name, "shape": list(p.tensor.shape), "dtype": type_name(p.tensor),
+                                "trained": p.trained is not None} for p in self.parameters],
+                "buffers": [{"name": b.name, "shape": list(b.tensor.shape), "dtype": type_name(b.tensor)}
+                            for b in self.buffers]}
+
+    # --- a leaf ---
+
+    def peek(self):
+        """The leaf that this worker computes next. None at the end."""
+        if self.leaf is None:
+            self.leaf = self.job.next()
+            if self.leaf is None and self.job.end != 0:
+                self.loader.stop_workers()
+                raise SystemExit(self.job.end)
+        return self.leaf
+
+    def begin_leaf(self):
+        with torch.no_grad():
+            for buffer in self.buffers:
+                buffer.restore()
+        for parameter in self.trained:
+            parameter.tensor.grad = None
+        self.logged = {}
+        self.computing, self.stepped, self.deferred = True, False, False
+        _seed_all(self.leaf.seed)
+
+    def _arrived(self, parameter):
+        if not self.computing or self.deferred:
+            return
+        self._deposit(parameter)
+
+    def _deposit(self, parameter):
+        gradient = parameter.tensor.grad
+        if gradient is None:
+            return
+        if gradient.layout != torch.strided:
+            raise RuntimeError(f"the gradient of parameter {parameter.name} is sparse, and sparse gradients cannot be added "
+                               "up in a fixed order here: create the layer with sparse=False")
+        host = on_host(gradient)
+        if self.job.gradient(parameter.trained, host.data_ptr(), host.numel()):
+            raise RuntimeError(f"{self.job.problem()} ({parameter.name}): call backward() once with the sum of the losses, "
+                               "or write the body inside `with rt.step():`")
+        parameter.tensor.grad = None  # the next gradient uses its memory
+
+    def end_leaf(self):
+        self.computing = False
+        if not self.stepped:
+            raise RuntimeError("the body of the loop ended without opt.step(): call it in every pass. The loader already "
+                               "gives parts of one batch, whose gradients are added up for you")
+        if self.deferred:
+            for parameter in self.trained:
+                self._deposit(parameter)
+        self._fill_tail()
+        self.job.leaf_done(self.tail.data_ptr(), self.tail.numel())
+        self.leaf = None
+
+    def _fill_tail(self):
+        weight = self.leaf.weight
+        self.tail[:1 + 2 * _MOST_METRICS] = 0
+        self._fix_names()
+        for name, value in self.logged.items():
+            place = 1 + 2 * self.metric_names.index(name)
+            self.tail[place] = value * weight
+            self.tail[place + 1] = weight
+        self.tail[0] = self.logged.get("loss", 0.0) * weight
+        for buffer in self.buffers:
+            self.tail[buffer.offset:buffer.offset + buffer.start.numel()] = buffer.change(weight)
+
+    def _fix_names(self):
+        """All workers must agree on the order of the metrics. The first leaf of the job, which one worker computes,
+        fixes it. Joining workers receive it."""
+        if not self.names_fixed:
+            self.metric_names += [name for name in self.logged if name not in self.metric_names]
+            self.names_fixed = True
+            if len(self.metric_names) > _MOST_METRICS:
+                raise ValueError(f"log() was given {len(self.metric_names)} names; {_MOST_METRICS} is the most")
+        for name in self.logged:
+            if name not in self.metric_names:
+                raise ValueError(f"log({name}=...) was not called in the first batch of the job: name it in "
+                                 f"prepare(..., metrics=[{name!r}])")
+
+    # --- a step ---
+
+    def apply(self, step):
+        vector = torch.frombuffer((ctypes.c_float * step.floats).from_address(step.result), dtype=torch.float32)
+        scale = self._clipping(step)
+        with torch.no_grad():
+            self._set_gradients(step, vector, scale)
+            self._step_optimizers(step.learning_rate_factor)
+            for parameter in self.trained:
+                parameter.tensor.grad = None
+            tail = vector[self.job.tail_offset:]
+            if held(step, self._buffers_chunk()):
+                for buffer in self.buffers:
+                    buffer.move(tail[buffer.offset:buffer.offset + buffer.start.numel()])
+        if held(step, 0) and (self.settings["schedule"] == "step" or step.ends_epoch):
+            for scheduler in self.schedulers:
+                type(scheduler)._rubato_step(scheduler)
+        self._report(tail)
+        if not step.held:
+            result = StepResult(step.step, step.epoch, step.samples, step.workers, self.last_metrics, self.rank == 0)
+            for function in self.on_step:
+                function(result)
+
+    def _clipping(self, step):
+        """By the norm of the whole vector, measured in one order, so that it does not depend on the workers. A joining
+        worker, which has only some of the parameters, measures the whole vector, too."""
+        clip = self.settings["clip_norm"]
+        if clip is None:
+            return 1.0
+        norm = math.sqrt(_native.library.rubato_squared_norm(step.result, self.job.tail_offset))
+        return min(1.0, clip / (norm + 1e-6))
+
+    def _set_gradients(self, step, vector, scale):
+        for index, parameter in enumerate(self.parameters):
+            if parameter.trained is None or not held(step, 1 + index):
+                continue  # optimizers skip parameters without a gradient
+            offset = self.offsets[parameter.trained]
+            gradient = vector[offset:offset + parameter.tensor.numel()]
+            if scale != 1.0:
+                gradient = gradient * scale
+            elif not type(parameter.optimizer).__module__.startswith("torch.optim"):
+                gradient = gradient.clone()  # it may change its gradient; others may still need the result
+            parameter.tensor.grad = gradient.view(parameter.tensor.shape).to(parameter.tensor.device)
+
+    def _step_optimizers(self, factor):
+        for optimizer, step in zip(self.optimizers, self.optimizer_steps):
+            rates = [group["lr"] for group in optimizer.param_groups]
+            if factor != 1:
+                for group, rate in zip(optimizer.param_groups, rates):
+                    group["lr"] = rate * factor
+            step()
+            if factor != 1:
+                for group, rate in zip(optimizer.param_groups, rates):
+                    group["lr"] = rate
+
+    def _report(self, tail):
+        metrics = {}
+        for i, name in enumerate(self.metric_names):
+            total, weight = tail[1 + 2 * i].item(), tail[2 + 2 * i].item()
+            if weight > 0:
+                metrics[name] = total / weight
+        self.last_metrics = metrics
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        # A loss that nobody has logged is unknown, not zero.
+        self.job.report({"loss": finite.get("loss"), "metrics": finite})
+
+    def members(self, rank, size):
+        self.rank, self.size = rank, size
+        for function in self.on_resize:
+            function()
+
+    # --- the state, in chunks: the groups and schedules first, because the others need the learning rate of a step ---
+
+    def chunk_count(self):
+        return 1 + len(self.parameters) + 1 + len(self.registered)
+
+    def _buffers_chunk(self):
+        return 1 + len(self.parameters)
+
+    def chunk(self, index):
+        head, tensors = encode(*self._content(index))
+        self.kept += tensors
+        return Chunk(head, [(tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in tensors])
+
+    def release(self):
+        self.kept.clear()
+
+    def _content(self, index):
+        if index == 0:
+            groups = [[{key: value for key, value in group.items() if key != "params"}
+                       for group in optimizer.param_groups] for optimizer in self.optimizers]
+            schedules = [without_functions(scheduler.state_dict()) for scheduler in self.schedulers]
+            return {"groups": groups, "schedules": schedules, "metrics": list(self.metric_names),
+                    "named": self.names_fixed}, "the optimizer's settings"
+        if index <= len(self.parameters):
+            parameter = self.parameters[index - 1]
+            state = parameter.optimizer.state.get(parameter.tensor) if parameter.optimizer else None
+            return {"value": parameter.tensor, "state": state}, f"the optimizer's state of {parameter.name}"
+        if index == self._buffers_chunk():
+            return [buffer.start for buffer in self.buffers], "a buffer"
+        name, item = list(self.registered.items())[index - self._buffers_chunk() - 1]
+        return item.state_dict(), f"the state of {name}"
+
+    def load_chunk(self, index, head, body):
+        value = decode(head, body, self.device)
+        with torch.no_grad():
+            if index == 0:
+                self._load_settings(value)
+            elif index <= len(self.parameters):
+                self._load_parameter(self.parameters[index - 1], value)
+            elif index == self._buffers_chunk():
+                for buffer, start in zip(self.buffers, value, strict=True):
+                    buffer.start.copy_(start)
+                    buffer.restore()
+            else:
+                list(self.registered.values())[index - self._buffers_chunk() - 1].load_state_dict(value)
+
+    def _load_settings(self, value):
+        for optimizer, groups in zip(self.optimizers, value["groups"], strict=True):
+            for group, settings in zip(optimizer.param_groups, groups, strict=True):
+                group.update(settings)
+        for scheduler, state in zip(self.schedulers, value["schedules"], strict=True):
+            scheduler.load_state_dict({**scheduler.state_dict(), **state})
+        self.metric_names, self.names_fixed = value["metrics"], value["named"]
+
+    @staticmethod
+    def _load_parameter(parameter, value):
+        parameter.tensor.copy_(value["value"])
+        if parameter.optimizer is None:
+            return
+        if value["state"] is None:
+            parameter.optimizer.state.pop(parameter.tensor, None)
+        else:
+            parameter.optimizer.state[parameter.tensor] = value["state"]
+
+
+def _build():
+    """What must be equal in all workers for equal bits."""
+    capability = re.search(r"CPU capability usage: (\S+)", torch.__config__.show())
+    return (f"rubato for Python 1, torch {torch.__version__}, {torch.get_num_threads()} threads, "
+            f"{capability[1] if capability else 'unknown'} instructions")
+
+
+def _seed_all(seed):
+    torch.manual_seed(seed >> 1)  # it takes 63 bits
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed & 0xFFFFFFFF)
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
+
+class _Seeded(Dataset):
+    """The program's data set. The random numbers of a batch (augmentation) depend on its place among all batches alone,
+    not on the process that loads it: its first sample brings the seed."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __getitem__(self, key):
+        seed, index = key
+        if seed is not None:
+            _seed_all(seed)
+        return self.dataset[index]
+
+
+class _Sampling:
+    """How the program's DataLoader takes its samples."""
+
+    def __init__(self, loader):
+        if not isinstance(loader, DataLoader):
+            raise Refused(f"the loader is a {type(loader).__name__}; prepare() takes a torch.utils.data.DataLoader")
+        if isinstance(loader.dataset, IterableDataset):
+            raise Refused("the data set is an IterableDataset, so nobody can say which samples were used when workers "
+                             "come and go: use one with __getitem__ and __len__")
+        if loader.batch_size is None:
+            raise Refused("the loader has a batch sampler of its own: give it batch_size, which is the batch of all "
+                             "workers together")
+        sampler = loader.sampler
+        shuffled = type(sampler) is RandomSampler and not sampler.replacement
+        if not shuffled and type(sampler) is not SequentialSampler:
+            raise Refused(f"the loader has a {type(sampler).__name__}: use shuffle=True or shuffle=False; the prepared "
+                             "loader gives every worker its share")
+        self.samples = len(loader.dataset)
+        self.batch = loader.batch_size
+        self.shuffle = shuffled
+        self.drop_last = loader.drop_last
+
+
+class _Ahead:
+    """The batch sampler of the inner DataLoader: this worker's leaves, as far ahead as its processes want them."""
+
+    def __init__(self, training):
+        self.training = training
+        self.place = None  # of the leaf to give next
+        self.indices = None
+        self.given = []
+
+    def restart(self, leaf):
+        self.place = _native.Place.from_buffer_copy(leaf.place)
+        self.indices = leaf.indices
+        self.given = []
+
+    def __iter__(self):
+        while True:
+            yield self.take()
+
+    def take(self):
+        seed = zlib.crc32(repr((self.training.settings["seed"], self.place.key())).encode())
+        batch = [(seed if i == 0 else None, index) for i, index in enumerate(self.indices)]
+        self.given.append(self.place.key())
+        memory = (ctypes.c_int64 * max(1, self.training.loader.sampling.batch, self.place.samples))()
+        self.training.job.leaf_after(self.place, memory)
+        self.indices = memory[:self.place.count]
+        return batch
+
+
+class Loader:
+    """A DataLoader that gives this worker's share of each batch. prepare() makes it."""
+
+    def __init__(self, training, loader):
+        self.training = training
+        self.sampling = _Sampling(loader)
+        self.dataset = loader.dataset
+        self.batch_size = loader.batch_size
+        self._ahead = _Ahead(training)
+        workers = loader.num_workers
+        more = {"prefetch_factor": loader.prefetch_factor, "persistent_workers": True,
+                "multiprocessing_context": loader.multiprocessing_context} if workers else {}
+        self._inner = DataLoader(_Seeded(loader.dataset), batch_sampler=self._ahead, num_workers=workers,
+                                 collate_fn=loader.collate_fn, pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, **more)
+        self._batches = None
+
+    def __len__(self):
+        """Steps in an epoch."""
+        whole, rest = divmod(self.sampling.samples, self.sampling.batch)
+        return whole + (1 if rest and not self.sampling.drop_last else 0)
+
+    def __iter__(self):
+        training = self.training
+        if training.job is None:
+            raise RuntimeError("the prepared loader gives batches inside of `for epoch in rt.epochs(...)` only")
+        leaf = training.peek()
+        epoch = leaf.epoch if leaf is not None else None
+        while leaf is not None and leaf.epoch == epoch:
+            batch = self._fetch(leaf)
+            training.begin_leaf()
+            yield batch
+            training.end_leaf()
+            leaf = training.peek()
+
+    def _fetch(self, leaf):
+        """The leaf's batch. What was prefetched for a plan that did not come true is thrown away."""
+        ahead = self._ahead
+        if self._batches is None or (ahead.given and ahead.given[0] != leaf.place.key()):
+            ahead.restart(leaf)
+            self._batches = iter(self._inner)
+        elif not ahead.given:  # nothing is prefetched
+            ahead.restart(leaf)
+        batch = next(self._batches)
+        ahead.given.pop(0)
+        return batch
+
+    def stop_workers(self):
+        self._batches = None
+        self._inner._iterator = None
+
+
+# --- what programs use --------------------------------------------------------------------------------------------
+
+
+def prepare(*things, clip_norm=None, virtual_workers=8, seed=1, schedule="step", metrics=(), checkpoint=None,
+            adaptive=None, largest_batch=None, largest_per_worker=None, learning_rate_rule=None, measure_noise=None,
+            digest_steps=None, bucket_bytes=8 << 20):
+    """Makes models, optimizers, schedulers and one DataLoader elastic, and returns them in the same order.
+
+    The loader's batch_size is the batch of all workers together. It is computed in `virtual_workers` leaves, for any
+    number of workers; so no more workers than that can share the work.
+
+    clip_norm           clips the gradient of the whole batch by its norm. (clip_grad_norm_ in the loop would see the
+                        gradient of a leaf, or nothing.)
+    schedule            "step" or "epoch": when the program calls sched.step()
+    metrics             names for log() that the first batch does not log
+    checkpoint          a directory to save to and resume from; a job of the live cluster has one
+    adaptive            True: batch and learning rate follow the gradient noise and the measured speed (docs/goodput.md)
+    """
+    global _training
+    if _training is not None:
+        raise RuntimeError("prepare() was called twice; give it everything at once")
+    if schedule not in ("step", "epoch"):
+        raise Refused(f"schedule is {schedule!r}; it must be 'step' or 'epoch'")
+    settings = dict(clip_norm=clip_norm, virtual_workers=virtual_workers, seed=seed, schedule=schedule,
+                    metrics=list(metrics), checkpoint=checkpoint, adaptive=adaptive, largest_batch=largest_batch,
+                    largest_per_worker=largest_per_worker, learning_rate_rule=learning_rate_rule,
+                    measure_noise=measure_noise, digest_steps=digest_steps, bucket_bytes=bucket_bytes)
+    kinds = {"modules": [], "optimizers": [], "schedulers": [], "loaders": []}
+    for thing in things:
+        kinds[_kind_of(thing)].append(thing)
+    if not kinds["modules"] or not kinds["optimizers"] or len(kinds["loaders"]) != 1:
+        raise Refused("prepare() takes at least one model and one optimizer, and exactly one loader")
+    for module in kinds["modules"]:
+        _check_module(module)
+    training = _Training(kinds["modules"], kinds["optimizers"], kinds["schedulers"], kinds["loaders"][0], settings)
+    _guard_clipping(training)
+    _training = training
+    return tuple(training.loader if thing is kinds["loaders"][0] else thing for thing in things)
+
+
+def _kind_of(thing):
+    if isinstance(thing, torch.nn.Module):
+        return "modules"
+    if isinstance(thing, torch.optim.Optimizer):
+        return "optimizers"
+    if isinstance(thing, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise Refused("ReduceLROnPlateau looks at a metric, and joining workers do not have its history: use a schedule "
+                         "that is a function of the step")
+    if isinstance(thing, _Scheduler):
+        return "schedulers"
+    if hasattr(thing, "dataset") or hasattr(thing, "__iter__"):
+        return "loaders"
+    raise Refused(f"prepare() does not know what to do with a {type(thing).__name__}")
+
+
+def _guard_clipping(training):
+    """Gradients leave .grad as soon as they are computed, so clipping in the loop would silently do nothing."""
+    ours = {id(parameter.tensor) for parameter in training.trained}
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        plain = getattr(torch.nn.utils, name)
+
+        def guarded(parameters, *arguments, _plain=plain, _name=name, **options):
+            tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            if any(id(tensor) in ours for tensor in tensors):
+                raise RuntimeError(f"{_name}() in the loop would clip the gradient of a part of the batch: say "
+                                   "prepare(..., clip_norm=...) instead")
+            return _plain(tensors, *arguments, **options)
+        setattr(torch.nn.utils, name, guarded)
+
+
+def _prepared():
+    if _training is None:
+        raise RuntimeError("call prepare() first")
+    return _training
+
+
+def epochs(count=None, *, steps=None):
+    """The epochs that are left. The job ends after `count` epochs or `steps` steps, whichever comes first.
+
+    A worker that joins, or a program that resumes from a checkpoint, begins in the middle. A worker that is not needed
+    any more leaves the process here, with SystemExit."""
+    training = _prepared()
+    training.start(count, steps)
+    leaf = training.peek()
+    while leaf is not None:
+        epoch = leaf.epoch
+        yield epoch
+        if training.leaf is leaf or training.computing:
+            raise RuntimeError("the loop over the loader did not run to the end of its epoch: call stop() to end early")
+        leaf = training.peek()
+
+
+def log(**values):
+    """Values of this part of the batch. Their mean over the batch, weighted by samples, is reported once a step; the
+    one named loss is shown by `rubato status`."""
+    training = _prepared()
+    if not training.computing:
+        raise RuntimeError("log() was called outside of the loop over the loader")
+    for name, value in values.items():
+        training.logged[name] = float(value.detach() if isinstance(value, torch.Tensor) else value)
+
+
+def register(**things):
+    """Adds anything with state_dict() and load_state_dict() to what joining workers and checkpoints get. What changes in
+    a step must change in a function of on_step, because joining workers make steps without running the loop."""
+    training = _prepared()
+    if training.job is not None:
+        raise RuntimeError("register() must be called before epochs()")
+    for name, thing in things.items():
+        if not hasattr(thing, "state_dict") or not hasattr(thing, "load_state_dict"):
+            raise TypeError(f"{name} is a {type(thing).__name__} without state_dict() and load_state_dict()")
+        training.registered[name] = thing
+
+
+def on_resize(function):
+    """Decorator: runs on every worker between two steps when the members have changed."""
+    _prepared().on_resize.append(function)
+    return function
+
+
+def on_step(function):
+    """Decorator: runs on every worker after each step that it has applied, with a StepResult. Trackers belong here:
+    `if result.leader: ...`. After a death, the next leader may see a step again."""
+    _prepared().on_step.append(function)
+    return function
+
+
+def checkpoint(every=None, *, steps=None):
+    """Without arguments: writes a checkpoint at the next step boundary. `every="10m"` (also s, h) or `steps=100`, before
+    epochs(): how often one is written."""
+    training = _prepared()
+    if every is None and steps is None:
+        if training.job is None:
+            raise RuntimeError("checkpoint() without arguments belongs into the loop")
+        training.job.commit()
+        return
+    if training.job is not None:
+        raise RuntimeError("checkpoint(every=...) must be called before epochs()")
+    if every is not None:
+        training.settings["checkpoint_seconds"] = _seconds(every)
+    if steps is not None:
+        training.settings["checkpoint_steps"] = steps
+
+
+def _seconds(text):
+    if isinstance(text, (int, float)):
+        return float(text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text)
+    if not match:
+        raise ValueError(f"every is {text!r}; write it as '30s', '10m' or '2h'")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def notice():
+    """True if this worker has been told to leave, or the whole job to stop. It leaves by itself at a step boundary."""
+    training = _prepared()
+    return training.job is not None and training.job.leaving()
+
+
+def stop():
+    """Ends the job after this step or the next, as if that were its planned end. All workers must call it in the same
+    step: decide by what is the same on all of them, like the metrics of on_step."""
+    _prepared().job.finish()
+
+
+def rank():
+    """This worker's place among the workers, from 0 on. Volatile: it may change between any two steps."""
+    return _training.rank if _training else 0
+
+
+def world_size():
+    """The number of workers. Volatile: it may change between any two steps."""
+    return _training.size if _training else 1
+
+
+@contextlib.contextmanager
+def step():
+    """For a body with several optimizers or backward passes: `with rt.step(): ...`. Gradients add up in .grad as usual,
+    and all optimizers make their step together when the body of the step's last leaf has ended."""
+    training = _prepared()
+    training.mark("step()")
+    training.deferred = True
+    yield
