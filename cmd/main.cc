@@ -57,6 +57,7 @@ std::vector<Section> sections(int argc, char** argv) {
       {simulation, {"policies"}, add_policies},
       {"", {"agent"}, add_agent},
       {"", {"master"}, add_master},
+      {"", {"share"}, add_share},
   };
 }
 
