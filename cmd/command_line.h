@@ -30,6 +30,8 @@ void add_resize(CLI::App& app, Action& chosen);
 // job.
 void add_agent(CLI::App& app, Action& chosen);
 void add_master(CLI::App& app, Action& chosen);
+// Hidden, too: `rubato run --hosts` starts one on each host.
+void add_share(CLI::App& app, Action& chosen);
 // Hidden, too: the reference in Markdown, and the man pages, of the commands that `app` has when it
 // is called.
 void add_reference(CLI::App& app, Action& chosen);

@@ -60,6 +60,7 @@ std::vector<Section> sections(int argc, char** argv) {
       {simulation, {"learn"}, add_learn},
       {"", {"agent"}, add_agent},
       {"", {"master"}, add_master},
+      {"", {"share"}, add_share},
   };
 }
 

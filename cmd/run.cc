@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <climits>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <memory>
@@ -17,6 +19,7 @@ constexpr int kMostWorkers = 4096;
 struct RunFlags {
   TerminalOptions options;
   std::string workers, mode = "live";
+  std::string hosts, remote_shell;
   std::optional<int> start;
   double heartbeat = 5, grace = 10;
 };
@@ -27,9 +30,14 @@ std::optional<int> parse_count(std::string_view text) {
   return static_cast<int>(*number);
 }
 
-// "2:6", or "4" for 4:4. The default is 1 to the number of cores.
+// "2:6", or "4" for 4:4. The default is 1 to the number of cores; with hosts, 1 to what they hold,
+// and all at the start.
 Result<void> set_workers(const RunFlags& flags, LaunchLimits& limits) {
-  if (flags.workers.empty()) {
+  int on_hosts = 0;
+  for (const HostPlace& host : flags.options.spec.hosts.hosts) on_hosts += host.workers;
+  if (flags.workers.empty() && on_hosts > 0) {
+    limits.most = on_hosts;
+  } else if (flags.workers.empty()) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     limits.most = std::clamp(flags.start.value_or(1), cores, kMostWorkers);
   } else {
@@ -43,7 +51,12 @@ Result<void> set_workers(const RunFlags& flags, LaunchLimits& limits) {
     limits.least = *least;
     limits.most = *most;
   }
-  limits.start = flags.start.value_or(limits.least);
+  if (on_hosts > 0 && limits.most > on_hosts) {
+    return Error{fmt::format("--workers {}: the hosts hold {} workers", base::quoted(flags.workers),
+                             on_hosts)};
+  }
+  const bool all = on_hosts > 0 && flags.workers.empty();
+  limits.start = flags.start.value_or(all ? limits.most : limits.least);
   if (limits.start < limits.least || limits.start > limits.most) {
     return Error{fmt::format("--start {}: not within {}:{}, the limits of --workers", limits.start,
                              limits.least, limits.most)};
@@ -61,8 +74,31 @@ Result<Duration> as_duration(const char* flag, double value) {
   return from_seconds(value);
 }
 
+Result<void> set_hosts(RunFlags& flags) {
+  HostsSpec& spec = flags.options.spec.hosts;
+  if (flags.hosts.empty()) return {};
+  auto hosts = parse_hosts(flags.hosts);
+  if (!hosts) return hosts.error();
+  spec.hosts = std::move(*hosts);
+  if (flags.mode != "live") {
+    return Error{"--hosts needs a program that uses Rubato's training library (--mode live)"};
+  }
+  if (!flags.remote_shell.empty()) {
+    spec.remote_shell.clear();
+    for (const std::string_view word : split(flags.remote_shell, ' ')) {
+      if (!word.empty()) spec.remote_shell.emplace_back(word);
+    }
+    if (spec.remote_shell.empty()) return Error{"--rsh: name a program"};
+  }
+  // The same place on all hosts, where `rubato run` starts its workers on one machine.
+  std::array<char, PATH_MAX> here{};
+  if (getcwd(here.data(), here.size()) != nullptr) flags.options.spec.directory = here.data();
+  return check_remote_program(spec.program);
+}
+
 Result<std::unique_ptr<TerminalRun>> prepared(RunFlags& flags) {
   TerminalOptions& options = flags.options;
+  if (auto ok = set_hosts(flags); !ok) return ok.error();
   if (auto ok = set_workers(flags, options.spec.limits); !ok) return ok.error();
   const auto heartbeat = as_duration("--heartbeat", flags.heartbeat);
   if (!heartbeat) return heartbeat.error();
@@ -100,7 +136,8 @@ std::string run_directory() {
 void add_run(CLI::App& app, Action& chosen) {
   auto* command = app.add_subcommand(
       "run",
-      "Train on this machine, without a daemon, with a number of workers that can change while "
+      "Train on this machine or on several hosts, without a daemon, with a number of workers that "
+      "can change while "
       "training "
       "runs. If a worker dies, the others continue, and a new one takes its place.");
   auto flags = std::make_shared<RunFlags>();
@@ -141,6 +178,27 @@ void add_run(CLI::App& app, Action& chosen) {
       ->type_name("NAME")
       ->check(one_of({"live", "restart"}))
       ->capture_default_str();
+  command
+      ->add_option("--hosts", flags->hosts,
+                   "train on these hosts, each with at most so many workers (default: 1). The "
+                   "program, its data and this directory must be at the same place on all of them. "
+                   "Without --workers, all start at once")
+      ->type_name("HOST:WORKERS,...");
+  command
+      ->add_option("--rsh", flags->remote_shell,
+                   "with --hosts: the program that starts a command on a host; the host and the "
+                   "command follow as its arguments (default: ssh -o BatchMode=yes)")
+      ->type_name("PROGRAM");
+  command
+      ->add_option("--remote-program", o.spec.hosts.program,
+                   "with --hosts: where rubato is on the hosts")
+      ->type_name("PATH")
+      ->capture_default_str();
+  command
+      ->add_option("--address", o.spec.hosts.address,
+                   "with --hosts: the numeric address of this machine for the hosts (default: the "
+                   "one from which this machine reaches them)")
+      ->type_name("IP");
   command->add_flag("--replace-stragglers", o.spec.limits.replace_stragglers,
                     "replace a worker that slows down the others");
   command->add_option("--log", o.log, "append every event to this file, one JSON object per line")
@@ -157,6 +215,7 @@ void add_run(CLI::App& app, Action& chosen) {
       "  rubato run --workers 1:4 -- ./train --epochs 10\n"
       "  rubato run --workers 2:8 --mode restart --name ddp -- python3 train.py\n"
       "  rubato resize ddp 4\n"
+      "  rubato run --hosts a:4,b:4 --name two -- ./train --checkpoint /shared/two.ckpt\n"
       "\n"
       "Exit code: 0 finished, 1 failed, 2 could not run, 128 + signal if stopped.");
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });

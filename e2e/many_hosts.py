@@ -12,11 +12,12 @@ faults that the others look for. Times are only compared with bounds that hold o
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import textwrap
 import time
 
-from hosts import Network, why_not
+from hosts import NAMESPACES, Network, why_not
 from live import await_true, main, require
 
 # A program on one host that counts the datagrams that arrive, and writes the count into a file.
@@ -230,7 +231,333 @@ def hosts_freeze_and_fail(_build):
         return "a frozen host stands still and goes on when thawed; one without power is gone"
 
 
-SCENARIOS = [hosts_are_apart, links_delay_and_limit, links_lose_and_cut, hosts_freeze_and_fail]
+# --- runs that span hosts -------------------------------------------------------------------------
+
+# The master is on the host m, the workers are on a, b and c. `rubato run` has the network of m, but the
+# processes and files of the real machine: so its remote shell can enter the other hosts.
+REMOTE_SHELL = """#!/bin/sh
+host=$1
+shift
+exec nsenter --target="$(cat "$(dirname "$0")/init-$host")" {namespaces} -- "$@"
+"""
+
+
+class Run:
+    """One run of `faulty` on the hosts, with gates (examples/faulty.cc)."""
+
+    def __init__(self, network, build, name, flags, steps, gates):
+        self.network = network
+        self.name = name
+        self.directory = network.shared / name
+        self.directory.mkdir()
+        self.log = self.directory / "run.log"
+        self.rubato = build / "rubato"
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.directory), "OMP_NUM_THREADS": "1",
+                            "GATES": ",".join(map(str, gates))}
+        words = [build / "examples/faulty", "--steps", steps, "--batch", 20]
+        self.process = self._start(flags, words)
+
+    def _start(self, flags, words):
+        command = [self.rubato, "run", "--name", self.name, "--log", self.log, *flags, "--", *words]
+        self.output = (self.directory / "output").open("w")
+        return subprocess.Popen(self._prefix() + [str(word) for word in command], cwd=self.directory,
+                                env=self.environment, stdin=subprocess.DEVNULL, stdout=self.output,
+                                stderr=subprocess.STDOUT)
+
+    def _prefix(self):
+        return []
+
+    def events(self, event=None, kind=None):
+        if not self.log.exists():
+            return []
+        lines = [json.loads(line) for line in self.log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if event in (None, line["event"]) and kind in (None, line.get("kind"))]
+
+    def working(self):
+        """The working members by the newest notice, or an empty set while anybody joins or leaves."""
+        notices = self.events("notice", "members")
+        members = notices[-1]["content"]["members"] if notices else []
+        settled = all(member["role"] == "working" for member in members)
+        return {member["uid"] for member in members} if settled else set()
+
+    def await_greeted(self, number):
+        """So many workers have connected to the master."""
+        def done():
+            require(self.process.poll() is None, f"the run ended: {self.said()}")
+            return len(self.events("hello")) >= number
+        await_true(done, f"{number} hellos; {self.said()}")
+
+    def joined(self, greeted, gate, working):
+        """Opens the gate when all are there, and waits until they take part. Steps are slow meanwhile."""
+        self.await_greeted(greeted)
+        self.open(gate)
+        return self.await_working(working)
+
+    def await_working(self, number):
+        def done():
+            require(self.process.poll() is None, f"the run ended: {self.said()}")
+            return len(self.working()) == number and self.working()
+        return await_true(done, f"{number} workers; {self.said()}")
+
+    def await_step(self, step):
+        await_true(lambda: self.reached() >= step, f"step {step}; {self.said()}")
+
+    def reached(self):
+        reports = self.events("report")
+        return reports[-1]["content"]["step"] if reports else 0
+
+    def said(self):
+        return (self.directory / "output").read_text()[-2000:]
+
+    def open(self, gate):
+        (self.directory / f"gate-{gate}").touch()
+
+    def fast(self):
+        (self.directory / "fast").touch()
+
+    def ask(self, verb, *words):
+        done = subprocess.run([self.rubato, verb, self.name, *map(str, words)], env=self.environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        require(done.returncode == 0, f"rubato {verb}: {done.stderr}")
+
+    def host_of(self, uid):
+        return [event["host"] for event in self.events("start") if event["worker"] == uid][-1]
+
+    def digest(self):
+        """Waits for the end, which must be good."""
+        await_true(lambda: self.process.poll() is not None, f"the end of the run; {self.said()}")
+        self.output.close()
+        require(self.process.returncode == 0, f"the run ended with {self.process.returncode}: {self.said()}")
+        steps = [event["content"]["step"] for event in self.events("report")]
+        require(steps == list(range(1, len(steps) + 1)), f"steps are missing or twice: {steps}")
+        return self.events("notice", "finished")[-1]["content"]["digest"]
+
+
+class HostsRun(Run):
+    def __init__(self, network, build, name, flags, steps, gates):
+        shell = network.shared / "rsh"
+        shell.write_text(REMOTE_SHELL.format(namespaces=" ".join(f"--{name}" for name in NAMESPACES)))
+        shell.chmod(0o755)
+        for host in network.hosts.values():
+            (network.shared / f"init-{host.name}").write_text(str(host.init))
+        # Given by its address, because the real machine does not know the names of the hosts.
+        super().__init__(network, build, name,
+                         ["--rsh", shell, "--remote-program", build / "rubato", "--address",
+                          network.hosts["m"].address, *flags], steps, gates)
+
+    def _prefix(self):
+        return ["nsenter", f"--target={self.network.hosts['m'].init}", "--net", "--uts", "--"]
+
+    def ends_clean(self):
+        """No worker failed, none was started again, and no process is left on any host."""
+        codes = {event["code"] for event in self.events("exit")}
+        require(codes <= {0, 3}, f"workers ended with {codes}: {self.said()}")
+        self.left_nothing()
+
+    def left_nothing(self):
+        for host in self.network.hosts.values():
+            await_true(lambda host=host: not host.processes(), f"the end of all processes on {host.name}")
+
+
+def one_host(network, build, steps):
+    """The digest of the parameters after so many steps of one worker on one machine."""
+    run = Run(network, build, "plain", ["--workers", 1], steps, [])
+    run.fast()
+    return run.digest()
+
+
+def three_hosts():
+    network = Network(["m", "a", "b", "c"])
+    network.link_all(delay=0.005)
+    return network
+
+
+@needs_hosts
+def grows_and_shrinks_across_hosts(build):
+    steps = 60
+    with three_hosts() as network:
+        expected = one_host(network, build, steps)
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1,c:2", "--start", 2], steps, [5, 20, 40])
+        first = run.joined(2, 5, 2)
+        require({run.host_of(uid) for uid in first} == {"a", "b"}, "the first workers are not on a and b")
+        run.ask("resize", 4)
+        most = run.joined(4, 20, 4)
+        require(sorted(run.host_of(uid) for uid in most) == ["a", "b", "c", "c"], "not all hosts are used")
+        require(first < most, "a worker was started again to grow")
+        run.ask("resize", 2)
+        run.open(40)
+        require(run.await_working(2) == first, "the wrong workers left")
+        run.fast()
+        require(run.digest() == expected, "four workers on three hosts train something else than one")
+        run.ends_clean()
+        end = run.events("end")[-1]
+        require(end["fresh_starts"] == 0 and end["failures"] == 0 and end["starts"] == 4, f"the end: {end}")
+        return f"2, 4, then 2 workers on 3 hosts, without a restart; digest {expected} as on one host"
+
+
+@needs_hosts
+def killed_worker_across_hosts(build):
+    kills = 5
+    gates = [5 + 30 * turn for turn in range(kills + 1)]
+    steps = gates[-1] + 20
+    with three_hosts() as network:
+        expected = one_host(network, build, steps)
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1,c:1"], steps, gates)
+        times = []
+        for turn in range(kills):
+            working = sorted(run.joined(3 + turn, gates[turn], 3))
+            before = len(run.events("notice", "recovered"))
+            killed = time.time()
+            run.ask("kill", working[turn % 3])
+            # Each survivor says when it goes on. The last word counts.
+            said = await_true(lambda: len(run.events("notice", "recovered")) >= before + 2
+                              and run.events("notice", "recovered")[before:before + 2], "the recovery")
+            times.append(max(event["time"] for event in said) - killed)
+        run.joined(3 + kills, gates[-1], 3)
+        run.fast()
+        require(run.digest() == expected, "after kills the hosts train something else than one")
+        end = run.events("end")[-1]
+        require(end["failures"] == kills and end["fresh_starts"] == 0, f"the end: {end}")
+        run.left_nothing()
+        times.sort()
+        shown = " ".join(f"{1000 * seconds:.0f}" for seconds in times)
+        return f"{kills} kills; from the command to the last survivor that goes on: {shown} ms"
+
+
+@needs_hosts
+def cut_links_heal(build):
+    steps = 300
+    with three_hosts() as network:
+        expected = one_host(network, build, steps)
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1,c:1"], steps, [5, steps - 10])
+        first = run.joined(3, 5, 3)
+        # Short: no connection breaks. Long: peers close the silent connections, and make them again. Then from
+        # the master, too, and in one direction only.
+        for ends, seconds, one_way in ((("b", "c"), 2, False), (("b", "c"), 8, False), (("m", "c"), 8, False),
+                                       (("a", "b"), 8, True)):
+            network.link(*ends, cut=True, one_way=one_way)
+            time.sleep(seconds)
+            network.link(*ends, cut=False, one_way=one_way)
+            reached = run.reached()
+            run.await_step(min(reached + 10, steps - 15))
+        run.fast()
+        run.open(steps - 10)
+        require(run.digest() == expected, "after cuts the hosts train something else than one")
+        run.ends_clean()
+        starts = {event["worker"] for event in run.events("start")}
+        require(starts == first, f"workers {starts} were started, not only {first}")
+        recoveries = len({json.dumps(event["content"]["generation"]) for event in run.events("notice", "recovered")})
+        return f"cuts of 2 and 8 s lost no member; {recoveries} recoveries"
+
+
+def listening_ports(pid):
+    """TCP ports on which somebody listens in the network of this process."""
+    ports = set()
+    for file in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{file}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                ports.add(int(fields[1].rsplit(":", 1)[1], 16))
+    return ports
+
+
+# Opens idle connections, and sends bytes that mean nothing on others.
+STRANGER = """
+    import os, socket, sys, time
+    address, ports = sys.argv[1], sys.argv[2].split(",")
+    kept = []
+    for number in range(600):
+        kept.append(socket.create_connection((address, int(ports[number % len(ports)]))))
+        if number % 3 == 0:
+            kept[-1].sendall(os.urandom(500))
+    print("there", flush=True)
+    time.sleep(600)
+"""
+
+
+@needs_hosts
+def strangers_join_nothing(build):
+    steps = 100
+    with three_hosts() as network:
+        expected = one_host(network, build, steps)
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1"], steps, [5, 50, 90])
+        first = run.joined(2, 5, 2)
+        master = network.hosts["m"].address
+        port = listening_ports(network.hosts["m"].init).pop()
+        c = network.hosts["c"]
+        wrong = "00" * 32
+        # A share that names itself a, and a worker that names itself 2, both with a wrong key.
+        share = c.start(["sh", "-c", 'printf "%s\\n" "$1" | "$0" share', build / "rubato",
+                         json.dumps({"master": f"tcp:{master}:{port}", "identity": "wide/0/share/a", "name": "a",
+                                     "secret": wrong, "address": ""})],
+                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        key = network.shared / "key"
+        key.write_text(json.dumps({"job": "wide", "start": 0, "round": 1, "secret": wrong}))
+        key.chmod(0o600)
+        worker = c.start(["env", f"RUBATO_LAUNCHER=tcp:{master}:{port}", "RUBATO_WORKER=2", f"RUBATO_KEY={key}",
+                          build / "examples/faulty", "--steps", "5"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        idle = []
+        for host in ("m", "a", "b"):
+            ports = ",".join(map(str, listening_ports(network.hosts[host].init)))
+            idle.append(c.start(python(STRANGER, network.hosts[host].address, ports), stdout=subprocess.PIPE, text=True))
+            require(idle[-1].stdout.readline() == "there\n", "the stranger could not connect")
+        reached = run.reached()
+        run.open(50)
+        run.await_step(min(reached + 10, 85))
+        time.sleep(5)  # so that each has tried several times
+        require(worker.poll() is None and share.poll() is None, "a stranger ended")
+        require(len(run.events("hello")) == 2 and len(run.events("start")) == 2, "a stranger was taken in")
+        require("is back" not in run.said(), "a stranger took the place of a share")
+        run.fast()
+        run.open(90)
+        require(run.digest() == expected, "with strangers the hosts train something else than one")
+        require({event["worker"] for event in run.events("start")} == first, "a worker was started again")
+        for process in [share, worker, *idle]:
+            end_program(process)
+            if process.stdout:
+                process.stdout.close()
+        return "a share and a worker with a wrong key, and 1,800 strangers: nobody joined, training went on"
+
+
+@needs_hosts
+def lost_host_is_excluded(build):
+    steps = 120
+    with three_hosts() as network:
+        expected = one_host(network, build, steps)
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1,c:1"], steps, [5, 110])
+        run.joined(3, 5, 3)
+        network.hosts["c"].power_off()
+        rest = run.await_working(2)
+        require({run.host_of(uid) for uid in rest} == {"a", "b"}, "the wrong workers are left")
+        run.fast()
+        run.open(110)
+        require(run.digest() == expected, "without the lost host the others train something else than one")
+        end = run.events("end")[-1]
+        require(end["fresh_starts"] == 0, f"the end: {end}")
+        del network.hosts["c"]
+        run.left_nothing()
+        return "the worker of a host without power was excluded, the others went on without a restart"
+
+
+@needs_hosts
+def interrupt_ends_all_hosts(build):
+    with three_hosts() as network:
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1"], 100000, [])
+        run.await_working(2)
+        children = pathlib.Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+        os.kill(int(children[0]) if children else run.process.pid, signal.SIGINT)
+        await_true(lambda: run.process.poll() is not None, f"the end of the run; {run.said()}")
+        run.output.close()
+        require(run.process.returncode == 130, f"the run ended with {run.process.returncode}: {run.said()}")
+        require(run.events("notice", "stopped"), "the workers did not end together")
+        run.left_nothing()
+        return "Ctrl-C: the workers stopped at one step, and nothing is left on the hosts"
+
+
+SCENARIOS = [hosts_are_apart, links_delay_and_limit, links_lose_and_cut, hosts_freeze_and_fail,
+             grows_and_shrinks_across_hosts, killed_worker_across_hosts, cut_links_heal, strangers_join_nothing,
+             lost_host_is_excluded, interrupt_ends_all_hosts]
 
 if __name__ == "__main__":
     main(SCENARIOS, "many hosts")

@@ -40,6 +40,7 @@ Slice slice_of(const StepPlan& plan) { return {plan.epoch, plan.cursor, plan.sam
 }  // namespace
 
 Session::Session(Config config) : config_(std::move(config)), membership_(config_.place.uid) {
+  if (config_.place.spans_hosts()) standing_.emplace(config_.place.uid, config_.place.key->round);
   transport_ = std::make_unique<Transport>(
       poller_,
       Transport::Hooks{[this](Uid from, const Header& header) { return where(from, header); },
@@ -60,20 +61,16 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
     look_stranded();
   };
   hooks.difference = config_.difference;
-  hooks.connected = [this](Uid peer) {
-    if (links_->dials(peer)) dial_fresh(peer);
-    // A peer that connects now may be the leader by the time this worker is accepted.
-    if (said_joined_) links_->send(peer, {{"type", "ready"}});
-    look_joined();
+  hooks.roster = [this](const wire::RosterWord& word) { on_roster(word); };
+  hooks.standing = [this](std::int64_t connection) {
+    return standing_->hello(membership_, connection);
   };
+  hooks.connected = [this](Uid peer) { on_connected(peer); };
   hooks.message = [this](Uid from, const Json& message) { on_message(from, message); };
   hooks.data = [this](Uid from, std::int64_t recovery, wire::Link link) {
     on_data(from, recovery, std::move(link));
   };
-  hooks.lost = [this](Uid peer) {
-    membership_.lost(peer);
-    perform_actions();
-  };
+  hooks.lost = [this](Uid peer) { on_lost(peer); };
   hooks.dead = [this](Uid peer) { on_dead(peer); };
   hooks.refused = [this](const std::string& why) {
     links_->notice("refused", {{"text", why}});
@@ -96,6 +93,7 @@ void Session::run() {
     poller_.wait(kTick);
     pump_feeds();
     links_->tick(std::chrono::steady_clock::now(), membership_.applied());
+    if (standing_) keep_data();
   }
   transport_->flush();
   links_->flush_launcher();
@@ -149,6 +147,7 @@ std::optional<Session::Event> Session::next(std::chrono::milliseconds at_most) {
 
 void Session::found(const StepPlan& first, const member::MembershipGeneration& after) {
   post([this, first, after] {
+    if (over_) return;
     membership_.found(membership_.newest_plan(), first, after);
     trainer_applied_ = first.step - 1;
     take_members(*membership_.record());
@@ -171,6 +170,7 @@ void Session::say(std::int64_t attempt, Word word, std::function<StepPlan(int)> 
     word.uid = config_.place.uid;
     word.step = membership_.next().step;
     word.ready = membership_.ready_peers();
+    if (standing_) word.broken = membership_.broken_joiners();
     if (record.leader() == word.uid) {
       // No worker is accepted for a step that will not happen.
       member::Proposal proposal{membership_.next().finish ? record : membership_.propose(), {}};
@@ -258,12 +258,76 @@ void Session::on_plan(const member::MembershipPlan& plan) {
   if (!membership_.record() && !founder_ && !planned()) push(End{wire::kLeft, ""});
 }
 
+// The order matters: a worker that is gone ends before it acts on anything else.
+void Session::on_roster(const wire::RosterWord& word) {
+  if (over_) return;
+  const std::size_t known = standing_->gone().size();
+  const member::Standing::Verdict verdict = standing_->hear(word);
+  if (verdict == member::Standing::Verdict::refused) return;
+  if (verdict == member::Standing::Verdict::ends) return end_as_gone();
+  const std::vector<Uid>& gone = standing_->gone();
+  for (std::size_t i = known; i < gone.size(); ++i) forget(gone[i]);
+  membership_.gone(gone);
+  membership_.plan(word.plan);
+  perform_actions();
+  welcomed_ = true;
+  if (standing_->may_found()) {
+    founder_ = true;
+    links_->holds_state();
+    push(Found{});
+  }
+  links_->dial(word.peers);
+  look_joined();
+  if (!membership_.record() && !founder_ && !planned()) push(End{wire::kLeft, ""});
+}
+
+void Session::end_as_gone() {
+  membership_.gone({config_.place.uid});  // from now on it does nothing
+  perform_actions();
+}
+
+// Across hosts also when a connection that broke was made again.
+void Session::on_connected(Uid peer) {
+  const bool member = membership_.record() && membership_.record()->find(peer) != nullptr;
+  if (links_->dials(peer) && !member) dial_fresh(peer);
+  // A peer that connects now may be the leader by the time this worker is accepted.
+  if (said_joined_) links_->send(peer, {{"type", "ready"}});
+  if (standing_) {
+    membership_.reconnected(peer);
+    perform_actions();
+  }
+  look_joined();
+}
+
+// The control connection broke. Across hosts the data connection cannot be trusted, either.
+void Session::on_lost(Uid peer) {
+  if (standing_) {
+    said_ready_.erase(peer);
+    early_data_.erase(peer);
+    transport_->drop(peer);
+    membership_.unready(peer);
+  }
+  membership_.lost(peer);
+  perform_actions();
+}
+
+// Makes data connections with workers that wait to become members again, where this worker dials.
+void Session::keep_data() {
+  links_->say_standing();
+  if (membership_.record() && membership_.recovering()) return;
+  for (const Uid peer : links_->linked_peers()) {
+    const bool member = membership_.record() && membership_.record()->find(peer) != nullptr;
+    if (!member && links_->dials(peer) && !transport_->connected(peer)) dial_fresh(peer);
+  }
+}
+
 bool Session::planned() const {
   const std::vector<Uid>& workers = membership_.newest_plan().workers;
   return std::find(workers.begin(), workers.end(), config_.place.uid) != workers.end();
 }
 
 void Session::dropped() {
+  if (active_) interrupt();  // its donor has told it so in the middle of a step
   if (!planned()) {
     push(End{wire::kLeft, ""});
     return;
@@ -288,13 +352,16 @@ void Session::dial_data(Uid peer, std::int64_t recovery) {
   transport_->connect(peer, std::move(dialled.link), std::move(dialled.greeting));
 }
 
+// What still waits to be sent belongs to an attempt to join that is over.
 void Session::dial_fresh(Uid peer) {
+  transport_->drop(peer);
   dial_data(peer, member::Links::kFresh);
   look_ready(peer);
 }
 
+// Across hosts the master knows this from what each worker says about itself.
 void Session::look_stranded() {
-  if (retired_) return;
+  if (retired_ || standing_) return;
   if (!welcomed_ || !said_joined_ || membership_.record() || links_->somebody_holds_state()) return;
   links_->notice("stranded", Json::object());
   if (!links_->launched()) push(End{wire::kLeft, "neither a launcher nor a member is left"});
@@ -310,7 +377,7 @@ void Session::on_message(Uid from, const Json& message) {
       membership_.level(from, message.at("level").get<member::Level>());
     } else if (type == "report") {
       const auto report = message.at("report").get<member::Report>();
-      bury_unknown(report.record);
+      if (!standing_) bury_unknown(report.record);
       membership_.report(from, report);
     } else if (type == "commit") {
       membership_.commit(from, message.at("commit").get<member::Commit>());
@@ -324,8 +391,8 @@ void Session::on_message(Uid from, const Json& message) {
   perform_actions();
 }
 
-// Every living member was connected with this worker before either was accepted. A member without a
-// connection ended before this worker came.
+// On one machine every living member was connected with this worker before either was accepted. A
+// member without a connection ended before this worker came.
 void Session::bury_unknown(const Record& record) {
   const std::vector<Uid> peers = links_->peers();
   for (const Member& member : record.members) {
@@ -340,8 +407,14 @@ void Session::look_ready(Uid peer) {
 
 void Session::on_data(Uid from, std::int64_t recovery, wire::Link link) {
   if (recovery == member::Links::kFresh) {
-    transport_->connect(from, std::move(link));
-    look_ready(from);
+    // Across hosts this worker may still count it as a joining member, and send it a step that the
+    // other has given up. It would wait behind that for ever.
+    const bool member = membership_.record() && membership_.record()->find(from) != nullptr;
+    if (standing_ && member) {
+      early_data_[from] = {recovery, std::move(link)};
+      return;
+    }
+    take_fresh(from, std::move(link));
     return;
   }
   const std::int64_t ours = membership_.record() ? membership_.record()->recovery : -1;
@@ -354,11 +427,30 @@ void Session::on_data(Uid from, std::int64_t recovery, wire::Link link) {
   transport_->retry();
 }
 
+void Session::take_fresh(Uid from, wire::Link link) {
+  transport_->drop(from);  // as in dial_fresh()
+  transport_->connect(from, std::move(link));
+  look_ready(from);
+}
+
+// Takes the fresh connections of workers that are no members any more.
+void Session::take_early_fresh() {
+  for (auto it = early_data_.begin(); it != early_data_.end();) {
+    const bool member = membership_.record() && membership_.record()->find(it->first) != nullptr;
+    if (member || it->second.first != member::Links::kFresh) {
+      ++it;
+      continue;
+    }
+    take_fresh(it->first, std::move(it->second.second));
+    it = early_data_.erase(it);
+  }
+}
+
 void Session::on_lost_data(Uid peer) {
   membership_.unready(peer);
   membership_.lost(peer);
   perform_actions();
-  redial_waiting();
+  if (!standing_) redial_waiting();  // else keep_data() does, with a pause in between
 }
 
 // A recovery closes the connections with joining workers. The side that connected must connect
@@ -371,13 +463,18 @@ void Session::redial_waiting() {
   }
 }
 
-void Session::on_dead(Uid peer) {
+void Session::forget(Uid peer) {
   died_.push_back(peer);
+  links_->forget(peer);
   transport_->forget(peer);
   feeds_.erase(peer);
   said_ready_.erase(peer);
   early_data_.erase(peer);
   discarded_.erase(peer);
+}
+
+void Session::on_dead(Uid peer) {
+  forget(peer);
   membership_.dead(peer);
   perform_actions();
   look_joined();
@@ -398,8 +495,12 @@ void Session::perform_actions() {
         links_->send(report->to, {{"type", "report"}, {"report", report->report}});
       } else if (const auto* commit = std::get_if<Membership::SendCommit>(&action)) {
         links_->send(commit->to, {{"type", "commit"}, {"commit", commit->commit}});
-      } else if (std::holds_alternative<Membership::SendDropped>(action)) {
+      } else if (const auto* told = std::get_if<Membership::SendDropped>(&action)) {
         // On one machine a connection breaks only if a process ends: the joiner gets all words.
+        if (!standing_) continue;
+        Header header;
+        header.kind = Kind::dropped;
+        transport_->send_text(told->to, header, Json(told->attempt).dump());
       } else if (std::holds_alternative<Membership::Interrupted>(action)) {
         interrupt();
       } else if (const auto* go_on = std::get_if<Membership::Resume>(&action)) {
@@ -409,6 +510,9 @@ void Session::perform_actions() {
       } else if (std::holds_alternative<Membership::Dropped>(action)) {
         dropped();
       } else if (std::holds_alternative<Membership::Excluded>(action)) {
+        over_ = true;
+        active_ = false;
+        attempt_ = ++attempts_;
         push(End{wire::kLeft, "the others count this worker as gone"});
       } else {
         look_stranded();
@@ -511,6 +615,7 @@ void Session::begin_step() {
   reduction_->begin(geometry);
   words_.clear();
   members_ = record.members;
+  take_early_fresh();
   active_ = true;
   attempt_ = ++attempts_;
 
@@ -671,7 +776,7 @@ std::byte* Session::where(Uid from, const Header& header) {
     buffer.resize(std::max<std::size_t>(header.bytes, 1));
     return buffer.data();
   };
-  if (header.kind == Kind::adopt) return text();
+  if (header.kind == Kind::adopt || header.kind == Kind::dropped) return text();
   if (header.kind == Kind::catch_up) {
     if (!expected_gradient_ || from != expected_gradient_->holder ||
         header.step != expected_gradient_->applied ||
@@ -716,13 +821,19 @@ void Session::arrived(Uid from, const Header& header) {
       const Result<Json> message = take_text();
       if (!message || membership_.record()) return;
       const auto proposal = message->at("proposal").get<member::Proposal>();
-      bury_unknown(proposal.record);
+      if (!standing_) bury_unknown(proposal.record);
       membership_.adopt(proposal);
+      if (!membership_.record()) return;
       trainer_applied_ = membership_.next().step - 1;
       push(Adopted{message->at("about")});
       perform_actions();
       if (membership_.record() && !membership_.recovering()) begin_step();
       return;
+    }
+    if (header.kind == Kind::dropped) {
+      const Result<Json> message = take_text();
+      if (message) membership_.dropped(message->get<member::Level>());
+      return perform_actions();
     }
     if (header.kind == Kind::catch_up) {
       if (!expected_gradient_ || from != expected_gradient_->holder ||

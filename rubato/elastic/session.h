@@ -35,6 +35,7 @@
 #include "rubato/elastic/transport.h"
 #include "rubato/member/links.h"
 #include "rubato/member/membership.h"
+#include "rubato/member/standing.h"
 
 namespace rubato::elastic {
 
@@ -165,8 +166,16 @@ class Session {
 
   void on_welcome(const wire::Welcome& welcome);
   void on_plan(const member::MembershipPlan& plan);
+  void on_roster(const wire::RosterWord& word);
+  void end_as_gone();
+  void on_lost(member::Uid peer);
+  void on_connected(member::Uid peer);
+  void forget(member::Uid peer);
+  void keep_data();
   void on_message(member::Uid from, const Json& message);
   void on_data(member::Uid from, std::int64_t recovery, wire::Link link);
+  void take_fresh(member::Uid from, wire::Link link);
+  void take_early_fresh();
   void on_dead(member::Uid peer);
   void on_lost_data(member::Uid peer);
   void bury_unknown(const Record& record);
@@ -202,11 +211,13 @@ class Session {
   wire::Poller poller_;
   std::unique_ptr<member::Links> links_;
   member::Membership membership_;
+  std::optional<member::Standing> standing_;  // only in a job that spans hosts
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Reduction> reduction_;
 
   // Used only by the network's thread.
   std::vector<float> results_[2];
+  bool over_ = false;                    // the others count this worker as gone
   bool active_ = false;                  // a step is under way
   std::vector<member::Member> members_;  // members whose connections the step uses
   std::int64_t attempts_ = 0;

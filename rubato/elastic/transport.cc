@@ -33,7 +33,10 @@ void Transport::connect(Uid peer, wire::Link link, std::string greeting) {
       connection.link.fd(),
       [this, peer](wire::Poller::Ready ready) {
         if (ready.out) write(peer);
-        if (ready.in) read(peer);
+        // A link that was handed over may hold bytes that the poller cannot see.
+        const auto found = connections_.find(peer);
+        if (found == connections_.end()) return;
+        if (ready.in || (found->second.link.buffered() && !found->second.waiting)) read(peer);
       },
       true);
 }

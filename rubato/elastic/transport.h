@@ -28,7 +28,7 @@ namespace rubato::elastic {
 
 using member::Uid;
 
-enum class Kind : std::uint8_t { partial, result, word, adopt, chunk, fed, catch_up };
+enum class Kind : std::uint8_t { partial, result, word, adopt, chunk, fed, catch_up, dropped };
 
 struct Header {
   std::uint32_t magic = kMagic;

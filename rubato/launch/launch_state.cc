@@ -76,6 +76,13 @@ void LaunchState::could_not_start(Time now, Uid uid, const std::string& why, boo
   finish_if_empty();
 }
 
+void LaunchState::excuse(Time now, Uid uid) {
+  const auto found = workers_.find(uid);
+  if (found == workers_.end()) return;
+  found->second.heard = std::max(found->second.heard, now);
+  if (!found->second.said_hello) found->second.since = std::max(found->second.since, now);
+}
+
 void LaunchState::end(Time now, Outcome outcome, bool ask) {
   CHECK(!ending_);
   forget_unstarted();

@@ -68,6 +68,11 @@ class LaunchState {
   [[nodiscard]] virtual bool said_hello(Time now, const wire::Hello& hello) = 0;
   virtual void heard(Time now, Uid uid, const wire::FromWorker& message) = 0;
 
+  // Its host is silent, so nothing can be expected of it.
+  void excuse(Time now, Uid uid);
+  // Whether all workers are to end.
+  [[nodiscard]] bool ending() const { return ending_.has_value(); }
+
   [[nodiscard]] Result<void> resize(Time now, int workers);
   // For a managed run, also before begin(): there should be exactly one worker in each of these
   // slots, and workers in other slots leave. Each slot is named once. The manager checks the

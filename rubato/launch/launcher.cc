@@ -10,7 +10,7 @@
 
 #include "rubato/base/text.h"
 #include "rubato/launch/live_run.h"
-#include "rubato/launch/processes.h"
+#include "rubato/launch/local_host.h"
 #include "rubato/launch/restart_run.h"
 #include "rubato/wire/random_hex.h"
 #include "rubato/wire/signals.h"
@@ -48,15 +48,51 @@ Launcher::Launcher(RunSpec spec, RunSocket socket, LauncherFace& face)
     : spec_(std::move(spec)),
       socket_(std::move(socket)),
       face_(face),
-      may_nice_(may_undo_nice()),
       state_(new_state(spec_)),
       server_(poller_, {.message = [this](int key, const Json& message) { handle(key, message); },
                         .dropped = [this](int key) { dropped(key); },
                         .handled = [this] { carry_out(); }}) {
   if (spec_.token.empty()) spec_.token = wire::random_hex(kTokenBytes);
+  if (spec_.hosts.hosts.empty()) {
+    host_ = std::make_unique<LocalHost>(poller_, host_events());
+  } else {
+    open_shares();
+  }
+}
+
+WorkerHost::Events Launcher::host_events() {
+  WorkerHost::Events events;
+  events.started = [this](Uid uid, const ProcessName& process) { started(uid, process); };
+  events.could_not_start = [this](Uid uid, const std::string& why, bool shortage) {
+    workers_.erase(uid);
+    state_->could_not_start(now(), uid, why, shortage);
+  };
+  events.output = [this](Uid uid, bool is_err, std::string_view line) {
+    face_.output(uid, is_err, line);
+  };
+  events.ending = [this](Uid uid) { ending(uid); };
+  events.ended = [this](Uid uid, ProcessEnd end) { ended(uid, end); };
+  events.handled = [this] { carry_out(); };
+  return events;
+}
+
+void Launcher::open_shares() {
+  CHECK(spec_.live);
+  live_ = dynamic_cast<LiveRun*>(state_.get());
+  Shares::Hooks hooks;
+  hooks.greeted = [this](const wire::Hello& hello) { return greeted(hello); };
+  hooks.heard = [this](Uid uid, const wire::FromWorker& message) { heard(uid, message); };
+  hooks.say = [this](const std::string& text) {
+    face_.log("say", {{"text", text}});
+    face_.say(text);
+  };
+  auto shares = std::make_unique<Shares>(poller_, spec_.hosts, spec_.name, host_events(), hooks);
+  shares_ = shares.get();
+  host_ = std::move(shares);
 }
 
 Launcher::~Launcher() {
+  host_.reset();  // it may still have something to say
   if (!wire::leads_elsewhere(socket_.path, socket_.inode)) unlink(socket_.path.c_str());
 }
 
@@ -91,15 +127,24 @@ Outcome Launcher::run() {
   if (!spec_.slots.empty()) CHECK(state_->place(now(), spec_.slots).ok());
   state_->begin(now());
   carry_out();
+  if (shares_ != nullptr) shares_->open();
   while (!state_->outcome()) {
-    poller_.wait(face_.hurries() || someone_lingers() ? kHurriedTick : kTick);
+    poller_.wait(face_.hurries() || host_->hurries() ? kHurriedTick : kTick);
     keep_listening();
-    collect_ended();
+    host_->turn();
+    if (shares_ != nullptr) keep_shares();
     state_->pass(now());
     carry_out();
     face_.turn();
   }
   return *state_->outcome();
+}
+
+void Launcher::keep_shares() {
+  // Silence of a host is not the silence of its workers.
+  for (const Uid uid : shares_->excused()) state_->excuse(now(), uid);
+  if (shares_->lost()) live_->give_up(now());
+  shares_->set_ending(state_->ending());
 }
 
 // If somebody has deleted the socket, it is created again. If that fails, the next call tries
@@ -146,8 +191,12 @@ void Launcher::handle(int key, const Json& message) {
     face_.say(fmt::format("worker {}: {}", uid, parsed.error().message));
     return;
   }
-  state_->heard(now(), uid, *parsed);
-  face_.heard(uid, *parsed);
+  heard(uid, *parsed);
+}
+
+void Launcher::heard(Uid uid, const wire::FromWorker& message) {
+  state_->heard(now(), uid, message);
+  face_.heard(uid, message);
 }
 
 // The first message of a connection: the Hello of a worker, or a request of somebody else.
@@ -158,15 +207,18 @@ void Launcher::greet(int key, const Json& message) {
   }
   const auto parsed = wire::parse_from_worker(message);
   const auto* hello = parsed ? std::get_if<wire::Hello>(&*parsed) : nullptr;
-  const auto worker = hello != nullptr ? workers_.find(hello->uid) : workers_.end();
-  if (worker == workers_.end() || hello->token != spec_.token ||
-      !state_->said_hello(now(), *hello)) {
+  if (hello == nullptr || shares_ != nullptr || hello->token != spec_.token || !greeted(*hello)) {
     server_.drop(key);
     return;
   }
   speakers_[key] = hello->uid;
-  worker->second.connection = key;
-  face_.log("hello", {{"worker", hello->uid}, {"pid", hello->pid}});
+  workers_.at(hello->uid).connection = key;
+}
+
+bool Launcher::greeted(const wire::Hello& hello) {
+  if (!workers_.contains(hello.uid) || !state_->said_hello(now(), hello)) return false;
+  face_.log("hello", {{"worker", hello.uid}, {"pid", hello.pid}});
+  return true;
 }
 
 // --- orders --------------------------------------------------------------------------------------
@@ -175,23 +227,28 @@ void Launcher::carry_out() {
   // Carrying out one order may create others. For example, a program that cannot be started ends
   // the run.
   for (auto orders = state_->take_orders(); !orders.empty(); orders = state_->take_orders()) {
+    // That the round ends is known before its workers are killed for it.
+    if (live_ != nullptr && live_->starting_over()) shares_->give_up();
     for (const Order& order : orders) {
       std::visit([this](const auto& one) { carry_out(one); }, order);
     }
   }
+  if (shares_ == nullptr) return;
+  shares_->plan(live_->plan().workers);
+  shares_->act();
 }
 
-Environment Launcher::environment_of(const StartWorker& start, bool niced) const {
+Environment Launcher::environment_of(const StartWorker& start) const {
   Environment environment = spec_.environment;
   // Workers share the cores. Threads that spin while they wait for each other would use all of
   // them.
   set_default(environment, "OMP_NUM_THREADS", "1");
   set_default(environment, "OMP_WAIT_POLICY", "passive");
   if (spec_.live) {
-    set(environment, "RUBATO_LAUNCHER", "unix:" + socket_.path);
+    // A share sets where the master listens, and where the key is.
+    if (shares_ == nullptr) set(environment, "RUBATO_LAUNCHER", "unix:" + socket_.path);
     set(environment, "RUBATO_WORKER", fmt::format("{}", start.uid));
-    set(environment, "RUBATO_TOKEN", spec_.token);
-    if (niced) set(environment, "RUBATO_NICED", "1");
+    if (shares_ == nullptr) set(environment, "RUBATO_TOKEN", spec_.token);
     face_.complete(environment, start);
     return environment;
   }
@@ -221,53 +278,47 @@ void Launcher::carry_out(const StartWorker& start) {
     port_ = *port;
     port_of_round_ = start.round;
   }
-  const bool niced = start.low_priority && may_nice_;
-  bool shortage = false;
-  auto process = spawn(spec_.command, environment_of(start, niced),
-                       {niced, spec_.directory, spec_.close_others}, &shortage);
-  if (!process) {
-    state_->could_not_start(now(), start.uid, process.error().message, shortage);
-    return;
-  }
-  WorkerProcess& worker = workers_[start.uid];
-  worker.process = std::move(*process);
-  worker.slot = start.slot;
-  worker.mark =
+  workers_[start.uid].start = start;
+  WorkerStart what;
+  what.uid = start.uid;
+  what.round = start.round;
+  what.command = spec_.command;
+  what.environment = environment_of(start);
+  what.directory = spec_.directory;
+  what.low_priority = start.low_priority;
+  what.close_others = spec_.close_others;
+  what.mark =
       spec_.live ? fmt::format("RUBATO_WORKER={}", start.uid) : fmt::format("RANK={}", start.rank);
-  worker.start_time = wire::start_time_of(worker.process.pid);
-  Json fields = {{"worker", start.uid}, {"pid", worker.process.pid}};
+  host_->start(what);
+}
+
+void Launcher::started(Uid uid, const ProcessName& process) {
+  const auto found = workers_.find(uid);
+  if (found == workers_.end()) return;
+  found->second.process = process;
+  const StartWorker& start = found->second.start;
+  Json fields = {{"worker", uid}, {"pid", process.pid}};
   if (start.world > 0) {
     fields["rank"] = start.rank;
     fields["world"] = start.world;
   }
   if (!start.slot.empty()) fields["slot"] = start.slot;
+  if (shares_ != nullptr) fields["host"] = host_of(uid);
   face_.log("start", fields);
-  watch(start.uid, worker);
   face_.processes_changed();
 }
 
-void Launcher::watch(Uid uid, const WorkerProcess& worker) {
-  poller_.add(worker.process.ended.get(), [this, uid](wire::Poller::Ready) {
-    collect(uid);
-    carry_out();
-  });
-  poller_.add(worker.process.out.get(),
-              [this, uid](wire::Poller::Ready) { read_output(uid, false, false); });
-  poller_.add(worker.process.err.get(),
-              [this, uid](wire::Poller::Ready) { read_output(uid, true, false); });
-}
-
 void Launcher::carry_out(const SignalWorker& signal) {
-  const auto found = workers_.find(signal.uid);
-  if (found == workers_.end() || found->second.end) return;
+  if (!workers_.contains(signal.uid)) return;
   face_.log("signal", {{"worker", signal.uid}, {"signal", signal.signal}});
-  send_signal(found->second.process, signal.signal);
+  host_->signal(signal.uid, signal.signal);
 }
 
 void Launcher::carry_out(const SendToWorker& send) {
   if (const auto* plan = std::get_if<wire::MembershipPlan>(&send.message)) {
     face_.log("plan", {{"worker", send.uid}, {"plan", *plan}});
   }
+  if (shares_ != nullptr) return shares_->send(send.uid, send.message);
   const auto found = workers_.find(send.uid);
   if (found == workers_.end() || found->second.connection < 0) return;
   this->send(found->second.connection, wire::to_json(send.message));
@@ -280,104 +331,28 @@ void Launcher::carry_out(const Tell& tell) {
 
 // --- processes -----------------------------------------------------------------------------------
 
-void Launcher::read_output(Uid uid, bool is_err, bool to_the_end) {
-  WorkerProcess& worker = workers_.at(uid);
-  wire::Fd& fd = is_err ? worker.process.err : worker.process.out;
-  LineCutter& cutter = is_err ? worker.err : worker.out;
-  const auto print = [&](std::string_view line) { face_.output(uid, is_err, line); };
-  std::array<char, 65536> buffer;  // NOLINT: filled by read
-  while (fd.valid()) {
-    const ssize_t size = read(fd.get(), buffer.data(), buffer.size());
-    if (size > 0) {
-      cutter.feed({buffer.data(), static_cast<std::size_t>(size)}, print);
-      if (!to_the_end) return;  // so that the others get their turn
-    } else if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
-      break;
-    } else {
-      poller_.remove(fd.get());
-      fd.close();
-    }
-  }
-  if (to_the_end || !fd.valid()) cutter.finish(print);
+// Its last messages say why.
+void Launcher::ending(Uid uid) {
+  const int connection = workers_.at(uid).connection;
+  if (connection < 0) return;
+  server_.read(connection);
+  server_.drop(connection);
 }
 
-// Whether the worker has ended. Reads its last output first, because it says why.
-bool Launcher::take_leave(Uid uid, WorkerProcess& worker) {
-  if (worker.end) return true;
-  worker.end = reap(worker.process);
-  if (!worker.end) return false;
-  if (worker.connection >= 0) server_.read(worker.connection);
-  read_output(uid, false, true);
-  read_output(uid, true, true);
-  if (worker.connection >= 0) server_.drop(worker.connection);
-  for (wire::Fd* fd : {&worker.process.ended, &worker.process.out, &worker.process.err}) {
-    if (fd->valid()) poller_.remove(fd->get());
-    fd->close();
-  }
-  return true;
-}
-
-void Launcher::collect(Uid uid) {
-  WorkerProcess& worker = workers_.at(uid);
-  if (!take_leave(uid, worker) || !nothing_is_left()) return;
-  const ProcessEnd end = *worker.end;
-  workers_.erase(uid);
+void Launcher::ended(Uid uid, ProcessEnd end) {
+  if (workers_.erase(uid) == 0) return;
   face_.log("exit", {{"worker", uid}, {"killed", end.killed}, {"code", end.code}});
   state_->exited(now(), uid, end);
   face_.processes_changed();
 }
 
-// Collects workers whose processes could not all be killed at once.
-void Launcher::collect_ended() {
-  std::set<int> own;
-  std::vector<Uid> ended;
-  for (const auto& [uid, worker] : workers_) {
-    if (worker.end) {
-      ended.push_back(uid);
-    } else {
-      own.insert(worker.process.pid);
-    }
-  }
-  orphans_.collect(own);
-  for (const Uid uid : ended) collect(uid);
-}
-
-bool Launcher::someone_lingers() const {
-  return std::any_of(workers_.begin(), workers_.end(),
-                     [](const auto& entry) { return entry.second.end.has_value(); });
-}
-
-// Whether nothing is left of workers that have ended. Kills what is left.
-bool Launcher::nothing_is_left() const {
-  std::set<int> own;
-  std::set<std::string> marks;
-  for (const auto& [uid, worker] : workers_) {
-    if (worker.end) continue;
-    own.insert(worker.process.pid);
-    marks.insert(worker.mark);
-  }
-  return orphans_.end(own, [&](int pid) {
-    if (own.contains(getpgid(pid))) return true;
-    const auto environment = environment_of_process(pid);
-    return environment &&
-           std::any_of(environment->begin(), environment->end(),
-                       [&](const std::string& line) { return marks.contains(line); });
-  });
-}
-
-void Launcher::collect_all() {
-  std::vector<Uid> all;
-  for (const auto& [uid, worker] : workers_) all.push_back(uid);
-  for (const Uid uid : all) {
-    if (workers_.contains(uid)) collect(uid);
-  }
-}
+void Launcher::collect_all() { host_->collect_all(); }
 
 std::vector<WorkerRecord> Launcher::workers() const {
   std::vector<WorkerRecord> all;
   all.reserve(workers_.size());
   for (const auto& [uid, worker] : workers_) {
-    all.push_back({uid, worker.slot, {worker.process.pid, worker.start_time}});
+    all.push_back({uid, worker.start.slot, worker.process});
   }
   return all;
 }

@@ -1,13 +1,11 @@
-// The launcher of one job on this machine. LaunchState decides; this class owns processes, sockets
-// and the clock. A LauncherFace shows the run: a terminal (terminal_run.h), or the master that a
-// node's agent manages (node/master.h).
+// The launcher of one job. LaunchState decides; this class owns sockets and the clock, and a
+// WorkerHost the workers: on this machine, or on several hosts. A LauncherFace shows the run: a
+// terminal (terminal_run.h), or the master that a node's agent manages (node/master.h).
 //
 // It has one thread, which must be the only one of the process (process.h). If the launcher dies,
 // the workers continue to train and finish without it.
 //
-// A worker has ended when everything that it has started is gone, too (orphans.h). Only then its
-// slot is free. Processes that remain when a worker ends are killed, unless their environment or
-// process group says that they belong to another worker that lives.
+// A worker's slot is free when the worker and everything that it has started are gone.
 #pragma once
 
 #include <chrono>
@@ -17,11 +15,12 @@
 #include <string_view>
 #include <vector>
 
-#include "rubato/launch/console.h"
 #include "rubato/launch/launch_state.h"
-#include "rubato/launch/orphans.h"
+#include "rubato/launch/live_run.h"
 #include "rubato/launch/process.h"
 #include "rubato/launch/run_control.h"
+#include "rubato/launch/shares.h"
+#include "rubato/launch/worker_host.h"
 #include "rubato/wire/frame_server.h"
 #include "rubato/wire/poller.h"
 
@@ -38,6 +37,7 @@ struct RunSpec {
   Environment environment;    // the workers' environment is derived from it
   std::string directory;      // where they start; empty: in our directory
   bool close_others = false;  // they inherit no descriptors except the standard ones
+  HostsSpec hosts{};          // without hosts: on this machine. With hosts, `live` is true
 };
 
 // Shows a run and answers requests about it. All functions are called on the launcher's thread.
@@ -81,6 +81,8 @@ class Launcher {
   // yet.
   void collect_all();
   [[nodiscard]] std::vector<WorkerRecord> workers() const;
+  // The host of a worker, in a run that spans hosts.
+  [[nodiscard]] std::string host_of(Uid uid) const { return shares_ ? shares_->host_of(uid) : ""; }
   void send(int connection, const Json& message);
   // Whether the other side has not read everything yet. False if the connection is gone.
   [[nodiscard]] bool unsent(int connection) const;
@@ -89,13 +91,9 @@ class Launcher {
   void serve(std::chrono::milliseconds longest);
 
  private:
-  struct WorkerProcess {
-    Process process;
-    Slot slot;
-    std::string mark;  // a variable of its environment that no other worker has
-    long long start_time = 0;
-    std::optional<ProcessEnd> end;  // its own end; processes that it has started may live
-    LineCutter out, err;
+  struct Worker {
+    StartWorker start;
+    ProcessName process;
     int connection = -1;  // its key; negative: none
   };
 
@@ -110,24 +108,26 @@ class Launcher {
   void carry_out(const SignalWorker& signal);
   void carry_out(const SendToWorker& send);
   void carry_out(const Tell& tell);
-  [[nodiscard]] Environment environment_of(const StartWorker& start, bool niced) const;
-  void watch(Uid uid, const WorkerProcess& worker);
-  void read_output(Uid uid, bool is_err, bool to_the_end);
-  [[nodiscard]] bool take_leave(Uid uid, WorkerProcess& worker);
-  void collect(Uid uid);
-  void collect_ended();
-  [[nodiscard]] bool nothing_is_left() const;
-  [[nodiscard]] bool someone_lingers() const;
+  [[nodiscard]] Environment environment_of(const StartWorker& start) const;
+  [[nodiscard]] WorkerHost::Events host_events();
+  void open_shares();
+  void keep_shares();
+  [[nodiscard]] bool greeted(const wire::Hello& hello);
+  void heard(Uid uid, const wire::FromWorker& message);
+  void started(Uid uid, const ProcessName& process);
+  void ending(Uid uid);
+  void ended(Uid uid, ProcessEnd end);
 
   RunSpec spec_;
   RunSocket socket_;
   LauncherFace& face_;
-  bool may_nice_;
   wire::Poller poller_;
   wire::Fd signals_;
   std::unique_ptr<LaunchState> state_;
-  Orphans orphans_;
-  std::map<Uid, WorkerProcess> workers_;
+  std::unique_ptr<WorkerHost> host_;
+  Shares* shares_ = nullptr;  // the same, in a run that spans hosts
+  LiveRun* live_ = nullptr;   // the state, in such a run
+  std::map<Uid, Worker> workers_;
   wire::FrameServer server_;
   std::map<int, Uid> speakers_;  // connections whose worker has sent a Hello
   Time listen_due_ = kStart;     // next check of the socket

@@ -309,6 +309,16 @@ bool LiveRun::state_may_live() const {
 void LiveRun::give_up_if_lost(Time now, bool counted) {
   if (ending_ || finishing_ || starting_over_ || state_may_live()) return;
   if (!counted) ++counts_.failures;
+  start_over(now);
+}
+
+void LiveRun::give_up(Time now) {
+  if (ending_ || finishing_ || starting_over_ || !founded_) return;
+  ++counts_.failures;
+  start_over(now);
+}
+
+void LiveRun::start_over(Time now) {
   forget_unstarted();
   if (too_many_failures()) {
     end(now,

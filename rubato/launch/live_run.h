@@ -29,6 +29,12 @@ class LiveRun : public LaunchState {
   void heard(Time now, Uid uid, const wire::FromWorker& message) override;
   [[nodiscard]] const wire::MembershipPlan& plan() const { return plan_; }
 
+  // For a run that spans hosts: no worker has the state, or can get it. All start again from the
+  // checkpoint.
+  void give_up(Time now);
+  // All workers are killed, and a new round begins when the last one has ended.
+  [[nodiscard]] bool starting_over() const { return starting_over_; }
+
   [[nodiscard]] bool settled() const override;
   [[nodiscard]] bool silent() const override { return silent_; }
 
@@ -58,6 +64,7 @@ class LiveRun : public LaunchState {
   void heard_members(Time now, wire::MembersNotice notice);
   void replace_straggler(Time now, Uid uid);
   void give_up_if_lost(Time now, bool counted);
+  void start_over(Time now);
   void forget_the_young(Time now);
   [[nodiscard]] bool state_may_live() const;
   [[nodiscard]] std::string too_few() const;

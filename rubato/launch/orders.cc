@@ -27,7 +27,12 @@ std::string to_text(const Order& order) {
       [](const wire::MembershipPlan& plan) {
         return fmt::format("plan {} ({})", plan.number, fmt::join(plan.workers, " "));
       },
-      [](const wire::Stop&) { return std::string("stop"); }};
+      [](const wire::Stop&) { return std::string("stop"); },
+      [](const wire::RosterWord& word) {
+        return fmt::format("roster of plan {} ({}), gone ({})", word.plan.number,
+                           fmt::join(word.plan.workers, " "), fmt::join(word.gone, " "));
+      },
+      [](const wire::MasterBeat&) { return std::string("beat"); }};
   return std::visit(Overloaded{[](const StartWorker& start) {
                                  if (start.world > 0) {
                                    return fmt::format("start {} rank {}/{} round {}", start.uid,

@@ -75,13 +75,14 @@ bool enter_first_of(const std::vector<std::string>& directories) {
 }
 
 // Returns only if it failed.
-void become_worker(char* const* arguments, char* const* environment, const Pipe& out,
-                   const Pipe& err, const SpawnOptions& options) {
+void become_worker(char* const* arguments, char* const* environment, const Pipe& in,
+                   const Pipe& out, const Pipe& err, const SpawnOptions& options) {
   setpgid(0, 0);
   default_signals();
-  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 ||
-      dup2(out.write_end.get(), STDOUT_FILENO) < 0 ||
+  if (options.dies_with_us) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int input =
+      in.read_end.valid() ? in.read_end.get() : open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(out.write_end.get(), STDOUT_FILENO) < 0 ||
       dup2(err.write_end.get(), STDERR_FILENO) < 0) {
     return;
   }
@@ -197,11 +198,14 @@ Result<Process> spawn(const std::vector<std::string>& command, const Environment
   if (!out) return out.error();
   auto err = new_pipe();
   if (!err) return err.error();
+  auto in = options.input.empty() ? Result<Pipe>(Pipe()) : new_pipe();
+  if (!in) return in.error();
   const std::vector<char*> arguments = pointers(command);
   const std::vector<char*> variables = pointers(environment);
   int failure = 0;
-  const int pid = fork_and(
-      [&] { become_worker(arguments.data(), variables.data(), *out, *err, options); }, failure);
+  const int pid =
+      fork_and([&] { become_worker(arguments.data(), variables.data(), *in, *out, *err, options); },
+               failure);
   if (pid == 0) {
     if (shortage != nullptr) *shortage = is_shortage(failure);
     const std::string& directory = options.directory;
@@ -221,6 +225,11 @@ Result<Process> spawn(const std::vector<std::string>& command, const Environment
   }
   make_nonblocking(process.out);
   make_nonblocking(process.err);
+  // A pipe takes so few bytes at once, also if nobody reads them.
+  if (in->write_end.valid()) {
+    [[maybe_unused]] const auto size =
+        write(in->write_end.get(), options.input.data(), options.input.size());
+  }
   return process;
 }
 

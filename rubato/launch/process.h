@@ -38,6 +38,8 @@ struct SpawnOptions {
   bool niced = false;         // starts at a lower priority, which it should raise itself
   std::string directory{};    // where it starts; empty: in our directory
   bool close_others = false;  // it inherits only the standard descriptors
+  bool dies_with_us = false;  // it is killed when this thread ends
+  std::string input{};        // its standard input, of at most 4096 bytes
 };
 // The program is looked up in our PATH. If it cannot be executed, that is an error here, not an
 // exit code. `shortage` says whether the machine had no process, descriptor or memory left: then

@@ -28,7 +28,13 @@ Roster taken_over(Roster roster) {
 }
 
 Roster with_worker(Roster roster, const ShareName& share) {
-  roster.workers[roster.next_uid++] = {share, Roster::kNotPlanned};
+  const Uid uid = roster.next_uid;
+  return with_worker(std::move(roster), share, uid);
+}
+
+Roster with_worker(Roster roster, const ShareName& share, Uid uid) {
+  roster.workers[uid] = {share, Roster::kNotPlanned};
+  roster.next_uid = std::max(roster.next_uid, uid + 1);
   return roster;
 }
 

@@ -46,6 +46,8 @@ struct Roster {
 [[nodiscard]] Roster taken_over(Roster roster);
 // One more worker, with the number roster.next_uid.
 [[nodiscard]] Roster with_worker(Roster roster, const ShareName& share);
+// The same with another number, which was never used: who starts workers has counted them.
+[[nodiscard]] Roster with_worker(Roster roster, const ShareName& share, Uid uid);
 [[nodiscard]] Roster with_plan(Roster roster, std::vector<Uid> workers);
 // They are in no plan any more. The plan gets a new number, so that it is said again.
 [[nodiscard]] Roster with_gone(Roster roster, const std::vector<Uid>& uids);

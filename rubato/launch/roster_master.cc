@@ -87,10 +87,14 @@ void RosterMaster::share_gone(const ShareName& share) { gone_shares_.insert(shar
 
 std::optional<Uid> RosterMaster::add_worker(const ShareName& share) {
   const Uid uid = roster_.next_uid;
+  return add_worker(share, uid) ? std::optional<Uid>(uid) : std::nullopt;
+}
+
+bool RosterMaster::add_worker(const ShareName& share, Uid uid) {
   const bool possible = share_linked(share) && !gone_shares_.contains(share) && !roster_.ending;
-  if (!possible || !write(with_worker(roster_, share))) return {};
+  if (!possible || !write(with_worker(roster_, share, uid))) return false;
   actions_.emplace_back(SayToShare{share, wire::StartOrder{roster_.round, roster_.epoch, uid}});
-  return uid;
+  return true;
 }
 
 bool RosterMaster::kill(Uid uid) {
@@ -213,6 +217,8 @@ bool RosterMaster::look_for_end() {
   say_to_all();  // whoever of the old round still lives ends
   return true;
 }
+
+bool RosterMaster::give_up() { return roster_.ending || write(with_ending(roster_)); }
 
 void RosterMaster::kill_all() {
   std::set<ShareName> silent;

@@ -64,6 +64,7 @@ class RosterMaster {
   // --- decisions; false: not possible now ---
   // Starts one more worker, which no plan names yet.
   std::optional<Uid> add_worker(const ShareName& share);
+  bool add_worker(const ShareName& share, Uid uid);  // with this number, which was never used
   bool plan(std::vector<Uid> workers);
   bool kill(Uid uid);
   // Excludes the workers of shares that are silent or gone, if that is legal.
@@ -71,6 +72,8 @@ class RosterMaster {
   // Gives the round up if no worker can have the state, or if a share is gone whose workers cannot
   // be excluded. Begins the next round when all workers of one that ends are gone.
   bool look_for_end();
+  // Ends the round: the caller knows that no worker has the state.
+  bool give_up();
   // Reads the epoch again. A master that no worker needs to talk to would never hear that it was
   // replaced, and would keep its connections for ever.
   void read_epoch();

@@ -68,7 +68,9 @@ void TerminalRun::turn() {
 }
 
 void TerminalRun::output(Uid uid, bool is_err, std::string_view line) {
-  const std::string text = fmt::format("[{}] {}", uid, line);
+  const std::string host = launcher_.host_of(uid);
+  const std::string text =
+      host.empty() ? fmt::format("[{}] {}", uid, line) : fmt::format("[{} {}] {}", host, uid, line);
   is_err ? console_.err(text) : console_.out(text);
 }
 

@@ -32,7 +32,23 @@ void FrameServer::accept_all() {
     connections_.emplace(
         key, find_ ? FrameStream(Link(std::move(fd), find_)) : FrameStream(std::move(fd)));
     poller_.add(number, [this, key](Poller::Ready what) { ready(key, what); });
+    if (find_) strangers_.insert(key);
+    if (strangers_.size() > kMostStrangers) drop_old_strangers();
   }
+}
+
+void FrameServer::drop_old_strangers() {
+  std::erase_if(strangers_, [this](int key) { return !contains(key) || !peer(key).empty(); });
+  while (strangers_.size() > kMostStrangers) {
+    const int oldest = *strangers_.begin();
+    strangers_.erase(strangers_.begin());
+    drop(oldest);
+  }
+}
+
+std::string FrameServer::peer(int key) const {
+  const auto found = connections_.find(key);
+  return found == connections_.end() ? "" : found->second.link().peer();
 }
 
 void FrameServer::ready(int key, Poller::Ready ready) {

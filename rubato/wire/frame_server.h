@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <map>
+#include <set>
+#include <string>
 
 #include "rubato/wire/frames.h"
 #include "rubato/wire/poller.h"
@@ -30,10 +32,15 @@ class FrameServer {
   ~FrameServer();
 
   // Listens here from now on, and no longer at the old place. Open connections stay. With `find`,
-  // only those who know a key may connect (link.h).
+  // only those who know a key may connect (link.h). Of those that have not proven one yet, only the
+  // newest kMostStrangers are kept.
   void listen(Fd listener, FindLinkKey find = {});
 
+  static constexpr std::size_t kMostStrangers = 256;
+
   [[nodiscard]] bool contains(int key) const { return connections_.contains(key); }
+  // The identity whose key the other side has proven; empty if there is none.
+  [[nodiscard]] std::string peer(int key) const;
   // Does nothing if the connection is gone.
   void send(int key, const Json& message);
   // Handles the messages that have arrived. Drops the connection if the other side has closed it.
@@ -45,6 +52,7 @@ class FrameServer {
 
  private:
   void accept_all();
+  void drop_old_strangers();
   void ready(int key, Poller::Ready ready);
   void wait_for_room(const FrameStream& stream);
 
@@ -53,6 +61,7 @@ class FrameServer {
   Fd listener_;
   FindLinkKey find_;
   std::map<int, FrameStream> connections_;
+  std::set<int> strangers_;  // may hold keys of connections that have proven their key since
   int next_key_ = 0;
 };
 

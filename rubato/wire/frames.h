@@ -37,6 +37,7 @@ class FrameStream {
   [[nodiscard]] int fd() const { return link_.fd(); }
   [[nodiscard]] bool open() const { return link_.open(); }
   [[nodiscard]] bool unsent() const { return !out_.empty(); }
+  [[nodiscard]] std::size_t unsent_bytes() const { return out_.size(); }
   // Whether flush() should be called when the socket takes bytes again. Ask after every call here.
   [[nodiscard]] bool wants_out() const { return link_.wants_out(unsent()); }
   [[nodiscard]] const Link& link() const { return link_; }

@@ -31,18 +31,39 @@ Json encode(const Hello& hello) {
           {"address", hello.address}};
 }
 Json encode(const Beat& beat) { return {{"type", "beat"}, {"step", beat.step}}; }
-Json encode(const Report& report) { return {{"type", "report"}, {"content", report.content}}; }
+Json numbered(Json message, std::int64_t number) {
+  if (number != 0) message["number"] = number;
+  return message;
+}
+Json encode(const Report& report) {
+  return numbered({{"type", "report"}, {"content", report.content}}, report.number);
+}
 Json encode(const Notice& notice) {
-  return {{"type", "notice"}, {"kind", notice.kind}, {"content", notice.content}};
+  return numbered({{"type", "notice"}, {"kind", notice.kind}, {"content", notice.content}},
+                  notice.number);
+}
+Json encode(const WorkerHello& hello) {
+  return {{"type", "standing"},   {"connection", hello.connection}, {"round", hello.round},
+          {"uid", hello.uid},     {"epoch", hello.epoch},           {"gone", hello.gone},
+          {"works", hello.works}, {"generation", hello.generation}, {"applied", hello.applied}};
+}
+Json encode(const std::vector<Peer>& peers) {
+  Json list = Json::array();
+  for (const Peer& peer : peers) list.push_back({{"uid", peer.uid}, {"address", peer.address}});
+  return list;
 }
 Json encode(const Welcome& welcome) {
-  Json peers = Json::array();
-  for (const Peer& peer : welcome.peers) {
-    peers.push_back({{"uid", peer.uid}, {"address", peer.address}});
-  }
-  return {
-      {"type", "welcome"}, {"peers", peers}, {"plan", welcome.plan}, {"founder", welcome.founder}};
+  return {{"type", "welcome"},
+          {"peers", encode(welcome.peers)},
+          {"plan", welcome.plan},
+          {"founder", welcome.founder}};
 }
+Json encode(const RosterWord& word) {
+  return {{"type", "roster"},           {"round", word.round}, {"epoch", word.epoch},
+          {"plan", word.plan},          {"gone", word.gone},   {"founder", word.founder},
+          {"peers", encode(word.peers)}};
+}
+Json encode(const MasterBeat& beat) { return {{"type", "beat"}, {"heard", beat.heard}}; }
 Json encode(const MembershipPlan& plan) { return {{"type", "plan"}, {"plan", plan}}; }
 Json encode(const Stop&) { return {{"type", "stop"}}; }
 
@@ -55,15 +76,52 @@ void read_plan(const JsonValue& json, MembershipPlan& plan) {
   fields["workers"].each([&](const JsonValue& uid) { plan.workers.push_back(uid.whole<Uid>()); });
 }
 
+void read_peers(const JsonValue& list, std::vector<Peer>& peers) {
+  list.each([&](const JsonValue& json) {
+    JsonFields peer(json, kIgnored);
+    peers.push_back({peer["uid"].whole<Uid>(), peer["address"].text()});
+  });
+}
+
 Welcome read_welcome(JsonFields& fields) {
   Welcome welcome;
-  fields["peers"].each([&](const JsonValue& json) {
-    JsonFields peer(json, kIgnored);
-    welcome.peers.push_back({peer["uid"].whole<Uid>(), peer["address"].text()});
-  });
+  read_peers(fields["peers"], welcome.peers);
   read_plan(fields["plan"], welcome.plan);
   welcome.founder = fields["founder"].boolean();
   return welcome;
+}
+
+RosterWord read_roster(JsonFields& fields) {
+  RosterWord word;
+  word.round = fields["round"].whole<std::int64_t>();
+  word.epoch = fields["epoch"].whole<std::int64_t>();
+  read_plan(fields["plan"], word.plan);
+  fields["gone"].each([&](const JsonValue& uid) { word.gone.push_back(uid.whole<Uid>()); });
+  word.founder = fields["founder"].whole<Uid>();
+  read_peers(fields["peers"], word.peers);
+  return word;
+}
+
+WorkerHello read_standing(JsonFields& fields) {
+  WorkerHello hello;
+  hello.connection = fields["connection"].whole<std::int64_t>();
+  hello.round = fields["round"].whole<std::int64_t>();
+  hello.uid = fields["uid"].whole<Uid>();
+  hello.epoch = fields["epoch"].whole<std::int64_t>();
+  hello.gone = fields["gone"].whole<std::int64_t>();
+  hello.works = fields["works"].boolean();
+  const JsonValue generation = fields["generation"];
+  if (generation.is_row(2)) {
+    hello.generation = {generation.at(0).whole<std::int64_t>(),
+                        generation.at(1).whole<std::int64_t>()};
+  }
+  hello.applied = fields["applied"].whole<std::int64_t>();
+  return hello;
+}
+
+std::int64_t read_number(JsonFields& fields) {
+  const auto number = fields.find("number");
+  return number ? number->whole<std::int64_t>() : 0;
 }
 
 Hello read_hello(JsonFields& fields) {
@@ -74,14 +132,19 @@ Hello read_hello(JsonFields& fields) {
 std::optional<FromWorker> read_from_worker(const std::string& type, JsonFields& fields) {
   if (type == "hello") return read_hello(fields);
   if (type == "beat") return Beat{fields["step"].whole<std::int64_t>()};
-  if (type == "report") return Report{fields["content"].json()};
-  if (type == "notice") return Notice{fields["kind"].text(), fields["content"].json()};
+  if (type == "report") return Report{fields["content"].json(), read_number(fields)};
+  if (type == "notice") {
+    return Notice{fields["kind"].text(), fields["content"].json(), read_number(fields)};
+  }
+  if (type == "standing") return read_standing(fields);
   return std::nullopt;
 }
 
 std::optional<FromLauncher> read_from_launcher(const std::string& type, JsonFields& fields) {
   if (type == "welcome") return read_welcome(fields);
   if (type == "stop") return Stop{};
+  if (type == "roster") return read_roster(fields);
+  if (type == "beat") return MasterBeat{fields["heard"].whole<std::int64_t>()};
   if (type != "plan") return std::nullopt;
   MembershipPlan plan;
   read_plan(fields["plan"], plan);

@@ -6,6 +6,12 @@
 // Hello. The launcher answers with a Welcome. After that, the launcher sends MembershipPlans, and
 // the worker sends Beat, Report and Notice. A worker that loses its launcher continues to train.
 //
+// In a job that spans hosts (docs/many-hosts.md) the launcher is the job's master, at a tcp:
+// address, and both sides prove that they know the key of the round (job_key.h). The worker sends a
+// Hello at each connection, and a WorkerHello then and whenever something in it changes. The master
+// answers with a RosterWord, instead of a Welcome and plans, and sends it again whenever it
+// changes.
+//
 // Every message is a JSON object with "type". Unknown fields are ignored, so that one side may be
 // newer.
 #pragma once
@@ -59,12 +65,31 @@ struct Beat {
 // add fields; logs keep them unchanged.
 struct Report {
   Json content;
+  // In a job that spans hosts, reports and notices of a worker are counted together. What was on
+  // its way when a connection broke is sent again, so the master may get it twice. 0: not counted.
+  std::int64_t number = 0;
 };
 // Something happened that is worth a line in the log. worker_messages.h has the kinds, and the
 // content of those that a program uses.
 struct Notice {
   std::string kind;
   Json content;
+  std::int64_t number = 0;  // as in Report
+};
+// What a worker says about itself to the master of a job that spans hosts.
+//
+// The worker counts its connections. What it said on an earlier one may be read after what it says
+// on a later one, and then counts no more.
+struct WorkerHello {
+  std::int64_t connection = 0;
+  std::int64_t round = 0;
+  Uid uid = 0;
+  std::int64_t epoch = 0;           // the highest that it has heard
+  std::int64_t gone = 0;            // length of the list that it has heard
+  bool works = false;               // it is a working member of its own record, with state
+  MembershipGeneration generation;  // of that record
+  std::int64_t applied = -1;        // the last step that it has applied; -1: it has no state
+  friend bool operator==(const WorkerHello&, const WorkerHello&) = default;
 };
 
 // From launcher to worker.
@@ -76,9 +101,26 @@ struct Welcome {
   bool founder = false;
 };
 struct Stop {};  // write a checkpoint and end, all workers at the same step
+// From the master of a job that spans hosts, as the answer to a worker's hello and whenever
+// something in it changes. It is always whole, so the newest one is all that a worker needs.
+struct RosterWord {
+  std::int64_t round = 0;
+  std::int64_t epoch = 0;
+  MembershipPlan plan;
+  // All workers of this round that are gone, in the order in which they went: vouched deaths and
+  // exclusions. The list only grows, so of two lists one is the beginning of the other.
+  std::vector<Uid> gone;
+  Uid founder = 0;  // 0: none yet
+  // Workers that have sent a Hello before this one; connect to all of them.
+  std::vector<Peer> peers{};
+};
+// "I am not gone." `heard`: the number of the worker's last report or notice that has arrived.
+struct MasterBeat {
+  std::int64_t heard = 0;
+};
 
-using FromWorker = std::variant<Hello, Beat, Report, Notice>;
-using FromLauncher = std::variant<Welcome, MembershipPlan, Stop>;
+using FromWorker = std::variant<Hello, Beat, Report, Notice, WorkerHello>;
+using FromLauncher = std::variant<Welcome, MembershipPlan, Stop, RosterWord, MasterBeat>;
 
 [[nodiscard]] Json to_json(const FromWorker& message);
 [[nodiscard]] Json to_json(const FromLauncher& message);

@@ -11,6 +11,10 @@ TEST(Launch, WorkersMessagesComeBackAsTheyWere) {
       Beat{9},
       Report{{{"step", 3}, {"loss", 0.5}}},
       Notice{"members", {{"uids", {1, 2}}, {"generation", MembershipGeneration{3, 1}}}},
+      Report{{{"step", 4}}, 12},
+      Notice{"state", Json::object(), 13},
+      WorkerHello{2, 1, 7, 3, 4, true, {5, 6}, 99},
+      WorkerHello{},
   };
   for (const FromWorker& message : messages) {
     const Json json = to_json(message);
@@ -28,6 +32,9 @@ TEST(Launch, LaunchersMessagesComeBackAsTheyWere) {
       MembershipPlan{5, {1}},
       MembershipPlan{6, {}},
       Stop{},
+      RosterWord{2, 1, {4, {1, 2}}, {3}, 1, {{1, "tcp:[::1]:7"}}},
+      RosterWord{},
+      MasterBeat{17},
   };
   for (const FromLauncher& message : messages) {
     const Json json = to_json(message);
@@ -56,6 +63,9 @@ TEST(Launch, RefusesWhatIsNoMessage) {
       {{"type", "notice"}, {"kind", "members"}},
       {{"type", "welcome"}, {"peers", {{{"uid", 1}}}}},
       {{"type", "plan"}, {"plan", {{"number", 1}}}},
+      {{"type", "standing"}, {"uid", 1}},
+      {{"type", "standing"}, {"generation", {1}}},
+      {{"type", "roster"}, {"round", 1}},
       {{"type", "plan"}, {"plan", {{"number", 1}, {"workers", "all"}}}},
   };
   for (const Json& json : all) {

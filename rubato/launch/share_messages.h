@@ -1,0 +1,79 @@
+// The messages between the master of a job that spans hosts and its shares, and what a share is
+// told when it is started. wire/roster_messages.h has the rules that go with them.
+//
+// Every message is a JSON object with "type". Unknown fields are ignored, so that one side may be
+// newer.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+
+#include "rubato/launch/process_end.h"
+#include "rubato/launch/worker_host.h"
+#include "rubato/wire/job_key.h"
+#include "rubato/wire/roster_messages.h"
+
+namespace rubato::launch {
+
+// Both sides, and a master and its workers: how often something is said, and after which silence a
+// connection is closed.
+constexpr std::chrono::milliseconds kShareBeat{500};
+constexpr std::chrono::milliseconds kShareSilence{5000};
+
+// A share reads this from its standard input: the secret is neither in an argument nor in the
+// environment, where others could see it.
+struct ShareConfig {
+  std::string master;  // its address
+  std::string identity;
+  std::string name;
+  std::string secret;   // of this share
+  std::string address;  // of this host, for its peers; empty: the one that leads to the master
+  friend bool operator==(const ShareConfig&, const ShareConfig&) = default;
+};
+[[nodiscard]] Json to_json(const ShareConfig& config);
+[[nodiscard]] Result<ShareConfig> parse_share_config(const Json& json);
+
+// From the master.
+struct ShareStart {
+  wire::StartOrder order;
+  WorkerStart start;
+  wire::JobKey key;  // of the round
+};
+struct ShareSignal {
+  wire::KillOrder order;
+  int signal = 0;
+};
+struct ShareEnd {};  // kill all workers, and end
+struct ShareBeat {};
+using ToShare = std::variant<ShareStart, ShareSignal, wire::EndsKept, ShareEnd, ShareBeat>;
+
+// From a share.
+struct ShareStatus {
+  wire::ShareHello hello;
+  std::map<Uid, ProcessEnd> ends;  // of hello.ended
+};
+struct ShareStarted {
+  Uid uid = 0;
+  ProcessName process;
+};
+struct ShareTrouble {  // it could not be started; that it has ended follows
+  Uid uid = 0;
+  std::string why;
+  bool shortage = false;
+};
+struct ShareOutput {
+  Uid uid = 0;
+  bool is_err = false;
+  std::string line;
+};
+using FromShare = std::variant<ShareStatus, ShareStarted, ShareTrouble, ShareOutput, ShareBeat>;
+
+[[nodiscard]] Json to_json(const ToShare& message);
+[[nodiscard]] Json to_json(const FromShare& message);
+[[nodiscard]] Result<ToShare> parse_to_share(const Json& json);
+[[nodiscard]] Result<FromShare> parse_from_share(const Json& json);
+
+}  // namespace rubato::launch
