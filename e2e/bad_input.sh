@@ -83,5 +83,12 @@ refused 'generate: bad load' 'load' generate --cluster 2x4 --load -1 --out resul
 refused 'generate: bad mix' 'gpu-mix' generate --gpu-mix many --out result.csv
 refused 'generate: bad tightness' 'tightness' generate --tightness 2 --out result.csv
 
+printf ',"a,2,2"\n"a,2,2",2\n' >table.csv
+printf 'model,sensitivity,pressure\na,1,0.5\n' >pairs.csv
+refused 'a table with a share above 1' 'table.csv:2: "2" is not a share' contention --table table.csv --pairs result.csv
+refused 'no table to fit to' 'not a measured table' contention --table pairs.csv --links result.json
+refused 'learning about an unknown model' 'nothing about "b"' learn --contention pairs.csv --models b --out result.json
+refused 'weights that are no weights' 'pairs.csv: ' simulate --trace pairs.csv --cluster 1x1 --policy learned:weights=pairs.csv
+
 echo "$passed passed, $failed failed"
 ((failed == 0))

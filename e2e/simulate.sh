@@ -35,6 +35,21 @@ check 'table in the order given' bash -c "grep -oE '^(fifo|tiresias-las:limits=1
 check 'best values are marked' grep -q '\*' table.txt
 check 'no progress bar in a pipe' bash -c "! grep -q '%' table.err"
 
+"$RUBATO" generate --jobs 60 --cluster 4x4 --gpu-mix 3=1,6=1 --models a,b --seed 2 --out spanning.csv 2>/dev/null
+printf 'model,sensitivity,pressure\na,1,0.5\nb,0.3,1\n' >pairs.csv
+learn=(learn --contention pairs.csv --models 'a,b' --population 4 --elite 2 --scenes 3 --jobs 20)
+"$RUBATO" "${learn[@]}" --generations 2 --out weights.json 2>/dev/null
+for generations in 1 2; do
+  "$RUBATO" "${learn[@]}" --generations $generations --checkpoint checkpoint.json --threads 3 --out continued.json 2>/dev/null
+done
+check 'learning goes on from its checkpoint to the same bytes' cmp weights.json continued.json
+for placement in pack quiet; do
+  "$RUBATO" simulate --trace spanning.csv --cluster 4x4 --placement $placement --contention pairs.csv --rigid \
+    --policy srsf,learned:weights=weights.json --json >"$placement.json" 2>/dev/null
+done
+check 'jobs that slow each other down all end' json quiet.json "all(r['completed'] == 60 for r in d['runs'])"
+check 'quiet changes what happens' bash -c '! cmp -s pack.json quiet.json'
+
 for nodes in 1x8 2x8; do "$RUBATO" simulate --trace trace.csv --cluster "$nodes" --policy rubato,fifo --advise --json 2>/dev/null >"advice.$nodes.json"; done
 check 'advice is what one more node really does' python3 -c "
 import json
