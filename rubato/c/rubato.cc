@@ -213,7 +213,6 @@ rubato_place place_of(const Driver::Leaf& leaf) {
 // NOLINTNEXTLINE(google-build-using-namespace): C functions have no namespace
 using namespace rubato::c;
 using rubato::base::parse_json;
-using rubato::base::Result;
 namespace elastic = rubato::elastic;
 
 rubato_job* rubato_open(const char* options, const rubato_model* model, const char** problem) {
