@@ -9,6 +9,7 @@ The first scenarios test the hosts themselves: a network that does not delay, lo
 faults that the others look for. Times are only compared with bounds that hold on any machine.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -256,6 +257,7 @@ class Run:
                             "GATES": ",".join(map(str, gates))}
         words = [build / "examples/faulty", "--steps", steps, "--batch", 20]
         self.process = self._start(flags, words)
+        network.runs.append(self)
 
     def _start(self, flags, words):
         command = [self.rubato, "run", "--name", self.name, "--log", self.log, *flags, "--", *words]
@@ -326,7 +328,6 @@ class Run:
     def digest(self):
         """Waits for the end, which must be good."""
         await_true(lambda: self.process.poll() is not None, f"the end of the run; {self.said()}")
-        self.output.close()
         require(self.process.returncode == 0, f"the run ended with {self.process.returncode}: {self.said()}")
         steps = [event["content"]["step"] for event in self.events("report")]
         require(steps == list(range(1, len(steps) + 1)), f"steps are missing or twice: {steps}")
@@ -366,10 +367,20 @@ def one_host(network, build, steps):
     return run.digest()
 
 
+@contextlib.contextmanager
 def three_hosts():
-    network = Network(["m", "a", "b", "c"])
-    network.link_all(delay=0.005)
-    return network
+    """A master's host and three others. No run is left behind."""
+    with Network(["m", "a", "b", "c"]) as network:
+        network.link_all(delay=0.005)
+        network.runs = []
+        try:
+            yield network
+        finally:
+            for run in network.runs:
+                if run.process.poll() is None:
+                    run.process.kill()
+                    run.process.wait()
+                run.output.close()
 
 
 @needs_hosts
@@ -506,7 +517,8 @@ def strangers_join_nothing(build):
         run.open(50)
         run.await_step(min(reached + 10, 85))
         time.sleep(5)  # so that each has tried several times
-        require(worker.poll() is None and share.poll() is None, "a stranger ended")
+        require(worker.poll() is None, "the worker with a wrong key ended")
+        require(share.poll() in (None, 1), "the share with a wrong key did not give up")
         require(len(run.events("hello")) == 2 and len(run.events("start")) == 2, "a stranger was taken in")
         require("is back" not in run.said(), "a stranger took the place of a share")
         run.fast()
@@ -514,7 +526,8 @@ def strangers_join_nothing(build):
         require(run.digest() == expected, "with strangers the hosts train something else than one")
         require({event["worker"] for event in run.events("start")} == first, "a worker was started again")
         for process in [share, worker, *idle]:
-            end_program(process)
+            if process.poll() is None:
+                end_program(process)
             if process.stdout:
                 process.stdout.close()
         return "a share and a worker with a wrong key, and 1,800 strangers: nobody joined, training went on"
@@ -541,14 +554,36 @@ def lost_host_is_excluded(build):
 
 
 @needs_hosts
+def frozen_host_comes_back(build):
+    steps = 200
+    with three_hosts() as network:
+        expected = one_host(network, build, steps)
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1,c:1"], steps, [5, 100, steps - 10])
+        first = run.joined(3, 5, 3)
+        zombie, = (uid for uid in first if run.host_of(uid) == "c")
+        network.hosts["c"].freeze()
+        rest = run.await_working(2)
+        require(rest == first - {zombie}, "the wrong workers go on")
+        network.hosts["c"].thaw()
+        # The zombie ends, and its host gets another worker.
+        again = run.joined(4, 100, 3)
+        require(zombie not in again and len(again & first) == 2, f"{again} train, {first} did before")
+        run.fast()
+        run.open(steps - 10)
+        require(run.digest() == expected, "after a frozen host the hosts train something else than one")
+        end = run.events("end")[-1]
+        require(end["fresh_starts"] == 0, f"the end: {end}")
+        run.left_nothing()
+        return "the worker of a frozen host was excluded and ended when thawed; its host got another one"
+
+
+@needs_hosts
 def interrupt_ends_all_hosts(build):
     with three_hosts() as network:
         run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1"], 100000, [])
         run.await_working(2)
-        children = pathlib.Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
-        os.kill(int(children[0]) if children else run.process.pid, signal.SIGINT)
+        run.process.send_signal(signal.SIGINT)
         await_true(lambda: run.process.poll() is not None, f"the end of the run; {run.said()}")
-        run.output.close()
         require(run.process.returncode == 130, f"the run ended with {run.process.returncode}: {run.said()}")
         require(run.events("notice", "stopped"), "the workers did not end together")
         run.left_nothing()
@@ -557,7 +592,7 @@ def interrupt_ends_all_hosts(build):
 
 SCENARIOS = [hosts_are_apart, links_delay_and_limit, links_lose_and_cut, hosts_freeze_and_fail,
              grows_and_shrinks_across_hosts, killed_worker_across_hosts, cut_links_heal, strangers_join_nothing,
-             lost_host_is_excluded, interrupt_ends_all_hosts]
+             lost_host_is_excluded, frozen_host_comes_back, interrupt_ends_all_hosts]
 
 if __name__ == "__main__":
     main(SCENARIOS, "many hosts")

@@ -1,6 +1,6 @@
-// Takes any bytes as a message of a worker, a launcher, a master or an agent, or as one of their
-// files. The result must be one line of error, or a value that is written and read back as the same
-// text.
+// Takes any bytes as a message of a worker, a launcher, a share, a master or an agent, or as one of
+// their files. The result must be one line of error, or a value that is written and read back as
+// the same text.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,9 @@
 #include "rubato/base/check.h"
 #include "rubato/engine/state_identity.h"
 #include "rubato/launch/master_messages.h"
+#include "rubato/launch/share_messages.h"
 #include "rubato/node/agent_messages.h"
+#include "rubato/wire/job_key.h"
 #include "rubato/wire/launch.h"
 #include "rubato/wire/worker_messages.h"
 
@@ -76,6 +78,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(*json, parse_from_agent);
   check(*json, parse_to_agent);
   check(*json, parse_state_identity);
+  check(*json, rubato::wire::parse_job_key);
+  check(*json, rubato::launch::parse_share_config);
+  check_text(*json, rubato::launch::parse_to_share);
+  check_text(*json, rubato::launch::parse_from_share);
   check_text(*json, rubato::wire::parse_from_worker);
   check_text(*json, rubato::wire::parse_from_launcher);
   check_content(*json);

@@ -36,9 +36,12 @@ bool good_host(std::string_view name) {
   const auto good = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("._-@:[]%", c) != nullptr;
   };
+  // Only an IPv6 address has colons, and it is in brackets.
+  const bool plain = name.find(':') == std::string_view::npos;
+  const bool brackets = name.find('[') != std::string_view::npos && name.ends_with(']');
   // A name that begins with a hyphen would be an option of the remote shell.
   return !name.empty() && name.size() <= kLongestHost && name.front() != '-' &&
-         std::all_of(name.begin(), name.end(), good);
+         (plain || brackets) && std::all_of(name.begin(), name.end(), good);
 }
 
 // The address of this machine from which it would reach the host. Empty if that is not known.
@@ -557,6 +560,18 @@ void Shares::turn() {
   if (round_ > 0) (void)core_.look_for_end();
   if (ending_) give_up_hosts();
   start_pending();
+  fail_without_hosts();
+}
+
+// No share could be started, so no worker can.
+void Shares::fail_without_hosts() {
+  const bool hope = std::any_of(shares_.begin(), shares_.end(), [](const auto& entry) {
+    return entry.second.ever || !entry.second.shell.ended;
+  });
+  if (hope || pending_.empty()) return;
+  for (const WorkerStart& start : std::exchange(pending_, {})) {
+    events_.could_not_start(start.uid, "rubato share could be started on no host", true);
+  }
 }
 
 void Shares::beat(Clock::time_point /*now*/) {

@@ -157,6 +157,7 @@ class Shares : public WorkerHost {
   void look_for_silence(Clock::time_point now);
   void exclude();
   void give_up_hosts();
+  void fail_without_hosts();
 
   wire::Poller& poller_;
   HostsSpec spec_;
