@@ -401,6 +401,69 @@ def package(build, root):
     check("a program runs with the installed package", run.ended() == 0 and "trained 21 steps" in run.output())
 
 
+def other_loops(build, root):
+    """Several optimizers, schedules by epoch, an early end, an adaptive batch: with one and with two workers."""
+    program = [python(), str(HERE / "other_loops.py")]
+    names = ("two_optimizers", "every_epoch", "one_cycle", "adaptive")
+    alone = {name: Run(build, root, f"{name}-alone", [*program, name], ["--workers", "1"]) for name in names}
+    shared = {name: Run(build, root, name, [*program, name], ["--workers", "1:2", "--start", "1"]) for name in names}
+    runs = [*alone.values(), *shared.values()]
+    try:
+        for name in names:
+            alone[name].start()
+            begin(shared[name])
+            grow_to(shared[name], 2, 11)
+            shared[name].allow(None)
+            check(f"{name} finishes", alone[name].ended() == 0 and shared[name].ended() == 0)
+            check(f"{name}: two workers took part", max(r["workers"] for r in shared[name].reports()) == 2)
+            if name == "adaptive":
+                check("every change of the batch has a reason", all(n["text"] for n in shared[name].notices("tuned")))
+                check("the noise is measured", any("noise" in r for r in shared[name].reports()))
+            else:
+                check(f"{name}: two workers train what one trains, to the bit",
+                      shared[name].digest() is not None and shared[name].digest() == alone[name].digest())
+    except Failed:
+        print("".join(run.output() for run in runs if run.process is not None))
+        raise
+    finally:
+        for run in runs:
+            run.clean_up()
+
+
+def afterwards(build, root):
+    """A program that goes on after its training, longer than a launcher waits for a sign of life."""
+    run = single(build, root, "run", ["--workers", "1:2", "--start", "1", "--heartbeat", "2"], AFTER=5)
+    try:
+        begin(run)
+        grow_to(run, 2, 11)
+        run.allow(None)
+        check("it finishes", run.ended() == 0)
+        check("nobody was taken for dead", not any(line["event"] == "signal" for line in run.lines()))
+    finally:
+        run.clean_up()
+
+
+def simulation(build, root):
+    """rubato.simulate: the figures of the command line, as arrays."""
+    program, trace = str(build / "rubato"), root / "trace.csv"
+    subprocess.run([program, "generate", "--jobs", "50", "--cluster", "2x4", "--load", "1.2", "--seed", "3", "--out", trace],
+                   check=True, stdout=subprocess.DEVNULL)
+    result = rubato.simulate(trace, cluster="2x4", policy=["fifo", "srtf"], program=program, placement="pack", bound=True)
+    check("it has a run for each policy", [run.policy for run in result] == ["fifo", "srtf"])
+    for run in result:
+        times = [end - submitted for submitted, end in zip(run.jobs["submit_s"], run.jobs["end_s"])]
+        check(f"{run.policy}: the jobs have the average of the summary",
+              len(times) == 50 and abs(sum(times) / 50 - run.summary["avg_jct_s"]) < 1e-3)
+        check(f"{run.policy}: no job keeps a GPU", [gpus for job, gpus in zip(
+            run.allocations["job_id"], run.allocations["gpus"]) if job == 0][-1] == 0)
+    check("it has a report page", "<html" in result.report() and "iframe" in result._repr_html_())
+    try:
+        rubato.simulate(trace, cluster="2x4", policy="opal", program=program)
+        check("a policy that does not exist is an error", False)
+    except rubato.Error as error:
+        check("a policy that does not exist is an error", error.code == 2 and "opal" in str(error))
+
+
 def examples(build, root):
     """The examples begin to train, and stop when they are asked to."""
     folder = HERE.parent / "examples/python"
@@ -466,7 +529,8 @@ def scenarios():
             for how in chosen:
                 found[f"{optimizer}-{model}-{how}"] = (
                     lambda build, root, o=optimizer, m=model, h=how: combination(build, root, o, m, h))
-    for function in (loaders, exception, interrupt, refused, lock, numpy, package, examples, cluster):
+    for function in (loaders, exception, interrupt, refused, lock, numpy, package, other_loops, afterwards, simulation, examples,
+                     cluster):
         found[function.__name__] = function
     return found
 

@@ -2,6 +2,7 @@
 
     MODEL=mlp|norm|dropout   OPTIMIZER=SGD|AdamW|NAdam   EPOCHS=N   SAMPLES=N   LOADERS=N (processes of the DataLoader)
     PACE=SECONDS      each leaf takes so much longer
+    AFTER=SECONDS     what the program does after its training takes so long
     FAULT=throw:STEP | sync | iterable | nostep | clip | break | gil:STEP
 
 If the working directory has a file `open`, nobody computes a step beyond the number in it. Whoever waits for it writes
@@ -127,8 +128,10 @@ def main():
                 rt.log(right=(logits.argmax(1) == y).float().mean())
         if FAULT == "break" and epoch == 1:
             break
+    time.sleep(float(os.environ.get("AFTER", "0")))
     if rt.rank() == 0:
         print(f"trained {seen['step']} steps", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

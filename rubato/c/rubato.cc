@@ -183,11 +183,10 @@ class ForeignModel : public elastic::Model {
 
 // What a rubato_job* points to.
 struct Job {
-  Job(const rubato_model& functions, const Settings& settings)
-      : model(functions, settings), driver(model, settings.options, settings.samples) {}
+  Job(const rubato_model& functions, const Settings& settings) : model(functions, settings) {}
 
   ForeignModel model;
-  Driver driver;
+  std::unique_ptr<Driver> driver;
   Driver::Leaf leaf;
   Driver::End end;
 };
@@ -214,7 +213,6 @@ rubato_place place_of(const Driver::Leaf& leaf) {
 // NOLINTNEXTLINE(google-build-using-namespace): C functions have no namespace
 using namespace rubato::c;
 using rubato::base::parse_json;
-using rubato::base::Result;
 namespace elastic = rubato::elastic;
 
 rubato_job* rubato_open(const char* options, const rubato_model* model, const char** problem) {
@@ -224,9 +222,12 @@ rubato_job* rubato_open(const char* options, const rubato_model* model, const ch
     why = settings.error().message;
   } else {
     auto job = std::make_unique<Job>(*model, *settings);
-    const Result<void> opened = job->driver.open();
-    if (opened) return reinterpret_cast<rubato_job*>(job.release());
-    why = opened.error().message;
+    auto driver = Driver::open(job->model, settings->options, settings->samples);
+    if (driver) {
+      job->driver = std::move(*driver);
+      return reinterpret_cast<rubato_job*>(job.release());
+    }
+    why = driver.error().message;
   }
   if (problem != nullptr) *problem = why.c_str();
   return nullptr;
@@ -235,7 +236,7 @@ rubato_job* rubato_open(const char* options, const rubato_model* model, const ch
 void rubato_close(rubato_job* job) { delete &at(job); }
 
 int rubato_next(rubato_job* job, int milliseconds, rubato_task* task) {
-  auto next = at(job).driver.next(std::chrono::milliseconds(milliseconds));
+  auto next = at(job).driver->next(std::chrono::milliseconds(milliseconds));
   if (!next) return 0;
   *task = {};
   if (auto* end = std::get_if<Driver::End>(&*next)) {
@@ -281,30 +282,30 @@ int rubato_leaf_done(rubato_job* job, const float* tail, size_t floats) {
   if (floats != accumulator.layout().buckets.back().count) {
     return refuse(job, fmt::format("the tail has {} floats", floats));
   }
-  at(job).driver.leaf_done(accumulator.finish({tail, floats}).sqr_norm);
+  at(job).driver->leaf_done(accumulator.finish({tail, floats}).sqr_norm);
   return 0;
 }
 
-int rubato_leaf_stale(const rubato_job* job) { return at(job).driver.leaf_stale() ? 1 : 0; }
+int rubato_leaf_stale(const rubato_job* job) { return at(job).driver->leaf_stale() ? 1 : 0; }
 
 void rubato_leaf_after(const rubato_job* job, rubato_place* place, int64_t* indices) {
-  const Driver::Ahead after = at(job).driver.leaf_after(
+  const Driver::Ahead after = at(job).driver->leaf_after(
       {place->step, {place->epoch, place->cursor, place->samples}, place->leaf});
-  const auto positions = at(job).driver.positions_of(after);
+  const auto positions = at(job).driver->positions_of(after);
   *place = {after.step,          after.slice.epoch, after.slice.cursor,
             after.slice.samples, after.leaf,        static_cast<std::int32_t>(positions.size())};
   if (indices == nullptr) return;
   for (std::int64_t p = positions.first; p < positions.last; ++p) {
-    *indices++ = at(job).driver.order().index(after.slice.epoch, p);
+    *indices++ = at(job).driver->order().index(after.slice.epoch, p);
   }
 }
 
-void rubato_fail(rubato_job* job, const char* why) { at(job).driver.fail(why); }
-void rubato_commit(rubato_job* job) { at(job).driver.commit(); }
-void rubato_finish(rubato_job* job) { at(job).driver.finish_early(); }
-int rubato_leaving(const rubato_job* job) { return at(job).driver.leaving() ? 1 : 0; }
+void rubato_fail(rubato_job* job, const char* why) { at(job).driver->fail(why); }
+void rubato_commit(rubato_job* job) { at(job).driver->commit(); }
+void rubato_finish(rubato_job* job) { at(job).driver->finish_early(); }
+int rubato_leaving(const rubato_job* job) { return at(job).driver->leaving() ? 1 : 0; }
 void rubato_notice(rubato_job* job, const char* kind, const char* text) {
-  at(job).driver.notice(kind, {{"text", text}});
+  at(job).driver->notice(kind, {{"text", text}});
 }
 
 void rubato_chunk_head(rubato_chunk* chunk, const char* text) { at(chunk).head = text; }
@@ -334,4 +335,4 @@ double rubato_squared_norm(const float* values, size_t floats) {
   return elastic::measure({values, floats}).sqr_norm;
 }
 
-int64_t rubato_worker(const rubato_job* job) { return at(job).driver.uid(); }
+int64_t rubato_worker(const rubato_job* job) { return at(job).driver->uid(); }

@@ -32,7 +32,7 @@ extern "C" {
 
 #define RUBATO_API __attribute__((visibility("default")))
 
-/* NOLINTBEGIN(modernize-use-using): this header is C */
+/* NOLINTBEGIN(modernize-use-using,readability-identifier-naming): this header is C */
 typedef struct rubato_job rubato_job;
 typedef struct rubato_chunk rubato_chunk;
 
@@ -89,7 +89,7 @@ typedef struct rubato_model {
   /* The members have changed. Called between two steps. */
   void (*members)(void* self, int rank, int size);
 } rubato_model;
-/* NOLINTEND(modernize-use-using) */
+/* NOLINTEND(modernize-use-using,readability-identifier-naming) */
 
 /* `options` is a JSON object. Only these are required:
  *   "samples"     size of the data set

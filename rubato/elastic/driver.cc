@@ -57,16 +57,20 @@ void say_on_stderr(const std::string& text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// Options with a problem are refused by open().
+Result<std::unique_ptr<Driver>> Driver::open(Model& model, const Options& options,
+                                             std::int64_t samples) {
+  if (const auto problem = problem_with(options, samples)) return Error{*problem};
+  std::unique_ptr<Driver> driver(new Driver(model, options, samples));
+  if (Result<void> done = driver->take_part(); !done) return done.error();
+  return driver;
+}
+
 Driver::Driver(Model& model, const Options& options, std::int64_t samples)
     : model_(model),
       options_(options),
-      order_(std::max<std::int64_t>(1, samples), options.seed, options.shuffle,
-             options.batch > 0 ? samples_per_epoch(samples, options) : 0),
+      order_(samples, options.seed, options.shuffle, samples_per_epoch(samples, options)),
       tuning_(options),
-      publishing_([this](const Json& report) { session_->report(report); }) {
-  if (const auto problem = problem_with(options, samples)) end_ = End{wire::kRefused, *problem};
-}
+      publishing_([this](const Json& report) { session_->report(report); }) {}
 
 Driver::~Driver() {
   settle();
@@ -76,8 +80,7 @@ Driver::~Driver() {
 
 // --- beginnings ---
 
-Result<void> Driver::open() {
-  if (end_) return Error{end_->why};
+Result<void> Driver::take_part() {
   const Result<member::Place> place = member::place_from_environment();
   if (!place) return place.error();
   uid_ = place->uid;
@@ -338,12 +341,13 @@ Driver::Ahead Driver::leaf_after(const Ahead& leaf) const {
   if (leaf.leaf + 1 < range_in(leaf.slice).last) return {leaf.step, leaf.slice, leaf.leaf + 1};
   const std::int64_t batch = options_.adaptive ? leaf.slice.samples : options_.batch;
   Ahead next{leaf.step + 1, order_.next(leaf.slice, batch), 0};
-  // A short step may have no leaf for this worker. The first step of an epoch has one for each that
-  // can ever have one.
+  // A short step may have no leaf for this worker, but the step after it has one. If not, nothing
+  // can be foreseen.
   if (range_in(next.slice).empty()) {
     next = {next.step + 1, order_.next(next.slice, batch), 0};
   }
-  next.leaf = range_in(next.slice).first;
+  const Range range = range_in(next.slice);
+  next.leaf = range.empty() ? 0 : range.first;
   return next;
 }
 

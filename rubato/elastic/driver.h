@@ -4,13 +4,12 @@
 //
 // The program pulls. next() gives it a leaf to compute, until it gives the end:
 //
-//   Driver driver(model, options, samples);
-//   driver.open();
+//   auto driver = Driver::open(model, options, samples);
 //   for (;;) {
-//     Driver::Task task = driver.next();
+//     Driver::Task task = driver->next();
 //     if (end) return end->code;
 //     compute the gradient of the leaf;
-//     driver.leaf_done(squared norm);
+//     driver->leaf_done(squared norm);
 //   }
 //
 // The rest of what a language must know is a Model. The driver calls it from inside next(), on the
@@ -109,14 +108,13 @@ class Driver {
   };
   using Task = std::variant<Leaf, End>;
 
-  // `samples` is the size of the data set.
-  Driver(Model& model, const Options& options, std::int64_t samples);
+  // `samples` is the size of the data set. The model must outlive the driver. An error is a reason
+  // to leave with wire::kRefused. Nobody else has been told anything.
+  [[nodiscard]] static Result<std::unique_ptr<Driver>> open(Model& model, const Options& options,
+                                                            std::int64_t samples);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
-
-  // An error is a reason to leave with wire::kRefused. Nobody else has been told anything.
-  [[nodiscard]] Result<void> open();
 
   [[nodiscard]] Task next();
   // Nothing if there was no task within this time, so that the caller can look after something
@@ -163,6 +161,8 @@ class Driver {
     double weight = 1;  // of the leaf that was given out
   };
 
+  Driver(Model& model, const Options& options, std::int64_t samples);
+  [[nodiscard]] Result<void> take_part();
   [[nodiscard]] std::optional<Task> task_at_hand();
   [[nodiscard]] std::uint64_t leaf_seed(std::int64_t step, int leaf) const;
   void begin_warm_up();

@@ -48,7 +48,7 @@ Result<Options> options_from_environment(const Options& defaults) {
   Options options = defaults;
   constexpr const char* kMode = "RUBATO_BATCH_MODE";
   const std::string mode = environment_variable(kMode);
-  if (mode != "" && mode != "fixed" && mode != "adaptive")
+  if (!mode.empty() && mode != "fixed" && mode != "adaptive")
     return refused(kMode, mode, "fixed or adaptive");
   if (!mode.empty()) options.adaptive = mode == "adaptive";
   if (auto read = read_size("RUBATO_BATCH_MIN", options.batch); !read) return read.error();

@@ -107,8 +107,9 @@ int run(State& state, const Dataset& data, const std::function<torch::Tensor(con
         const Options& options) {
   const auto model = ReplicaModel::create(state, options);
   if (!model) return refuse(model.error().message);
-  Driver driver(**model, options, static_cast<std::int64_t>(data.size()));
-  if (Result<void> opened = driver.open(); !opened) return refuse(opened.error().message);
+  const auto opened = Driver::open(**model, options, static_cast<std::int64_t>(data.size()));
+  if (!opened) return refuse(opened.error().message);
+  Driver& driver = **opened;
   (*model)->commits_through(driver);
   // If the launcher is gone, its workers must continue.
   std::signal(SIGPIPE, SIG_IGN);
