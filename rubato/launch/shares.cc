@@ -553,7 +553,7 @@ void Shares::turn() {
   const auto now = Clock::now();
   if (now >= beat_at_) {
     beat_at_ = now + kShareBeat;
-    beat(now);
+    beat();
   }
   look_for_silence(now);
   exclude();
@@ -574,7 +574,7 @@ void Shares::fail_without_hosts() {
   }
 }
 
-void Shares::beat(Clock::time_point /*now*/) {
+void Shares::beat() {
   for (const auto& [name, share] : shares_) tell_share(share, ShareBeat{});
   for (const auto& [uid, worker] : workers_) {
     if (worker.connection >= 0) {

@@ -153,7 +153,7 @@ class Shares : public WorkerHost {
   void perform(const RosterMaster::SayToShare& action);
   void perform(const RosterMaster::CancelShare&) {}
   void tell_share(const ShareOf& share, const ToShare& message);
-  void beat(Clock::time_point now);
+  void beat();
   void look_for_silence(Clock::time_point now);
   void exclude();
   void give_up_hosts();
