@@ -48,6 +48,7 @@ std::vector<Section> sections(int argc, char** argv) {
        {"nodes", "drain", "resume", "policy", "health", "metrics", "users"},
        add_client_cluster},
       {cluster, {"replay"}, add_replay},
+      {cluster, {"whatif"}, add_whatif},
       {here, {"run"}, add_run},
       {here, {"resize", "join", "kill", "runs"}, add_resize},
       {simulation,

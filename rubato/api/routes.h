@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rubato/api/request.h"
+#include "rubato/api/what_if.h"
 
 namespace rubato::api {
 
@@ -51,7 +52,7 @@ struct ReadLog {
 struct ReadMetrics {};
 struct ReadHealth {};
 
-using HttpTask = std::variant<Ask, WatchEvents, ReadLog, ReadMetrics, ReadHealth>;
+using HttpTask = std::variant<Ask, WhatIfAsk, WatchEvents, ReadLog, ReadMetrics, ReadHealth>;
 
 struct Route;
 
