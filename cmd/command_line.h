@@ -48,6 +48,7 @@ void add_page(CLI::App& app, Action& chosen);
 // Completion scripts for shells, of the commands that `app` has when it is called.
 void add_completion(CLI::App& app, Action& chosen);
 void add_replay(CLI::App& app, Action& chosen);
+void add_whatif(CLI::App& app, Action& chosen);
 
 // The directory with the sockets of this user's runs.
 [[nodiscard]] std::string run_directory();

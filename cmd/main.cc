@@ -49,6 +49,7 @@ std::vector<Section> sections(int argc, char** argv) {
        add_client_cluster},
       {cluster, {"page"}, add_page},
       {cluster, {"replay"}, add_replay},
+      {cluster, {"whatif"}, add_whatif},
       {here, {"run"}, add_run},
       {here, {"resize", "join", "kill", "runs"}, add_resize},
       {simulation,

@@ -35,7 +35,7 @@ PageFile asset(const char* stem, const char* extension, const char* type, std::s
 
 }  // namespace
 
-std::string_view report_page() { return bytes(rubato_report, rubato_report_end); }
+std::string_view report_template() { return bytes(rubato_report, rubato_report_end); }
 
 std::vector<PageFile> daemon_page() {
   constexpr const char* kScript = "text/javascript; charset=utf-8";

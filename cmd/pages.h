@@ -8,7 +8,8 @@
 
 namespace rubato::cmd {
 
-[[nodiscard]] std::string_view report_page();
+// Without its data (report_page.h).
+[[nodiscard]] std::string_view report_template();
 [[nodiscard]] std::vector<PageFile> daemon_page();
 
 }  // namespace rubato::cmd

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "cmd/command_line.h"
-#include "cmd/pages.h"
 #include "cmd/progress_bar.h"
+#include "cmd/report_page.h"
 #include "rubato/base/text.h"
 #include "rubato/policy/all.h"
 #include "rubato/policy/measuring.h"
@@ -278,10 +278,6 @@ std::vector<Result<SimulationResult>> run_all(const Comparison& c, const Cluster
 
 std::string html_page(const Comparison& c, const std::vector<Run>& runs,
                       const SimulateFlags& flags) {
-  constexpr std::string_view kMarker = "@@RUBATO_REPORT_DATA@@";
-  const std::string_view page = report_page();
-  const auto at = page.find(kMarker);
-  CHECK(at != std::string_view::npos);
   ReportHeading heading{"rubato " RUBATO_VERSION, flags.cluster, {}};
   heading.settings = {
       {"placement", flags.placement},
@@ -291,15 +287,7 @@ std::string html_page(const Comparison& c, const std::vector<Run>& runs,
        flags.interval == 0 ? "at every event" : fmt::format("every {} s", flags.interval)},
       {"seed", fmt::format("{}", flags.seed)},
       {"command", flags.command}};
-  const std::string data = report_data(c.workload, c.cluster, runs, heading)
-                               .dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::string html(page.substr(0, at));
-  html.reserve(page.size() + data.size() + data.size() / 50);
-  for (const char ch : data) {  // so that no text of a trace can close the script element
-    ch == '<' ? html += "\\u003c" : html += ch;
-  }
-  html += page.substr(at + kMarker.size());
-  return html;
+  return report_page(report_data(c.workload, c.cluster, runs, heading));
 }
 
 // Bounds that no schedule of these jobs can exceed.

@@ -110,15 +110,24 @@ Checked<std::int64_t> integer(const Parts& parts, std::string_view name, std::in
   return *number;
 }
 
+std::optional<Moment> moment_of(const std::string& text) {
+  if (const auto time = parse_wall_time(text)) return *time;
+  if (const auto ago = parse_span(text)) return *ago;
+  return std::nullopt;
+}
+
+std::string bad_moment(std::string_view what, const std::string& text) {
+  return fmt::format(
+      "{} must be a time such as 2026-11-18T09:00:00Z, or how long ago, such as 24h, not {}", what,
+      base::quoted(text));
+}
+
 Checked<std::optional<Moment>> moment(const Parts& parts, std::string_view name) {
   const auto text = parts.query(name);
   if (!text) return std::optional<Moment>();
-  if (const auto time = parse_wall_time(*text)) return std::optional<Moment>(*time);
-  if (const auto ago = parse_span(*text)) return std::optional<Moment>(*ago);
-  return bad(fmt::format(
-      "the parameter {} must be a time such as 2026-11-18T09:00:00Z, or how long ago, such as 24h, "
-      "not {}",
-      name, base::quoted(*text)));
+  auto found = moment_of(*text);
+  if (!found) return bad(bad_moment(fmt::format("the parameter {}", name), *text));
+  return found;
 }
 
 // --- bodies --------------------------------------------------------------------------------------
@@ -448,12 +457,65 @@ Task use_page_code(const Parts& parts) {
   return HttpTask(UsePageCode{std::move(text)});
 }
 
+// The longest list of policies in a body, and the most policies in it.
+constexpr std::size_t kLongestPolicies = 4000;
+constexpr std::size_t kMostPolicyNames = 8;
+
+struct WhatIfBody {
+  std::string since = "24h";
+  std::string until;
+  std::vector<std::string> policies;
+};
+
+void read_what_if(JsonFields& fields, WhatIfBody& body) {
+  const JsonValue list = fields["policies"];
+  constexpr std::string_view kList = "a list of 1 to 8 policies, such as [\"afs-l\", \"srtf\"]";
+  if (list.must_be(list.json().is_array() && list.size() > 0 && list.size() <= kMostPolicyNames,
+                   kList)) {
+    for (const Json& one : list.json()) {
+      const auto* name = one.get_ptr<const std::string*>();
+      if (!list.must_be(name != nullptr && !name->empty() && name->size() <= kLongestPolicies &&
+                            name->find('\0') == std::string::npos,
+                        kList))
+        return;
+      body.policies.push_back(*name);
+    }
+  }
+  if (const auto since = fields.find("since")) body.since = since->text();
+  if (const auto until = fields.find("until")) body.until = until->text();
+}
+
+Task start_what_if(const Parts& parts) {
+  auto read = read_body<WhatIfBody>(parts, read_what_if);
+  if (auto* refused = std::get_if<HttpRefusal>(&read)) return std::move(*refused);
+  auto& [since, until, policies] = std::get<WhatIfBody>(read);
+  StartWhatIf ask;
+  ask.policies = std::move(policies);
+  const auto from = moment_of(since);
+  if (!from) return bad(bad_moment("the field \"since\"", since));
+  ask.since = *from;
+  if (!until.empty()) {
+    ask.until = moment_of(until);
+    if (!ask.until) return bad(bad_moment("the field \"until\"", until));
+  }
+  return HttpTask(WhatIfAsk(std::move(ask)));
+}
+
+template <class T>
+Task about_what_if(const Parts& parts) {
+  const std::string& text = parts.parts.front();
+  const auto id = parse_integer(text);
+  if (!id || *id < 0)
+    return HttpRefusal{404, fmt::format("there is no what-if {}", base::quoted(text)), {}};
+  return HttpTask(WhatIfAsk(T{static_cast<std::uint64_t>(*id)}));
+}
+
 template <class T>
 Task about_job(const Parts& parts) {
   return with_job(parts, [](JobRef job) { return task(T{std::move(job)}); });
 }
 
-constexpr std::array<Route, 31> kRoutes{{
+constexpr std::array<Route, 34> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
     {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
@@ -472,6 +534,9 @@ constexpr std::array<Route, 31> kRoutes{{
     {"GET", "/v1/timeline", "since until", BodyKind::none, false, timeline},
     {"GET", "/v1/decisions", "since before limit", BodyKind::none, false, decisions},
     {"GET", "/v1/use", "since", BodyKind::none, false, use},
+    {"POST", "/v1/whatif", "", BodyKind::json, true, start_what_if},
+    {"GET", "/v1/whatif/{id}", "", BodyKind::none, true, about_what_if<ShowWhatIf>},
+    {"DELETE", "/v1/whatif/{id}", "", BodyKind::none, true, about_what_if<StopWhatIf>},
     {"GET", "/v1/events", "", BodyKind::none, false,
      [](const Parts& parts) -> Task { return HttpTask(WatchEvents{parts.last_event_id}); }},
     {"GET", "/v1/users", "", BodyKind::none, true,

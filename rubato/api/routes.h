@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rubato/api/request.h"
+#include "rubato/api/what_if.h"
 
 namespace rubato::api {
 
@@ -62,8 +63,8 @@ struct UsePageCode {
 // Says who the caller is.
 struct ShowCaller {};
 
-using HttpTask = std::variant<Ask, WatchEvents, ReadLog, ReadMetrics, ReadHealth, ReadPageFile,
-                              MakePageCode, UsePageCode, ShowCaller>;
+using HttpTask = std::variant<Ask, WhatIfAsk, WatchEvents, ReadLog, ReadMetrics, ReadHealth,
+                              ReadPageFile, MakePageCode, UsePageCode, ShowCaller>;
 
 struct Route;
 

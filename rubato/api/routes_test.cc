@@ -148,6 +148,31 @@ TEST(Api, ReadsTimesAndSpans) {
   EXPECT_EQ(refused("GET", "/v1/decisions?limit=0").status, 400);
 }
 
+TEST(Api, ReadsWhatIfs) {
+  const auto read = [](const std::string& verb, const std::string& path, const std::string& body) {
+    const auto task = handle(head_of(verb, path, body), body, kRoot);
+    return std::get<WhatIfAsk>(std::get<HttpTask>(task));
+  };
+  const auto start = std::get<StartWhatIf>(
+      read("POST", "/v1/whatif", R"({"since":"2h","until":"5m","policies":["afs-l","as-run"]})"));
+  EXPECT_EQ(start.since, Moment(Duration(std::chrono::hours(2))));
+  EXPECT_EQ(start.until, Moment(Duration(std::chrono::minutes(5))));
+  EXPECT_EQ(start.policies, (std::vector<std::string>{"afs-l", "as-run"}));
+  EXPECT_EQ(std::get<ShowWhatIf>(read("GET", "/v1/whatif/7", "")).id, 7U);
+  EXPECT_EQ(std::get<StopWhatIf>(read("DELETE", "/v1/whatif/7", "")).id, 7U);
+  for (const char* bad :
+       {"{}", R"({"policies":[]})", R"({"policies":"srtf"})", R"({"policies":[1]})",
+        R"({"policies":[""]})", R"({"policies":["srtf"],"since":"soon"})",
+        R"({"policies":["srtf"],"until":3})", R"({"policies":["srtf"],"extra":1})",
+        R"({"policies":["a","b","c","d","e","f","g","h","i"]})"})
+    EXPECT_EQ(refused("POST", "/v1/whatif", bad).status, 400) << bad;
+  EXPECT_EQ(refused("GET", "/v1/whatif/x").status, 404);
+  EXPECT_EQ(refused("GET", "/v1/whatif/-1").status, 404);
+  for (const char* verb : {"GET", "DELETE"})
+    EXPECT_EQ(refused(verb, "/v1/whatif/1", "", kAda).status, 403);
+  EXPECT_EQ(refused("POST", "/v1/whatif", R"({"policies":["srtf"]})", kAda).status, 403);
+}
+
 TEST(Api, ReadsSizes) {
   const auto fixed = asked<ResizeJob>("POST", "/v1/jobs/1/resize", R"({"gpus":4})");
   EXPECT_EQ(fixed.limits.min, 4);

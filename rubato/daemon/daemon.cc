@@ -96,6 +96,7 @@ Daemon::Daemon(DaemonOptions options)
 // Threads that decide wake the loop, so they end before the loop is destroyed.
 Daemon::~Daemon() {
   server_.reset();
+  what_ifs_.reset();
   core_.reset();
   options_.core.background.reset();
 }
@@ -160,6 +161,8 @@ Result<void> Daemon::start() {
   if (auto seated = seat_engine(); !seated) return seated.error();
   publish_callers();
   if (auto written = write_admin_token(); !written) return written.error();
+  what_ifs_ = std::make_unique<WhatIfRuns>(poller_, state);
+  options_.http.what_ifs = what_ifs_.get();
   options_.http.unix_path = state + "/api.sock";
   auto server = HttpServer::start(options_.http, *this, callers_, feed_);
   if (!server) return server.error();

@@ -22,6 +22,7 @@
 #include "rubato/daemon/core.h"
 #include "rubato/daemon/memory_reserve.h"
 #include "rubato/daemon/publisher.h"
+#include "rubato/daemon/what_if_runs.h"
 #include "rubato/engine/live_engine.h"
 #include "rubato/http/callers.h"
 #include "rubato/http/change_feed.h"
@@ -108,6 +109,7 @@ class Daemon : public Loop {
   Callers callers_;
   ChangeFeed feed_;
   Publisher publisher_{feed_};
+  std::unique_ptr<WhatIfRuns> what_ifs_;
   std::unique_ptr<HttpServer> server_;  // last: it calls us while it lives
   std::string dropped_;
   std::string secret_;  // the tokens of jobs are derived from it

@@ -138,7 +138,8 @@ class BeastConnection final : public HttpConnection,
   // Carrying it out.
   void carry_out();
   void perform(HttpTask task);
-  void ask(Ask question, std::function<void(Answer)> then);
+  template <class Question, class Reply>
+  void ask(Question question, std::function<void(Reply)> then);
   void pass_on(Ask question);
   void read_metrics();
   void read_health();
@@ -389,6 +390,11 @@ void BeastConnection::carry_out() {
 
 void BeastConnection::perform(HttpTask task) {
   if (auto* question = std::get_if<Ask>(&task)) return pass_on(std::move(*question));
+  if (auto* question = std::get_if<WhatIfAsk>(&task)) {
+    return ask<WhatIfAsk, TextAnswer>(std::move(*question), [this](TextAnswer result) {
+      respond(result.status, "application/json", std::move(result.json));
+    });
+  }
   const bool stream =
       std::holds_alternative<WatchEvents>(task) || std::holds_alternative<ReadLog>(task);
   if (stream && head_only_) return refuse({405, "HEAD is not possible for streams", "GET"});
@@ -403,17 +409,22 @@ void BeastConnection::perform(HttpTask task) {
   read_health();
 }
 
-void BeastConnection::ask(Ask question, std::function<void(Answer)> then) {
+template <class Question, class Reply>
+void BeastConnection::ask(Question question, std::function<void(Reply)> then) {
   enter(Phase::asking, options().answer_time);
   server_.shares().set_busy(number_);
   const auto serial = ++serial_;
   const std::weak_ptr<BeastConnection> weak = self();
-  const bool asked = server_.ask({caller(), std::move(question)},
-                                 [weak, serial, then = std::move(then)](Answer answer) {
-                                   const auto me = weak.lock();
-                                   if (me && !me->closed_ && me->serial_ == serial)
-                                     then(std::move(answer));
-                                 });
+  std::function<void(Reply)> once = [weak, serial, then = std::move(then)](Reply answer) {
+    const auto me = weak.lock();
+    if (me && !me->closed_ && me->serial_ == serial) then(std::move(answer));
+  };
+  bool asked = false;
+  if constexpr (std::is_same_v<Question, Ask>) {
+    asked = server_.ask(Request{caller(), std::move(question)}, std::move(once));
+  } else {
+    asked = server_.ask(std::move(question), std::move(once));
+  }
   if (asked) return;
   ++server_.metrics().refused_in_flight;
   answer(refusal(429, "the daemon has more requests than it can answer at once; try again"));
@@ -431,7 +442,7 @@ void BeastConnection::pass_on(Ask question) {
   if (auto* page = std::get_if<OpenPage>(&question)) make_token(*page);
   if (auto* page = std::get_if<ClosePage>(&question))
     page->token = admission_.token().value_or(Digest{});
-  ask(std::move(question), [this, token](Answer result) {
+  ask<Ask, Answer>(std::move(question), [this, token](Answer result) {
     const bool good = result.status >= 200 && result.status < 300;
     if (!token.empty() && good) result.body["token"] = token;
     answer(result);
@@ -439,7 +450,7 @@ void BeastConnection::pass_on(Ask question) {
 }
 
 void BeastConnection::read_metrics() {
-  ask(ShowMetrics{}, [this](const Answer& result) {
+  ask<Ask, Answer>(ShowMetrics{}, [this](const Answer& result) {
     if (result.status != 200) return answer(result);
     respond(200, "text/plain; version=0.0.4; charset=utf-8",
             result.body.value("text", "") + http_metrics_text(server_.metrics(), server_.counts()));
@@ -447,7 +458,7 @@ void BeastConnection::read_metrics() {
 }
 
 void BeastConnection::read_health() {
-  ask(ShowHealth{}, [this](const Answer& result) {
+  ask<Ask, Answer>(ShowHealth{}, [this](const Answer& result) {
     const bool well = result.status >= 200 && result.status < 300;
     respond(well ? 200 : 503, "text/plain; charset=utf-8", well ? "ok\n" : "not ok\n");
   });
@@ -634,7 +645,8 @@ void BeastConnection::begin_log(const ReadLog& task) {
   const std::size_t most = options().logs_of_caller;
   place_ = server_.logs_of_users().take(caller().user, most);
   if (!place_) return refuse_stream(most, "readers of logs");
-  ask(FindLog{task.job}, [this, task](const Answer& found) { log_found(task, found); });
+  ask<Ask, Answer>(FindLog{task.job},
+                   [this, task](const Answer& found) { log_found(task, found); });
 }
 
 void BeastConnection::log_found(const ReadLog& task, const Answer& found) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "rubato/api/request.h"
+#include "rubato/api/what_if.h"
 #include "rubato/base/result.h"
 #include "rubato/http/callers.h"
 #include "rubato/http/change_feed.h"
@@ -36,6 +37,7 @@ struct HttpServerOptions {
   bool beyond_loopback = false;    // if false, other addresses are refused
   // Empty: no unix socket. Everybody who can reach the socket may connect.
   std::filesystem::path unix_path;
+  WhatIfs* what_ifs = nullptr;  // answers requests about what-ifs; unset: there are none
   // Names that clients may use in the Host header.
   std::vector<std::string> hosts{"localhost", "127.0.0.1", "[::1]"};
 

@@ -112,8 +112,26 @@ void HttpThread::remove(HttpConnection* connection) {
 
 bool HttpThread::ask(Request request, std::function<void(Answer)> then) {
   if (in_flight_ >= options_.in_flight) return false;
+  loop_.ask(std::move(request), in_this_thread(std::move(then)));
+  return true;
+}
+
+bool HttpThread::ask(WhatIfAsk question, std::function<void(TextAnswer)> then) {
+  if (in_flight_ >= options_.in_flight) return false;
+  auto back = in_this_thread(std::move(then));
+  if (options_.what_ifs == nullptr) {
+    back({404, R"({"error":"this server has no what-ifs"})"});
+  } else {
+    options_.what_ifs->ask(std::move(question), std::move(back));
+  }
+  return true;
+}
+
+// Counts a question that is not answered yet. Its answer may come on any thread.
+template <class T>
+std::function<void(T)> HttpThread::in_this_thread(std::function<void(T)> then) {
   ++in_flight_;
-  loop_.ask(std::move(request), [weak = weak_from_this(), then = std::move(then)](Answer answer) {
+  return [weak = weak_from_this(), then = std::move(then)](T answer) {
     const auto server = weak.lock();
     if (!server) return;
     // A plain pointer, because a handler that waits in the context must not keep the context alive.
@@ -121,8 +139,7 @@ bool HttpThread::ask(Request request, std::function<void(Answer)> then) {
       --raw->in_flight_;
       then(std::move(answer));
     });
-  });
-  return true;
+  };
 }
 
 // --- time limits ---------------------------------------------------------------------------------

@@ -57,12 +57,15 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   // Sends a request to the scheduling loop. False if too many are waiting for it already. `then`
   // runs on this thread.
   [[nodiscard]] bool ask(Request request, std::function<void(Answer)> then);
+  [[nodiscard]] bool ask(WhatIfAsk question, std::function<void(TextAnswer)> then);
   void remove(HttpConnection* connection);
   void watch(HttpConnection* connection);
   void follow(HttpConnection* connection);
   void unfollow(HttpConnection* connection) { following_.erase(connection); }
 
  private:
+  template <class T>
+  [[nodiscard]] std::function<void(T)> in_this_thread(std::function<void(T)> then);
   using Clock = std::chrono::steady_clock;
 
   struct Listener {

@@ -230,6 +230,22 @@ describe("the cluster on the page", () => {
     }));
 });
 
+describe("what if", () => {
+  test("the past is simulated under the policy that ran, with what is taken as truth", () =>
+    withPage(daemon.page(), async (page) => {
+      await live(page);
+      daemon.run("wait", String(daemon.train("ash", 30, "--gpus", "1:2")));
+      await goTo(page, "#/whatif");
+      await page.getByLabel("Policies").fill("as-run, srtf");
+      await page.getByRole("button", { name: "Run" }).click();
+      await page.getByRole("heading", { name: "What is taken as truth" }).waitFor();
+      const rows = page.getByRole("region", { name: "Summary" }).locator("tbody tr");
+      assert.equal(await rows.count(), 3, "what really happened, and two policies");
+      assert.match(await rows.nth(1).textContent(), /as-run/);
+      await page.locator(".timeline-plot[data-time]").nth(2).waitFor();
+    }));
+});
+
 describe("text of users", () => {
   // The daemon refuses blanks, slashes and marks of direction in names.
   const hostile = '"><script>alert(1)&lt;\u05d0\u05d1';

@@ -9,6 +9,7 @@ import { Viewport } from "../parts/viewport";
 import { jobPixel, others, toPixel } from "../parts/job_colours";
 import { ask, get, messageOf, type TimelineAnswer, type TimelineSpan, type When } from "./api";
 import { Card, Clock, JobLink, Problem } from "./bits";
+import { connection } from "./connection";
 import { route } from "./route";
 import { store } from "./store";
 import { Table, type Column } from "./table";
@@ -48,7 +49,7 @@ const spans: [string, string, number][] = [["1h", "the last hour", 3600], ["6h",
 export function WhatIfView({ id }: { id: string | null }) {
   const [span, setSpan] = useState("1d");
   const since = Number(route.get("since") ?? NaN);
-  const [policies, setPolicies] = useState(route.get("policies") ?? "afs-l, srtf");
+  const [policies, setPolicies] = useState(route.get("policies") ?? "as-run, afs-l");
   const [problem, setProblem] = useState<string | null>(null);
   const begin = async (event: Event) => {
     event.preventDefault();
@@ -68,6 +69,7 @@ export function WhatIfView({ id }: { id: string | null }) {
           How would the past have gone under another policy? The daemon runs the simulator at low priority on what really happened:
           the real arrivals, and the speeds that were measured.
         </p>
+        {connection.session?.role !== "admin" && <p class="quiet">Only an admin can run it, because it needs the jobs of all users.</p>}
         <form class="fields" onSubmit={begin}>
           {Number.isFinite(since) ? (
             <p>Since <Clock when={since} /> <button type="button" class="plain" onClick={() => route.set({ since: null })}>another time</button></p>
@@ -75,7 +77,7 @@ export function WhatIfView({ id }: { id: string | null }) {
             <Select label="What" value={span} options={spans.map(([choice, text]) => [choice, text])} onChange={setSpan} />
           )}
           <label>Policies <input required spellcheck={false} value={policies} onInput={(event) => setPolicies(event.currentTarget.value)} /></label>
-          <button type="submit" class="primary">Run</button>
+          <button type="submit" class="primary" disabled={connection.session?.role !== "admin"}>Run</button>
         </form>
         {problem && <Problem>{problem}</Problem>}
       </Card>

@@ -1,0 +1,610 @@
+#include "rubato/daemon/what_if_past.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <set>
+#include <utility>
+
+#include "rubato/daemon/job_model.h"
+#include "rubato/jobfile/times.h"
+#include "rubato/journal/journal.h"
+#include "rubato/loop/follow.h"
+
+namespace rubato::daemon {
+namespace {
+
+using Reports = JobTruth::Reports;
+
+double in_own_unit(const JobProgress& progress, Reports reports) {
+  switch (reports) {
+    case Reports::nothing:
+      return 0;
+    case Reports::steps:
+      return static_cast<double>(progress.step);
+    case Reports::samples:
+      return progress.samples;
+    case Reports::epochs:
+      return progress.epoch;
+  }
+  return 0;
+}
+
+double own_rate(const JobProgress& progress, Reports reports) {
+  if (reports == Reports::steps) return progress.step_rate;
+  if (reports == Reports::samples) return progress.rate;
+  return progress.samples > 0 ? progress.rate * progress.epoch / progress.samples : 0;
+}
+
+// In what unit a job reports its progress.
+Reports unit_of(const JobFile& file, const JobProgress& progress) {
+  if (!file.work) {
+    return progress.samples > 0 ? Reports::samples
+           : progress.step > 0  ? Reports::steps
+                                : Reports::nothing;
+  }
+  switch (file.work->unit) {
+    case WorkUnit::steps:
+      return progress.step > 0 ? Reports::steps : Reports::nothing;
+    case WorkUnit::samples:
+      return progress.samples > 0 ? Reports::samples : Reports::nothing;
+    case WorkUnit::epochs:
+      return progress.epoch > 0 ? Reports::epochs : Reports::nothing;
+  }
+  return Reports::nothing;
+}
+
+struct Trained {
+  double work = 0;
+  double seconds = 0;
+};
+// The first progress after a start.
+struct FirstProgress {
+  int gpus = 0;
+  double work = 0;
+  double seconds = 0;
+};
+
+// How long something took, by GPUs. If another command came before it was done, it is only known
+// that it would have taken longer. The estimate is that of waiting times without memory: all the
+// time that was waited, for each time that it was done; twice the waited time if it never was.
+class Took {
+ public:
+  void add(int gpus, double seconds) {
+    sums_[gpus].seconds += seconds;
+    ++sums_[gpus].done;
+  }
+  void cut(int gpus, double seconds) {
+    sums_[gpus].seconds += seconds;
+    ++sums_[gpus].cut;
+  }
+  [[nodiscard]] std::map<int, Duration> averages() const {
+    std::map<int, Duration> found;
+    for (const auto& [gpus, sum] : sums_) {
+      found[gpus] = from_seconds(sum.done > 0 ? sum.seconds / sum.done : 2 * sum.seconds / sum.cut);
+    }
+    return found;
+  }
+  void add(const Took& other) {
+    for (const auto& [gpus, sum] : other.sums_) {
+      sums_[gpus].seconds += sum.seconds;
+      sums_[gpus].done += sum.done;
+      sums_[gpus].cut += sum.cut;
+    }
+  }
+  [[nodiscard]] bool empty() const { return sums_.empty(); }
+
+ private:
+  struct Sum {
+    double seconds = 0;
+    int done = 0;
+    int cut = 0;
+  };
+  std::map<int, Sum> sums_;
+};
+
+struct Latencies {
+  Took trains;
+  Took runs;
+  Took grows;
+  Took shrinks;
+  Took stops;
+  void add(const Latencies& other) {
+    trains.add(other.trains);
+    runs.add(other.runs);
+    grows.add(other.grows);
+    shrinks.add(other.shrinks);
+    stops.add(other.stops);
+  }
+};
+
+// The last command to a job, until it is carried out.
+struct Told {
+  enum class What : std::uint8_t { start, grow, shrink, stop };
+  What what = What::start;
+  Time at = kStart;
+  int gpus = 0;
+};
+
+// What the journal shows of one job.
+struct Seen {
+  Reports reports = Reports::nothing;
+  std::map<int, Trained> trained;  // by GPUs
+  std::map<int, double> reported;  // speeds, by GPUs
+  std::map<int, double> partly;    // speeds before all its workers ran
+  std::vector<FirstProgress> firsts;
+  std::optional<FirstProgress> first_partly;  // before all its workers ran
+  double samples_each = 0;
+  double done = 0;
+  double pause = 0;
+  double ran = 0;  // seconds
+  std::vector<double> fails_at;
+  std::string fails_why;
+  bool completed = false;
+  Latencies took;
+  std::optional<Told> told;
+
+  // The present run.
+  std::optional<Time> started;  // no progress since then
+  double done_at_start = 0;
+  std::optional<Time> running;
+  std::optional<std::pair<Time, double>> last;  // progress on the present GPUs
+  Generation generation;
+  int newest_gpus = 0;
+  Trained newest;  // the part of `trained` that the last row added
+
+  [[nodiscard]] std::map<int, double> rates() const {
+    std::map<int, double> found = reported;
+    for (const auto& [gpus, sum] : trained) {
+      if (sum.seconds > 0 && sum.work > 0) found[gpus] = sum.work / sum.seconds;
+    }
+    return found.empty() ? partly : found;
+  }
+};
+
+class PastReader {
+ public:
+  PastReader(const WhatIfRange& range, const DaemonStateOptions& options)
+      : state_(std::make_unique<DaemonState>(options)) {
+    const auto resolve = [&](const Moment& moment) {
+      const auto* time = std::get_if<WallTime>(&moment);
+      return time != nullptr ? *time : range.now - std::get<Duration>(moment);
+    };
+    past_.since = resolve(range.since);
+    past_.until = range.until ? resolve(*range.until) : range.now;
+  }
+
+  [[nodiscard]] WallTime since() const { return past_.since; }
+  [[nodiscard]] WallTime until() const { return past_.until; }
+  [[nodiscard]] bool begun() const { return begun_; }
+  [[nodiscard]] bool over() const { return over_; }
+
+  Result<void> load(const JournalSnapshot& snapshot) {
+    if (auto ok = state_->load(snapshot); !ok) return ok;
+    return state_->load_policy();
+  }
+
+  Result<void> take(RowNumber number, const JournalRow& row) {
+    if (!begun_ && ready_for(row)) {
+      if (auto ok = begin(row.time); !ok) return ok;
+    }
+    // A turn takes all its inputs before the policy is asked.
+    const bool asks = row.type == "decided" || row.type == "undecided" || row.type == "asked";
+    turn_ += asks || row.type == "commands" ? 1 : 0;
+    if (begun_ && state_->wall(row.time) > past_.until) {
+      over_ = true;
+      return Error{"over"};
+    }
+    try {
+      const Json body = look_before(row);
+      if (auto ok = state_->apply(number, row); !ok) return ok;
+      look_after(row, body);
+    } catch (const nlohmann::json::exception& problem) {
+      return Error{fmt::format("row {} ({}): {}", number.value(), row.type, problem.what())};
+    }
+    return {};
+  }
+
+  Result<Past> finish() {
+    if (!begun_) {
+      if (!state_->begun()) return Error{"the journal is empty"};
+      if (auto ok = begin(state_->time()); !ok) return ok.error();
+    }
+    make_truths();
+    past_.real = std::move(state_);
+    return std::move(past_);
+  }
+
+ private:
+  // The what-if begins before the first row of its range. The first rows of a journal, which make
+  // the cluster, come in any case before it. So does the rest of a turn.
+  [[nodiscard]] bool ready_for(const JournalRow& row) const {
+    return state_->begun() && state_->clock_set() && state_->policy().entry != nullptr &&
+           row.time > state_->time() && state_->issued().empty() &&
+           state_->wall(row.time) >= past_.since;
+  }
+
+  Result<void> begin(Time next) {
+    begun_ = true;
+    auto body = state_->snapshot();
+    if (!body) return body.error();
+    past_.snapshot = std::move(*body);
+    past_.start = std::clamp(state_->loop_time(past_.since), state_->time(), next);
+    past_.since = state_->wall(past_.start);
+    past_.policy = state_->policy().text;
+    for (const JobView& view : state_->now().jobs) past_.done[view.id] = seen_[view.id].done;
+    return {};
+  }
+
+  // Rows of requests are recognised by the state before them.
+  Json look_before(const JournalRow& row) {
+    static const std::set<std::string, std::less<>> looked_at = {
+        "job",   "submitted", "ended",    "held",    "limited",  "node",   "policy",  "measured",
+        "plain", "verdict",   "commands", "running", "finished", "failed", "released"};
+    if (!looked_at.contains(row.type)) return nullptr;
+    auto body = parse_json(row.body, "a row");
+    if (!body) return nullptr;
+    const JobRecord* job = job_in(*body);
+    if (row.type == "released" || row.type == "failed") note_end(row, *body);
+    if (row.type == "finished") note_finish(row, *body);
+    if (row.type == "commands") note_told(row, *body);
+    if (!begun_ || (job != nullptr && job->measures_for)) return std::move(*body);
+    const WallTime at = state_->wall(row.time);
+    const auto ask = [&](Ask what) {
+      add_input({at, PastRequest{job->id, {job->user, true}, std::move(what)}});
+    };
+    if (row.type == "ended" && job != nullptr && !job->gone()) {
+      JobEnding ending;
+      if (read_record(body->at("ending"), ending) && ending.how == Ending::cancelled)
+        ask(CancelJob{job->id});
+    } else if (row.type == "held" && job != nullptr && !body->contains("until")) {
+      const bool by_owner = !job->measured_by && verdict_at_[job->id] != row.time &&
+                            !state_->pausing().contains(job->id);
+      if (by_owner) ask(HoldJob{job->id, body->value("on", true)});
+    } else if (row.type == "limited" && job != nullptr && plain_at_[job->id] != row.time) {
+      GpuLimits limits;
+      if (read_record(body->at("limits"), limits)) ask(ResizeJob{job->id, limits});
+    }
+    return std::move(*body);
+  }
+
+  void look_after(const JournalRow& row, const Json& body) {
+    const WallTime at = state_->wall(row.time);
+    if (row.type == "verdict") verdict_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
+    if (row.type == "plain") plain_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
+    if (row.type == "measured") note_measured(row, body);
+    if (row.type == "commands") note_commands(row, body);
+    if (row.type == "running") note_running(row, body);
+    if (row.type == "policy")
+      past_.measuring = std::max(state_->policy().measuring, Duration(0)) > Duration(0)
+                            ? state_->policy().measuring
+                            : past_.measuring;
+    if (row.type == "job") note_job(at, body);
+    if (const JobRecord* job = row.type == "submitted" ? job_in(body) : nullptr;
+        job != nullptr && job->rates.pause == 0)
+      past_.restart_cost = Duration(body.at("spec").at("restart_cost").get<std::int64_t>());
+    if (!begun_) return;
+    if (row.type == "policy") add_input({at, PastSwitch{state_->policy().text}});
+    if (row.type != "node") return;
+    const NodeId node(body.at("node").get<NodeId::rep>());
+    if (body.contains("wish"))
+      add_input({at, PastRequest{JobId(), {"operator", true}, SetNode{node, state_->wish(node)}}});
+    if (body.contains("reported")) add_input({at, NodeChanged{node, state_->reported(node), ""}});
+  }
+
+  void add_input(PastInput input) {
+    input.turn = turn_;
+    past_.inputs.push_back(std::move(input));
+  }
+
+  [[nodiscard]] const JobRecord* job_in(const Json& body) const {
+    const auto id = body.find("job");
+    return id != body.end() && id->is_number_unsigned() ? state_->job(JobId(id->get<JobId::rep>()))
+                                                        : nullptr;
+  }
+
+  void note_job(WallTime at, const Json& body) {
+    const JobRecord* job = state_->job(JobId(body.at("id").get<JobId::rep>()));
+    if (job == nullptr) return;
+    files_[job->id] = job->file;
+    profiles_[job->id] = job->profile();
+    rates_[job->id] = job->rates;
+    if (job->measures_for) measures_[job->id] = *job->measures_for;
+    if (!begun_ || job->measures_for) return;
+    JobFile file = job->file;
+    if (file.name.empty()) file.name = job->name;
+    add_input(
+        {at, PastRequest{job->id,
+                         {job->user, true},
+                         SubmitJob{std::move(file), fmt::format("what-if-{}", job->id.value())}}});
+  }
+
+  // Rows of commands are looked at before they are folded: a shrinking job still has its last
+  // command then.
+  void note_told(const JournalRow& row, const Json& body) {
+    for (const Json& one : body.at("commands")) {
+      Command command;
+      if (!read_record(one, command)) continue;
+      const JobId id = std::visit([](const auto& c) { return c.job; }, command);
+      const JobRecord* job = state_->job(id);
+      const Allocation* before = job != nullptr && job->told ? gpus_of(*job->told) : nullptr;
+      const Allocation* to = gpus_of(command);
+      Told told{Told::What::stop, row.time, to != nullptr ? to->gpus() : 0};
+      if (std::holds_alternative<Start>(command)) told.what = Told::What::start;
+      if (std::holds_alternative<Resize>(command)) {
+        const bool grows = before == nullptr || !minus(*to, *before).empty();
+        told.what = grows ? Told::What::grow : Told::What::shrink;
+      }
+      Seen& seen = seen_[id];
+      if (seen.told) note_cut(seen.took, *seen.told, seconds(row.time - seen.told->at));
+      seen.told = told;
+    }
+  }
+
+  static void note_cut(Latencies& took, const Told& told, double seconds) {
+    if (told.what == Told::What::start) took.runs.cut(told.gpus, seconds);
+    if (told.what == Told::What::grow) took.grows.cut(told.gpus, seconds);
+    if (told.what == Told::What::shrink) took.shrinks.cut(told.gpus, seconds);
+  }
+
+  void note_commands(const JournalRow& row, const Json& body) {
+    for (const Json& one : body.at("commands")) {
+      Command command;
+      if (!read_record(one, command)) continue;
+      Seen& seen = seen_[std::visit([](const auto& c) { return c.job; }, command)];
+      seen.last.reset();
+      if (!std::holds_alternative<Start>(command)) {
+        seen.started.reset();
+        continue;
+      }
+      seen.started = row.time;
+      seen.done_at_start = seen.done;
+      seen.running.reset();
+    }
+  }
+
+  void note_running(const JournalRow& row, const Json& body) {
+    if (!body.contains("job")) return;
+    Seen& seen = seen_[JobId(body.at("job").get<JobId::rep>())];
+    if (!seen.running) seen.running = row.time;
+    if (!seen.told) return;
+    const double took = seconds(row.time - seen.told->at);
+    if (seen.told->what == Told::What::start) seen.took.runs.add(seen.told->gpus, took);
+    if (seen.told->what == Told::What::grow) seen.took.grows.add(seen.told->gpus, took);
+    if (seen.told->what != Told::What::stop) seen.told.reset();
+  }
+
+  void note_measured(const JournalRow& row, const Json& body) {
+    const JobRecord* job = job_in(body);
+    if (job == nullptr) return;
+    const JobView* view = state_->view(job->id);
+    Seen& seen = seen_[job->id];
+    const JobProgress& progress = job->progress;
+    const Reports unit = unit_of(job->file, progress);
+    if (unit == Reports::nothing) return;
+    seen.reports = unit;
+    const double done = in_own_unit(progress, unit);
+    if (progress.samples > 0 && done > 0 && unit != Reports::samples)
+      seen.samples_each = progress.samples / done;
+    if (job->last_pause) seen.pause = *job->last_pause;
+    seen.newest = {};
+    const int gpus = view != nullptr ? view->held.gpus() : 0;
+    const bool steady =
+        view != nullptr && view->phase == Phase::running && progress.workers == gpus;
+    if (steady) {
+      if (seen.generation != view->generation) seen.last.reset();
+      seen.generation = view->generation;
+      if (seen.started && done > seen.done_at_start) {
+        seen.firsts.push_back({gpus, done - seen.done_at_start, seconds(row.time - *seen.started)});
+        seen.started.reset();
+      }
+      if (seen.last && done > seen.last->second && row.time > seen.last->first) {
+        seen.newest_gpus = gpus;
+        seen.newest = {done - seen.last->second, seconds(row.time - seen.last->first)};
+        add(seen.trained[gpus], seen.newest, 1);
+      }
+      if (const double rate = own_rate(progress, unit); rate > 0) seen.reported[gpus] = rate;
+      seen.last = {row.time, done};
+    } else {
+      seen.last.reset();
+      const double rate = own_rate(progress, unit);
+      if (gpus > 0 && rate > 0) seen.partly[gpus] = rate;
+      if (seen.started && gpus > 0 && done > seen.done_at_start)
+        seen.first_partly = {gpus, done - seen.done_at_start, seconds(row.time - *seen.started)};
+    }
+    seen.done = std::max(seen.done, done);
+    measured_at_[job->id] = row.time;
+  }
+
+  static void add(Trained& sum, const Trained& more, int sign) {
+    sum.work += sign * more.work;
+    sum.seconds += sign * more.seconds;
+  }
+
+  // The last report of a job comes with its end. Its work counts, but not its time.
+  void note_finish(const JournalRow& row, const Json& body) {
+    const JobId id(body.at("job").get<JobId::rep>());
+    Seen& seen = seen_[id];
+    seen.completed = true;
+    if (measured_at_[id] == row.time) add(seen.trained[seen.newest_gpus], seen.newest, -1);
+    end_run(seen, row.time);
+  }
+
+  void note_end(const JournalRow& row, const Json& body) {
+    const JobId id(body.at("job").get<JobId::rep>());
+    Seen& seen = seen_[id];
+    if (row.type == "released") {
+      const bool stopped = body.value("stopped", false);
+      if (seen.told && seen.told->what == (stopped ? Told::What::stop : Told::What::shrink)) {
+        const double took = seconds(row.time - seen.told->at);
+        (stopped ? seen.took.stops : seen.took.shrinks).add(seen.told->gpus, took);
+        seen.told.reset();
+      }
+      if (stopped) end_run(seen, row.time);
+      return;
+    }
+    end_run(seen, row.time);
+    if (body.value("infrastructure", false)) return;
+    const double at = seen.reports == Reports::nothing ? seen.ran : seen.done;
+    seen.fails_at.push_back(std::max(at, seen.fails_at.empty() ? 0 : seen.fails_at.back()));
+    seen.fails_why = body.value("why", "its program failed");
+    ++past_.failures;
+  }
+
+  static void end_run(Seen& seen, Time now) {
+    if (seen.running) seen.ran += seconds(now - *seen.running);
+    seen.running.reset();
+    seen.started.reset();
+    seen.last.reset();
+  }
+
+  // --- how fast they were ---
+
+  void make_truths() {
+    for (auto& [id, seen] : seen_) {
+      if (seen.running) end_run(seen, state_->time());
+    }
+    for (const auto& [run, job] : measures_) {
+      Seen& its = seen_[job];
+      const Seen& of_run = seen_[run];
+      if (its.reports == Reports::nothing) its.reports = of_run.reports;
+      if (its.samples_each == 0) its.samples_each = of_run.samples_each;
+      for (const auto& [gpus, sum] : of_run.trained) its.trained.emplace(gpus, sum);
+      for (const auto& [gpus, rate] : of_run.reported) its.reported.emplace(gpus, rate);
+      if (its.firsts.empty()) its.firsts = of_run.firsts;
+      its.took.add(of_run.took);
+    }
+    std::map<std::string, std::map<int, double>> of_profile;
+    for (const auto& [id, file] : files_) {
+      Seen& seen = seen_[id];
+      for (const auto& [gpus, rate] : seen.rates()) {
+        if (!profiles_[id].empty() && file.work) of_profile[profiles_[id]].emplace(gpus, rate);
+      }
+      note_loads(seen);
+      took_.add(seen.took);
+    }
+    for (const auto& [id, file] : files_) {
+      if (!measures_.contains(id)) past_.truths[id] = truth_of(id, file, of_profile);
+    }
+  }
+
+  // When a job began to train after a start follows from its first progress.
+  static void note_loads(Seen& seen) {
+    const auto rates = seen.rates();
+    if (seen.firsts.empty() && seen.first_partly) seen.firsts.push_back(*seen.first_partly);
+    for (const FirstProgress& first : seen.firsts) {
+      const auto rate = rates.find(first.gpus);
+      if (rate == rates.end()) continue;
+      seen.took.trains.add(first.gpus, std::max(0.0, first.seconds - first.work / rate->second));
+    }
+  }
+
+  [[nodiscard]] static std::map<int, Duration> own_or(const Took& own, const Took& all) {
+    return (own.empty() ? all : own).averages();
+  }
+
+  JobTruth truth_of(JobId id, const JobFile& file,
+                    const std::map<std::string, std::map<int, double>>& of_profile) {
+    const Seen& seen = seen_[id];
+    JobTruth truth;
+    truth.reports = seen.reports;
+    truth.samples_each = seen.samples_each;
+    truth.elastic = file.elastic;
+    truth.fails_at = seen.fails_at;
+    truth.fails_why = seen.fails_why;
+    truth.trains = own_or(seen.took.trains, took_.trains);
+    truth.runs = own_or(seen.took.runs, took_.runs);
+    truth.grows = own_or(seen.took.grows, took_.grows);
+    truth.shrinks = own_or(seen.took.shrinks, took_.shrinks);
+    const auto stops = own_or(seen.took.stops, took_.stops);
+    if (!stops.empty()) truth.stops = stops.begin()->second;
+    if (seen.pause > 0) truth.pause = from_seconds(seen.pause);
+    if (const JobRecord* job = state_->job(id)) truth.tuning = job->rates.tuning;
+    truth.rates = seen.rates();
+    past_.one_count += truth.rates.size() == 1 ? 1 : 0;
+    past_.adaptive += file.batch.mode == BatchMode::adaptive ? 1 : 0;
+    if (const auto mates = of_profile.find(profiles_[id]); mates != of_profile.end()) {
+      for (const auto& [gpus, rate] : mates->second) truth.rates.emplace(gpus, rate);
+    }
+    if (file.work) {
+      for (const auto& [gpus, rate] : rates_[id].by_gpus) truth.rates.emplace(gpus, rate);
+    }
+    if (file.work) truth.amount = file.work->amount;
+    if (seen.completed && seen.done > 0) truth.amount = seen.done;
+    if (truth.reports == Reports::nothing && !truth.rates.empty() && file.work)
+      truth.reports = reports_in(file.work->unit);
+    if (!truth.rates.empty() && truth.reports != Reports::nothing) {
+      past_.endless += truth.amount ? 0 : 1;
+      return truth;
+    }
+    // Nobody knows its speed. A second is its unit of work.
+    truth.reports = Reports::nothing;
+    truth.rates = {{1, 1.0}, {2, 1.0}};
+    truth.amount.reset();
+    const bool ran = seen.ran > 0;
+    if (seen.completed) {
+      truth.amount = seen.ran;
+      ++past_.timed;
+    } else if (!ran) {
+      truth.amount = kGuessedSeconds;
+      ++past_.guessed;
+    } else {
+      ++past_.endless;
+    }
+    return truth;
+  }
+
+  static Reports reports_in(WorkUnit unit) {
+    return unit == WorkUnit::steps     ? Reports::steps
+           : unit == WorkUnit::samples ? Reports::samples
+                                       : Reports::epochs;
+  }
+
+  std::unique_ptr<DaemonState> state_;
+  Past past_;
+  bool begun_ = false;
+  bool over_ = false;
+  int turn_ = 0;
+  std::map<JobId, Seen> seen_;
+  Latencies took_;  // by all jobs
+  std::map<JobId, JobFile> files_;
+  std::map<JobId, std::string> profiles_;
+  std::map<JobId, Rates> rates_;  // at the submission
+  std::map<JobId, JobId> measures_;
+  std::map<JobId, Time> verdict_at_;
+  std::map<JobId, Time> plain_at_;
+  std::map<JobId, Time> measured_at_;
+};
+
+}  // namespace
+
+Result<Past> read_past(const std::filesystem::path& directory, const WhatIfRange& range,
+                       const DaemonStateOptions& options,
+                       const std::function<void(double)>& progress) {
+  PastReader reader(range, options);
+  if (reader.since() >= reader.until()) {
+    return Error{fmt::format("the range must begin before it ends: since is {}, until is {}",
+                             jobfile::to_text(reader.since()), jobfile::to_text(reader.until()))};
+  }
+  const auto extent = look_at_journal(directory);
+  if (!extent) return extent.error();
+  RowNumber after;
+  if (extent->first > RowNumber(1)) {
+    if (!extent->begin)
+      return Error{
+          "the first rows of the journal are gone, and there is no snapshot to begin with"};
+    if (auto ok = reader.load(*extent->begin); !ok) return ok.error();
+    after = extent->begin->number;
+  }
+  const auto rows = static_cast<double>(extent->last.value() - after.value());
+  auto read =
+      read_journal(directory, after, [&](RowNumber number, const JournalRow& row) -> Result<void> {
+        if (progress && number.value() % 1024 == 0)
+          progress(static_cast<double>(number.value() - after.value()) / std::max(rows, 1.0));
+        return reader.take(number, row);
+      });
+  if (!read && !reader.over()) return read.error();
+  return reader.finish();
+}
+
+}  // namespace rubato::daemon

@@ -1,0 +1,120 @@
+// The machines of a what-if: jobs that train as fast as they really did. They carry out the
+// commands of a core, and report facts and progress to it, in simulated time.
+//
+// What is known about a job is its JobTruth, which comes from the journal (what_if_past.h). A job
+// loads before it trains, trains on while it grows or shrinks, and stands still for a moment when
+// that is done. A job that is stopped continues where it was.
+//
+// Pure, deterministic.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rubato/daemon/records.h"
+#include "rubato/engine/engine_table.h"
+#include "rubato/launch/master_messages.h"
+#include "rubato/loop/engine.h"
+
+namespace rubato::daemon {
+
+// How a job trains. Work is in the unit that its program reports.
+struct JobTruth {
+  enum class Reports : std::uint8_t { nothing, steps, samples, epochs };
+
+  Reports reports = Reports::nothing;
+  std::optional<double> amount;  // of work, in all; nullopt: it does not end by itself
+  std::map<int, double> rates;   // work a second, by GPUs
+  double samples_each = 0;       // samples for each step or epoch; 0: not reported
+  // By the GPUs that the job has then; those of the nearest count hold for others.
+  std::map<int, Duration> trains;   // from a start until it trains
+  std::map<int, Duration> runs;     // from a start until all its workers run
+  std::map<int, Duration> grows;    // from the command to grow until all its workers run
+  std::map<int, Duration> shrinks;  // from the command to shrink until the others have left
+  Duration stops = from_seconds(0.5);
+  Duration pause = from_seconds(0.1);  // of a resize
+  std::optional<Tuning> tuning;        // of a job that chooses its batch size: what it measured
+  bool elastic = true;                 // otherwise a resize is a restart
+  std::vector<double> fails_at;        // its run failed when this much work was done; ascending
+  std::string fails_why;
+
+  // Between known counts the speed is interpolated. Beyond the largest, it grows as between the two
+  // largest; if only one is known, and below the smallest, in proportion to the GPUs.
+  [[nodiscard]] double rate(int gpus) const;
+};
+
+class WhatIfWorld final : public Engine {
+ public:
+  // The truth about a job of the core.
+  using Truths = std::function<const JobTruth*(JobId)>;
+
+  WhatIfWorld(Cluster cluster, Truths truths)
+      : cluster_(std::move(cluster)), truths_(std::move(truths)) {}
+
+  // Jobs that have GPUs when the what-if begins, with the work that they have done.
+  void adopt(Time now, const KnownJob& known, bool training, double done);
+  // Work that a job has done before it starts here.
+  void has_done(JobId job, double done) { jobs_[job].done = done; }
+  void change_node(Time now, NodeId node, NodeState state);
+  void forget(JobId job) { jobs_.erase(job); }
+
+  void carry_out(Time now, std::span<const Command> commands) override;
+  void collect(Time now, std::vector<Fact>& facts) override;
+
+  // The progress that is due to be reported.
+  [[nodiscard]] std::vector<JobStatus> reports(Time now);
+  // When something happens next if no command comes.
+  [[nodiscard]] Time next() const;
+
+ private:
+  enum class Phase : std::uint8_t { away, loading, training, resizing, pausing, stopping };
+  struct Job {
+    const JobTruth* truth = nullptr;
+    Generation generation;
+    Phase phase = Phase::away;
+    Allocation gpus;          // on which it trains
+    Allocation to;            // that it should have
+    Allocation holds;         // that it has not released; of a growth that was taken back, too
+    Time until = kNever;      // the end of the phase
+    Time trains_at = kNever;  // after a start
+    double done = 0;
+    Time at = kStart;  // when that was done
+    double rate = 0;
+    Time report_at = kNever;
+    Time changed = kStart;
+    std::vector<double> pauses;
+    int resizes = 0;
+    std::size_t failures = 0;
+
+    [[nodiscard]] double done_by(Time now) const {
+      return now > at ? done + rate * seconds(now - at) : done;
+    }
+  };
+
+  [[nodiscard]] Job& job(JobId id);
+  void start(Time now, JobId id, Generation generation, const Allocation& gpus);
+  void resize(Time now, JobId id, Generation generation, const Allocation& gpus);
+  void stop(Time now, JobId id, Generation generation);
+  void load(Time now, Job& job);
+  void train(Time now, Job& job);
+  static void leave(Job& job);
+  void set_rate(Time now, Job& job, double rate);
+  // The work at which the job ends or fails, and whether it fails.
+  [[nodiscard]] static std::pair<std::optional<double>, bool> goal(const Job& job);
+  [[nodiscard]] static Time event_of(const Job& job);
+  void happen(Time now, JobId id, Job& job);
+  [[nodiscard]] JobStatus status_of(Time now, JobId id, const Job& job) const;
+
+  Cluster cluster_;
+  Truths truths_;
+  std::map<JobId, Job> jobs_;
+  std::vector<Fact> facts_;
+};
+
+}  // namespace rubato::daemon
