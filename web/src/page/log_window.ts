@@ -84,7 +84,8 @@ export class LogWindow {
         if (done) break;
         this.add(splitter.push(value));
         read += value.length;
-        if (!follow && read > around) {
+        // The place that was asked for is near the beginning, so what is too much is left out at the end.
+        if (!follow && (read > around || this.lines.length >= mostLines)) {
           abort.abort();
           break;
         }
@@ -103,6 +104,7 @@ export class LogWindow {
       this.lines.push(line);
       this.bytes += line.text.length;
     }
+    if (!this.following && this.lines.length > mostLines) this.lines.length = mostLines;
     while (this.lines.length > mostLines || this.bytes > mostBytes) {
       const dropped = this.lines.splice(0, Math.ceil(this.lines.length / 10));
       for (const line of dropped) this.bytes -= line.text.length;
