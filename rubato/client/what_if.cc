@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>

@@ -21,7 +21,7 @@ constexpr double kLeastSpread = 0.02;
 // How much of the old mean and spread a generation keeps.
 constexpr double kMemory = 0.3;
 
-struct Shape {
+struct ClusterShape {
   const char* cluster;
   std::vector<GpuShare> mix;
   double load;
@@ -32,8 +32,8 @@ struct Shape {
 const std::vector<GpuShare> kAligned = {{1, 4}, {2, 3}, {4, 3}, {8, 2}};
 const std::vector<GpuShare> kCrooked = {{2, 2}, {3, 2}, {6, 3}, {10, 2}};
 
-const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> all = {
+const std::vector<ClusterShape>& shapes() {
+  static const std::vector<ClusterShape> all = {
       {"4x8", kAligned, 0.7, true},  {"8x4", kCrooked, 0.7, true},  {"4x8", kCrooked, 0.9, true},
       {"12x2", kCrooked, 0.6, true}, {"8x4", kAligned, 0.9, false}, {"4x8", kCrooked, 0.7, false},
   };
@@ -52,8 +52,8 @@ SimulationOptions scene_options(const LearnOptions& options) {
   return simulation;
 }
 
-Result<Workload> draw_workload(const LearnOptions& options, const Shape& shape, std::uint64_t seed,
-                               int gpus) {
+Result<Workload> draw_workload(const LearnOptions& options, const ClusterShape& shape,
+                               std::uint64_t seed, int gpus) {
   GeneratorOptions generator;
   generator.jobs = options.jobs;
   generator.seed = seed;
@@ -139,7 +139,7 @@ Result<std::unique_ptr<Learner>> Learner::make(const LearnOptions& options) {
   const Random root(options.seed);
   const auto srsf = parse_policies("srsf").value().front();
   for (int i = 0; i < options.scenes; ++i) {
-    const Shape& shape = shapes()[static_cast<std::size_t>(i) % shapes().size()];
+    const ClusterShape& shape = shapes()[static_cast<std::size_t>(i) % shapes().size()];
     Scene scene;
     scene.cluster = parse_cluster(shape.cluster).value();
     auto workload = draw_workload(options, shape, root.split(static_cast<std::uint64_t>(i)).next(),
