@@ -865,7 +865,8 @@ bool is_health(const HttpHead& head) {
 }
 
 bool is_for_page(const HttpHead& head) {
-  const std::string_view path = std::string_view(head.target).substr(0, head.target.find('?'));
+  const std::string_view target = head.target;
+  const std::string_view path = target.substr(0, target.find('?'));
   if (head.verb == "POST") return path == "/v1/page/session";
   return (head.verb == "GET" || head.verb == "HEAD") &&
          (path == "/" || path.starts_with("/assets/"));

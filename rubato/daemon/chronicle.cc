@@ -178,7 +178,7 @@ std::uint32_t Chronicle::number_of(const std::string& user) {
 
 void Chronicle::keep(Span span) {
   if (!span.until || *span.until <= span.from) return;  // it had them for no time at all
-  spans_.push_back(std::move(span));
+  spans_.push_back(span);
   if (spans_.size() <= limits_.spans) return;
   forget(*spans_.front().until);
   spans_.pop_front();
@@ -193,7 +193,7 @@ void Chronicle::hold(JobId job, const std::string& owner, const Allocation& gpus
     const auto same = std::find_if(before.begin(), before.end(),
                                    [&](const Span& span) { return span.gpus == slice; });
     if (same != before.end()) {
-      now.push_back(std::move(*same));
+      now.push_back(*same);
       before.erase(same);
     } else {
       now.push_back({job, number_of(owner), slice, at, std::nullopt});
@@ -201,7 +201,7 @@ void Chronicle::hold(JobId job, const std::string& owner, const Allocation& gpus
   }
   for (Span& span : before) {
     span.until = at;
-    keep(std::move(span));
+    keep(span);
   }
   if (now.empty()) {
     open_.erase(job);
@@ -304,7 +304,7 @@ Result<void> Chronicle::load(const Json& saved) {
       static_cast<void>(fresh.number_of(user.get<std::string>()));
     users = static_cast<std::uint32_t>(fresh.users_.size());
     each("spans", [&](NumbersReader& in) {
-      if (Span span = read_span(in); known(span)) fresh.keep(std::move(span));
+      if (Span span = read_span(in); known(span)) fresh.keep(span);
     });
     each("open", [&](NumbersReader& in) {
       if (Span span = read_span(in); known(span)) fresh.open_[span.job].push_back(span);

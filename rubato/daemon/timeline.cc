@@ -294,14 +294,16 @@ Answer timeline_for(const Caller& caller, const ShowTimeline& ask, const DaemonS
     bars.push_back(show_span(span, std::move(job)));
   }
   std::vector<Json> marks;
-  for (auto mark = chronicle.marks().rbegin(); mark != chronicle.marks().rend(); ++mark) {
-    if (mark->at < range->since || mark->at > range->until || !sight.sees(mark->user)) continue;
+  const auto& all = chronicle.marks();
+  for (std::size_t left = all.size(); left > 0; --left) {
+    const Mark& mark = all[left - 1];
+    if (mark.at < range->since || mark.at > range->until || !sight.sees(mark.user)) continue;
     if (marks.size() == kMostMarksShown) {
       truncated = true;
       break;
     }
-    marks.push_back(show_mark(*mark));
-    shown.insert(mark->job);
+    marks.push_back(show_mark(mark));
+    shown.insert(mark.job);
   }
   std::reverse(marks.begin(), marks.end());
   Json plans = Json::array();

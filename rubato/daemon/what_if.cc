@@ -53,7 +53,8 @@ class PassingDirectory {
 // The number that the journal gave a job of the what-if.
 JobId original(const JobRecord& job) {
   if (!job.key.starts_with(kKey)) return job.id;
-  const auto number = parse_integer(std::string_view(job.key).substr(kKey.size()));
+  const std::string_view key = job.key;
+  const auto number = parse_integer(key.substr(kKey.size()));
   return number ? JobId(static_cast<JobId::rep>(*number)) : job.id;
 }
 
@@ -362,15 +363,19 @@ Json differences(const AllWent& real, const AllWent& here, const Past& past) {
 }
 
 std::vector<std::string> taken_as_truth(const Past& past) {
-  std::vector<std::string> said = {
-      "The state of the cluster and of its jobs at the beginning is the recorded one.",
+  std::vector<std::string> said;
+  said.emplace_back(
+      "The state of the cluster and of its jobs at the beginning is the recorded one.");
+  said.emplace_back(
       "Jobs are submitted, cancelled, held, released and resized by their owners when that really "
-      "happened, with the same job files.",
-      "Nodes fail, drain and come back when they really did.",
+      "happened, with the same job files.");
+  said.emplace_back("Nodes fail, drain and come back when they really did.");
+  said.emplace_back(
       "A job trains at the average speed that was measured on each GPU count, and its starts and "
-      "resizes take as long as they were measured to take.",
+      "resizes take as long as they were measured to take.");
+  said.emplace_back(
       "A job has as much work as it really did; if it has not completed, as much as its job file "
-      "says."};
+      "says.");
   if (past.timed > 0) {
     said.push_back(
         fmt::format("{} reported no speed: the time that it really ran is taken as its length, on "

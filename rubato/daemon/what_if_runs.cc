@@ -145,9 +145,10 @@ void WhatIfRuns::read_output(std::uint64_t id) {
         std::tuple(run.process->err.get(), &run.said, kLongestError)}) {
     if (!read_some(fd, *into, most)) poller_.remove(fd);
   }
+  const std::string_view text = run.line;
   std::size_t begin = 0;
-  for (auto end = run.line.find('\n'); end != std::string::npos; end = run.line.find('\n', begin)) {
-    take_line(run, std::string_view(run.line).substr(begin, end - begin));
+  for (auto end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', begin)) {
+    take_line(run, text.substr(begin, end - begin));
     begin = end + 1;
   }
   run.line.erase(0, begin);

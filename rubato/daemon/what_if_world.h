@@ -108,8 +108,8 @@ class WhatIfWorld final : public Engine {
   // The work at which the job ends or fails, and whether it fails.
   [[nodiscard]] static std::pair<std::optional<double>, bool> goal(const Job& job);
   [[nodiscard]] static Time event_of(const Job& job);
-  void happen(Time now, JobId id, Job& job);
-  [[nodiscard]] JobStatus status_of(Time now, JobId id, const Job& job) const;
+  void happen(Time now, JobId id, Job& one);
+  [[nodiscard]] JobStatus status_of(Time now, JobId id, const Job& one) const;
 
   Cluster cluster_;
   Truths truths_;

@@ -102,7 +102,7 @@ class Links {
   // Connects to all peers of the welcome. dialled() is true when each has answered or ended.
   void dial(const std::vector<wire::Peer>& peers);
   // This peer is gone. Nothing more is heard from it.
-  void forget(Uid peer);
+  void forget(Uid uid);
   [[nodiscard]] bool dialled() const;
 
   // Tells all peers, also those that come later, that this worker has the state or will start the
