@@ -454,8 +454,8 @@ def batches_followed(cluster, ids):
 
 def pollux(build):
     least, most = (larger_batch(build, batch) for batch in BATCHES)
-    # Long enough that pollux considers changes worth their restart.
-    return six_jobs(build, "pollux:interval=5", without_deadlines, seconds=(20, 4),
+    # Long enough that pollux considers changes worth their restart. Batches grow, so the jobs take several times as long.
+    return six_jobs(build, "pollux:interval=5", without_deadlines, seconds=(10, 4),
                     flags=("--batch", f"adaptive:{least}:{most}"),
                     options=("--largest-per-worker", str(most // 4)), look=batches_followed)
 

@@ -18,6 +18,7 @@ namespace {
 constexpr int kMostTries = 64;
 constexpr double kMostCrowd = 2;
 
+// NOLINTBEGIN(readability-identifier-naming): they are used as constants.
 enum FeatureIndex : std::size_t {
   kServiceLeft,
   kTimeLeft,
@@ -39,6 +40,7 @@ enum FeatureIndex : std::size_t {
   kDisplaces,
   kFeatureCount
 };
+// NOLINTEND(readability-identifier-naming)
 static_assert(kFeatureCount == kWeights && kConstant == kJobFeatures);
 
 double log_tenth(double x) { return std::log2(1 + std::max(0.0, x)) / 10; }
@@ -280,6 +282,7 @@ class Round {
     std::vector<std::size_t> neighbours = tenants_.neighbours(entrant.job->id.index(), gpus);
     std::erase_if(neighbours, [&](std::size_t id) { return !common(*by_id_[id], gpus).empty(); });
     std::vector<Tenant> others;
+    others.reserve(neighbours.size());
     for (const std::size_t id : neighbours) others.push_back(tenant(id));
     if (others.empty()) return;
     f[kOwnLoss] = 1 - contention_.kept(own, others);
