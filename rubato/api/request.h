@@ -178,11 +178,11 @@ struct ClosePage {
   Digest token{};
 };
 
-using Ask = std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
-                         ExplainJob, FindLog, History, ShowTimeline, ShowDecisions, ShowUse,
-                         ShowNodes, SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth,
-                         AddUser, RemoveUser, ListUsers, AddToken, RemoveToken, OpenPage,
-                         ClosePage>;
+using Ask =
+    std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
+                 ExplainJob, FindLog, History, ShowTimeline, ShowDecisions, ShowUse, ShowNodes,
+                 SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth, AddUser, RemoveUser,
+                 ListUsers, AddToken, RemoveToken, OpenPage, ClosePage>;
 
 struct Request {
   Caller caller;
