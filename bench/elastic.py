@@ -79,7 +79,7 @@ def age(record):
 class Run:
     """A launcher with its workers, and the contents of its log so far."""
 
-    def __init__(self, arguments, directory, name, workers, start, program, heartbeat=None):
+    def __init__(self, arguments, directory, name, workers, start, program, heartbeat=None, flags=()):
         self.rubato = os.path.join(arguments.build, "rubato")
         self.directory = directory
         self.name = f"{name}-{os.getpid()}"
@@ -95,7 +95,7 @@ class Run:
         self.wanted = start
         self.last_step_at = time.monotonic()
         command = [self.rubato, "run", "--workers", workers, "--start", str(start), "--name",
-                   self.name, "--log", self.log_path, "--max-failures", "100000", "--quiet"]
+                   self.name, "--log", self.log_path, "--max-failures", "100000", "--quiet", *flags]
         if heartbeat is not None:
             command += ["--heartbeat", str(heartbeat)]
         self.output = open(self.output_path, "ab")
@@ -606,7 +606,8 @@ def steady(gaps, first, last):
 class LiveResize:
     """(a): rubato resize of a running job."""
 
-    def __init__(self, arguments, directory):
+    def __init__(self, arguments, directory, flags=()):
+        self.flags = flags
         self.arguments = arguments
         self.directory = directory
         self.program = [program_of(arguments, arguments.program), "--steps", str(ENDLESS)]
@@ -617,7 +618,7 @@ class LiveResize:
     def begin(self, size):
         self.blocks += 1
         self.run = Run(self.arguments, self.directory, f"live{self.blocks}", "1:4", size,
-                       self.program)
+                       self.program, flags=self.flags)
         self.settle(size)
 
     def end(self):

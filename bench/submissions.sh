@@ -274,10 +274,10 @@ slurm_ready() {
     return 1
   fi
   if ! slurm_up "$directory/slurm"; then
-    echo "  sbatch: skipped, Slurm does not come up here: $(tail -n 3 "$directory"/slurm/*/*.err "$directory"/slurm/*/*.log 2>/dev/null)"
+    echo "  sbatch: skipped, Slurm does not come up here: $(tail -n 3 "$directory/slurm.err")"
     return 1
   fi
-  scontrol update nodename="$(hostname -s)" state=drain reason=measuring
+  scontrol update nodename=n0 state=drain reason=measuring
 }
 
 # In turns, because other load on the machine changes within a minute.

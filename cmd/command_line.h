@@ -22,6 +22,7 @@ void add_generate(CLI::App& app, Action& chosen);
 void add_policies(CLI::App& app, Action& chosen);
 void add_contention(CLI::App& app, Action& chosen);
 void add_learn(CLI::App& app, Action& chosen);
+void add_graph(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 // resize, join, kill and runs: they control a run that is going on. resize is for jobs, too.
 void add_resize(CLI::App& app, Action& chosen);
@@ -45,6 +46,8 @@ void add_client_jobs(CLI::App& app, Action& chosen);
 void add_client_cluster(CLI::App& app, Action& chosen);
 void add_top(CLI::App& app, Action& chosen);
 void add_page(CLI::App& app, Action& chosen);
+// login and logout.
+void add_login(CLI::App& app, Action& chosen);
 // Completion scripts for shells, of the commands that `app` has when it is called.
 void add_completion(CLI::App& app, Action& chosen);
 void add_replay(CLI::App& app, Action& chosen);

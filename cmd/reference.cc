@@ -93,6 +93,7 @@ const std::vector<Term>& environment_variables() {
   static const std::vector<Term> all = {
       {"RUBATO_SERVER", "the daemon's address, like `--server`"},
       {"RUBATO_TOKEN_FILE", "a file with the token for that address, like `--token-file`"},
+      {"RUBATO_CA_FILE", "the authority that signed its certificate, like `--ca`"},
       {"RUBATO_STATE", "the daemon's state directory, like `--state`"},
       {"NO_COLOR", "if it is set and not empty, no colours are printed"},
   };

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cmd/command_line.h"
+#include "cmd/policy_socket.h"
 #include "cmd/progress_bar.h"
 #include "cmd/report_page.h"
 #include "rubato/base/text.h"
@@ -32,7 +33,8 @@ struct SimulateFlags {
                                       contention_knowledge = "measured";
   std::string deadlines;
   bool utilities = false;
-  std::vector<std::string> policies;
+  std::vector<std::string> policies, policy_sockets;
+  double from = 0, until = kLongestSeconds;
   std::optional<double> restart_cost;
   double interval = 0, interference = 0, quiet_loss = kQuietLoss, failure_rate = 0,
          repair_time = 3600;
@@ -53,6 +55,7 @@ struct Comparison {
   Cluster cluster;
   Workload workload;
   TraceVerdict verdict;
+  std::vector<std::unique_ptr<PolicyEntry>> foreign;  // policies of other processes
   std::vector<ChosenPolicy> chosen;
   std::vector<std::unique_ptr<Policy>> policies;
   SimulationOptions options;
@@ -110,6 +113,32 @@ Result<std::vector<ChosenPolicy>> chosen_policies(const SimulateFlags& flags,
     if (auto fits = policy.check(cluster); !fits) return fits.error();
   }
   return chosen;
+}
+
+Result<void> add_foreign_policies(const SimulateFlags& flags, Comparison& c) {
+  for (const auto& path : flags.policy_sockets) {
+    auto entry = policy_at_socket(path);
+    if (!entry) return entry.error();
+    c.foreign.push_back(std::make_unique<PolicyEntry>(std::move(*entry)));
+    const auto none = std::make_shared<KeyValues>(std::map<std::string, std::string>());
+    c.chosen.push_back({c.foreign.back().get(), c.foreign.back()->name, none});
+  }
+  if (c.chosen.empty())
+    return Error{"no policy: name one with --policy; `rubato policies` lists them"};
+  return {};
+}
+
+// Only the jobs that are submitted in this part of the trace, on its own clock from the first
+// submission on.
+Result<void> cut(const SimulateFlags& flags, Trace& trace) {
+  if (trace.jobs.empty()) return {};
+  const double first = trace.jobs.front().submit_s;
+  std::erase_if(trace.jobs, [&](const TraceJob& job) {
+    return job.submit_s - first < flags.from || job.submit_s - first >= flags.until;
+  });
+  if (!trace.jobs.empty()) return {};
+  return Error{fmt::format("{}: no job is submitted from {} s until {} s after the first one",
+                           trace.name, flags.from, flags.until)};
 }
 
 Result<std::string> read_policy_text(const std::string& path) { return read_text_file(path); }
@@ -186,6 +215,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   auto chosen = chosen_policies(flags, c.cluster);
   if (!chosen) return chosen.error();
   c.chosen = std::move(*chosen);
+  if (auto ok = add_foreign_policies(flags, c); !ok) return ok.error();
   auto policies = make_policies(c);
   if (!policies) return policies.error();
   c.policies = std::move(*policies);
@@ -198,6 +228,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   }
   auto trace = read_trace(flags.trace, format);
   if (!trace) return trace.error();
+  if (auto ok = cut(flags, *trace); !ok) return ok.error();
   WorkloadOptions options;
   options.restart_cost_s = flags.restart_cost;
   options.seed = flags.seed;
@@ -527,8 +558,23 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
                    "policies to compare, separated by commas, as `rubato policies` lists them; may "
                    "be repeated")
       ->type_name("POLICY,...")
-      ->required()
       ->take_all();
+  command
+      ->add_option("--policy-socket", flags->policy_sockets,
+                   "unix socket at which another program decides, as policies in Python do "
+                   "(docs/python.md); may be repeated")
+      ->type_name("PATH")
+      ->take_all();
+  command
+      ->add_option("--from", flags->from,
+                   "leave out jobs that are submitted earlier than this after the first one")
+      ->type_name("SECONDS")
+      ->check(from_to(0, kLongestSeconds));
+  command
+      ->add_option("--until", flags->until,
+                   "leave out jobs that are submitted this long after the first one, or later")
+      ->type_name("SECONDS")
+      ->check(from_to(0, kLongestSeconds));
   command
       ->add_option("--format", flags->format,
                    "format of the trace (default: detected from the file)")

@@ -89,6 +89,12 @@ refused 'a table with a share above 1' 'table.csv:2: "2" is not a share' content
 refused 'no table to fit to' 'not a measured table' contention --table pairs.csv --links result.json
 refused 'learning about an unknown model' 'nothing about "b"' learn --contention pairs.csv --models b --out result.json
 refused 'weights that are no weights' 'pairs.csv: ' simulate --trace pairs.csv --cluster 1x1 --policy learned:weights=pairs.csv
+printf '{"name": "g", "operators": [{"name": "a", "seconds": 1}]}' >small_graph.json
+refused 'a graph that is none' 'pairs.csv: ' graph place pairs.csv
+refused 'devices that are none' '--devices: ' graph place small_graph.json --devices gpu
+refused 'an unknown graph' 'there is no graph' graph make nothing
+refused 'an unknown method of placing' '--methods: there is no method' graph place small_graph.json --methods luck
+refused 'a network that is none' 'pairs.csv: ' simulate --trace pairs.csv --cluster 1x1 --policy learned:scorer=network,weights=pairs.csv
 
 echo "$passed passed, $failed failed"
 ((failed == 0))

@@ -45,14 +45,15 @@ def require(holds, what):
 
 
 def await_true(condition, what, limit=PATIENCE):
-    """Waits until the condition is true, and returns its value. Checks several times a second."""
+    """Waits until the condition is true, and returns its value. Checks several times a second. `what` says what is
+    waited for; as a function, it is called when the time is over, so that it can say what is known then."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         value = condition()
         if value:
             return value
         time.sleep(0.1)
-    raise Failure(f"waited {limit:.0f} s for: {what}")
+    raise Failure(f"waited {limit:.0f} s for: {what() if callable(what) else what}")
 
 
 def start_time(pid):
@@ -89,6 +90,17 @@ def larger_batch(build, batch):
     """A larger batch on a fast machine, so that a step takes long enough. Each step is a line of the
     job's events, whose size is limited."""
     return batch * max(1, round(0.02 / seconds_of_step(build)))
+
+
+def kill_all_of(directory):
+    """Kills all processes with this directory in environment or arguments."""
+    for _ in range(3):
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                if str(directory).encode() in words:
+                    os.kill(int(entry.name), signal.SIGKILL)
+        time.sleep(0.1)
 
 
 class Cluster:
@@ -147,18 +159,11 @@ class Cluster:
         require(code == 0, f"the daemon ended with {code}")
 
     def clean_up(self, keep):
-        """Kills our remaining processes: those with this directory in environment or arguments."""
         signal.setitimer(signal.ITIMER_REAL, 0)  # the scenario's limit must not cut this short
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.kill()
             self.daemon.wait()
-        for _ in range(3):
-            for entry in pathlib.Path("/proc").glob("[0-9]*"):
-                with contextlib.suppress(OSError):
-                    words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-                    if str(self.directory).encode() in words:
-                        os.kill(int(entry.name), signal.SIGKILL)
-            time.sleep(0.1)
+        kill_all_of(self.directory)
         for file in self.state.glob("nodes/*/cgroup-*.json"):  # that agents had no time to remove
             with contextlib.suppress(OSError, ValueError):
                 os.rmdir(json.loads(file.read_text())["cgroup"])

@@ -43,6 +43,26 @@ for generations in 1 2; do
   "$RUBATO" "${learn[@]}" --generations $generations --checkpoint checkpoint.json --threads 3 --out continued.json 2>/dev/null
 done
 check 'learning goes on from its checkpoint to the same bytes' cmp weights.json continued.json
+ppo=(learn --method ppo --contention pairs.csv --models 'a,b' --scenes 2 --drawn-scenes 2 --jobs 15)
+"$RUBATO" "${ppo[@]}" --iterations 2 --report learn.html --out network.json 2>/dev/null
+for iterations in 1 2; do
+  "$RUBATO" "${ppo[@]}" --iterations $iterations --checkpoint ppo.json --threads 3 --out continued.json 2>/dev/null
+done
+check 'so does learning of a network' cmp network.json continued.json
+check 'its page has the curves' grep -q '"Entropy"' learn.html
+"$RUBATO" simulate --trace spanning.csv --cluster 4x4 --placement pack --contention pairs.csv --rigid \
+  --policy learned:scorer=network,weights=network.json --json >network.run.json 2>/dev/null
+check 'a learned network runs all jobs' json network.run.json "d['runs'][0]['completed'] == 60"
+
+"$RUBATO" graph make rnn --out rnn.json
+for run in 1 2; do "$RUBATO" graph place rnn.json --devices gpu=2 --samples 50 --json --report graph.html >graph.$run.json; done
+check 'a graph is placed the same way twice' python3 -c "
+import json
+one, two = (json.load(open('graph.%d.json' % n))['methods'] for n in (1, 2))
+assert [m['method'] for m in one] == 'single min-cut heft reinforce ppo'.split()
+assert [m['placement'] for m in one] == [m['placement'] for m in two]
+"
+check 'its page is self-contained' bash -c 'grep -q "kind.*graph" graph.html && ! grep -qE "(src|href)=\"?(https?:)?//" graph.html'
 for placement in pack quiet; do
   "$RUBATO" simulate --trace spanning.csv --cluster 4x4 --placement $placement --contention pairs.csv --rigid \
     --policy srsf,learned:weights=weights.json --json >"$placement.json" 2>/dev/null

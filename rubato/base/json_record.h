@@ -288,6 +288,11 @@ class RecordFieldsIn {
   void list(const char* name, const F& read) {
     fields_[name].each(read);
   }
+  // The same, if the field is there.
+  template <class F>
+  void list_if_any(const char* name, const F& read) {
+    if (const auto found = fields_.find(name)) found->each(read);
+  }
 
  private:
   JsonFields fields_;

@@ -161,14 +161,25 @@ Decision Allox::decide(const Snapshot& snapshot, State& state) const {
   idle.reserve(static_cast<std::size_t>(snapshot.cluster.types()));
   for (int t = 0; t < snapshot.cluster.types(); ++t)
     idle.push_back(snapshot.cluster.usable(GpuType(static_cast<GpuType::rep>(t))));
+  std::vector<const JobView*> shrunk;  // others use GPUs that it had
   for (const JobView& job : snapshot.jobs) {
     if (job.target.empty()) continue;
     const int usable = usable_part(job.target, snapshot.cluster);
     const bool leaves = usable < job.target.gpus();  // its node is leaving; the job may end there
-    idle[job.target.type().index()] -= leaves ? usable : job.spec->requested;
-    const Count count{job.target.type(), job.spec->requested};
     const bool as_it_is = leaves || job.stays();
+    if (!as_it_is && job.target.gpus() < job.spec->requested) {
+      shrunk.push_back(&job);
+      continue;
+    }
+    idle[job.target.type().index()] -= as_it_is ? usable : job.spec->requested;
+    const Count count{job.target.type(), job.spec->requested};
     decision.run.push_back({job.id, as_it_is ? Want(Exact{job.target}) : Want(count)});
+  }
+  for (const JobView* job : shrunk) {
+    int& left = idle[job->target.type().index()];
+    if (left < job->spec->requested) continue;
+    left -= job->spec->requested;
+    decision.run.push_back({job->id, Count{job->target.type(), job->spec->requested}});
   }
   // A job that was matched but needs more GPUs than are idle must not block the others. They are
   // matched again without it.

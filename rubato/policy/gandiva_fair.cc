@@ -430,13 +430,16 @@ void GandivaFair::meet(const Snapshot& snapshot, State& state) const {
   std::erase_if(state.pass, [&](const auto& entry) { return !present.contains(entry.first); });
   std::erase_if(state.turn,
                 [&](const auto& entry) { return snapshot.jobs.find(entry.first) == nullptr; });
+  const auto types = static_cast<std::size_t>(snapshot.cluster.types());
+  // Nobody has used a type that has just joined the cluster.
+  for (auto& [user, pass] : state.pass) pass.resize(types, 0);
   std::vector<double> least_pass;
   for (const auto& [user, pass] : state.pass) {
     if (least_pass.empty()) least_pass = pass;
     for (std::size_t type = 0; type < pass.size(); ++type)
       least_pass[type] = std::min(least_pass[type], pass[type]);
   }
-  least_pass.resize(static_cast<std::size_t>(snapshot.cluster.types()), 0);
+  least_pass.resize(types, 0);
   for (const JobView& job : snapshot.jobs) {
     state.pass.emplace(owner(job), least_pass);
     const auto turn = least_turn.find(owner(job));

@@ -99,18 +99,13 @@ void PromiseBook::add(Party party, SharePlan plan) {
 }
 
 bool PromiseBook::keep_plans(bool same_machines, std::vector<Party>& lost) {
-  const bool on_course = check_courses();
-  if (on_course && same_machines) {
-    reserve_all();
-  } else {
-    keep_what_can_be(lost);
-  }
+  const bool on_course = check_courses() && reserve_all();
+  if (!on_course || !same_machines) keep_what_can_be(lost);
   return on_course;
 }
 
 bool PromiseBook::keep(bool same_machines, std::vector<Party>& lost) {
-  const bool on_course = check_courses();
-  reserve_all();
+  const bool on_course = check_courses() && reserve_all();
   if (!on_course || !same_machines) {
     mend(lost);
   } else if (moved_) {  // margins are used up: new ones if possible
@@ -147,9 +142,12 @@ bool PromiseBook::check_courses() {
   return all;
 }
 
-void PromiseBook::reserve_all() {
+// Whether there are enough GPUs. There are not if others are gone; or if a job was to end just now
+// and is still here, because its end is told after this decision.
+bool PromiseBook::reserve_all() {
   free_.reset(now_, gpus_);
   for (const Party& m : promised_) m.plan.reserve(free_);
+  return free_.first_below(now_, 0) == kNever;
 }
 
 std::vector<std::size_t> PromiseBook::by_deadline() const {
@@ -335,10 +333,10 @@ std::optional<Time> PromiseBook::earliest(Party party) {
     last.deadline = refused + (possible - refused) / 2;
     const bool found = find_room_for_last();
     take(standing);
+    reserve_all();
     (found ? possible : refused) = last.deadline;
   }
   promised_.pop_back();
-  reserve_all();
   return possible;
 }
 

@@ -83,7 +83,7 @@ class PromiseBook {
 
  private:
   [[nodiscard]] bool check_courses();
-  void reserve_all();
+  bool reserve_all();
   [[nodiscard]] std::optional<SharePlan> begun_with(Party& party, const Level& level);
   void hold_back_now(int sign);
   void mend(std::vector<Party>& lost);

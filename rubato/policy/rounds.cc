@@ -130,7 +130,8 @@ void Rounds::make_shares(const Snapshot& snapshot, const Settings& settings, con
   for (auto& entry : entries_) {
     while (old != before.end() && key(*old) < key(entry)) ++old;
     if (old == before.end() || key(*old) != key(entry)) continue;
-    for (std::size_t t = 0; t < types; ++t) {
+    // A node that has joined may have a type that was not there before.
+    for (std::size_t t = 0; t < std::min(types, old->account.size()); ++t) {
       const double first = entry.account[t];
       const double ahead = old->account[t] - first - old->share[t] * elapsed;
       entry.account[t] += std::clamp(ahead, -round, round);

@@ -360,6 +360,7 @@ std::vector<std::string> policies() {
                            "pickyman:epochs=5",
                            "tiresias-gittins:queues=1,quantum=4,samples=given",
                            "tiresias-gittins:queues=2,limits=9,quantum=6,promote=1,samples=given",
+                           "learned:scorer=network",
                            "afs-l:find=scan",
                            "afs-p:prior=5",
                            "gavel-las:aware=off,round=7,resolve=10",
