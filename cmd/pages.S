@@ -9,6 +9,7 @@ rubato_\name\()_end:
     .byte 0
 .endm
     carry report, "report.html"
+    carry study, "study.html"
     carry page, "page.html"
     carry page_script, "page.js"
     carry page_style, "page.css"

@@ -9,6 +9,8 @@
 // NOLINTBEGIN(readability-identifier-naming): in pages.S
 extern "C" const char rubato_report[];
 extern "C" const char rubato_report_end[];
+extern "C" const char rubato_study[];
+extern "C" const char rubato_study_end[];
 extern "C" const char rubato_page[];
 extern "C" const char rubato_page_end[];
 extern "C" const char rubato_page_script[];
@@ -36,6 +38,8 @@ PageFile asset(const char* stem, const char* extension, const char* type, std::s
 }  // namespace
 
 std::string_view report_template() { return bytes(rubato_report, rubato_report_end); }
+
+std::string_view study_template() { return bytes(rubato_study, rubato_study_end); }
 
 std::vector<PageFile> daemon_page() {
   constexpr const char* kScript = "text/javascript; charset=utf-8";

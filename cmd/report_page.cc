@@ -7,9 +7,10 @@
 
 namespace rubato::cmd {
 
-std::string report_page(const Json& data) {
+namespace {
+
+std::string filled(std::string_view page, const Json& data) {
   constexpr std::string_view kMarker = "@@RUBATO_REPORT_DATA@@";
-  const std::string_view page = report_template();
   const auto at = page.find(kMarker);
   CHECK(at != std::string_view::npos);
   const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -21,5 +22,10 @@ std::string report_page(const Json& data) {
   html += page.substr(at + kMarker.size());
   return html;
 }
+
+}  // namespace
+
+std::string report_page(const Json& data) { return filled(report_template(), data); }
+std::string study_page(const Json& data) { return filled(study_template(), data); }
 
 }  // namespace rubato::cmd

@@ -1,4 +1,4 @@
-// The report page, which the program carries (page.S), with its data.
+// Pages that the program carries (pages.S), with their data.
 #pragma once
 
 #include <string>
@@ -7,6 +7,9 @@
 
 namespace rubato::cmd {
 
+// The report of the simulator.
 [[nodiscard]] std::string report_page(const Json& data);
+// What was learned: placements of a graph (data.kind is "graph"), or weights of a policy ("learn").
+[[nodiscard]] std::string study_page(const Json& data);
 
 }  // namespace rubato::cmd

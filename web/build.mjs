@@ -1,5 +1,6 @@
-// Bundles the two pages: node build.mjs [OUT_DIR]
+// Bundles the pages: node build.mjs [OUT_DIR]
 // report.html: the simulator's report, one self-contained file.
+// study.html: what `rubato learn` and `rubato graph place` found, one self-contained file.
 // page.html, page.js, page.css, worker.js: the daemon's page, which the daemon serves.
 import { createHash } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
@@ -48,11 +49,11 @@ function assertEmbeddable(script, page) {
   if (countOf(dataMarker, page) !== 1) throw new Error(`the page must contain ${dataMarker} exactly once`);
 }
 
-async function buildReport(outDir) {
+async function buildReport(outDir, name) {
   const [template, style, script, legal] = await Promise.all([
-    readFile(join(here, "src", "report.html"), "utf8"),
-    bundle("report.css"),
-    bundle("report.tsx"),
+    readFile(join(here, "src", `${name}.html`), "utf8"),
+    bundle(`${name}.css`),
+    bundle(`${name}.tsx`),
     licences(),
   ]);
   const page = template
@@ -61,7 +62,7 @@ async function buildReport(outDir) {
     .replace("LICENCES", () => legal);
   assertEmbeddable(script, page);
   await mkdir(outDir, { recursive: true });
-  const path = join(outDir, "report.html");
+  const path = join(outDir, `${name}.html`);
   await writeFile(path, page);
   console.log(`${path}: ${(Buffer.byteLength(page) / 1024).toFixed(0)} KiB`);
 }
@@ -96,4 +97,4 @@ async function buildPage(outDir) {
 }
 
 const outDir = resolve(process.argv[2] ?? join(here, "dist"));
-await Promise.all([buildReport(outDir), buildPage(outDir)]);
+await Promise.all([buildReport(outDir, "report"), buildReport(outDir, "study"), buildPage(outDir)]);

@@ -8,7 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
+#include "rubato/policy/learned_network.h"
 #include "rubato/policy/learned_weights.h"
 
 namespace rubato::policy {
@@ -38,10 +40,17 @@ enum FeatureIndex : std::size_t {
   kStays,
   kRestart,
   kDisplaces,
-  kFeatureCount
+  kFeatureCount,
+  kGpuCount = kFeatureCount,
+  kSpans,
+  kIdle,
+  kCrowd,
+  kJobCount,
+  kJobsLater,
+  kInputCount
 };
 // NOLINTEND(readability-identifier-naming)
-static_assert(kFeatureCount == kWeights && kConstant == kJobFeatures);
+static_assert(kFeatureCount == kWeights && kConstant == kJobFeatures && kInputCount == kInputs);
 
 double log_tenth(double x) { return std::log2(1 + std::max(0.0, x)) / 10; }
 
@@ -51,12 +60,8 @@ struct Entrant {
   GpuType type;  // the first on which it runs at the count asked for
   WorkRate asked_rate = 1;
   double time_left = 1;  // seconds there
-  double score = 0;      // the job's part
-};
-
-struct Candidate {
-  Allocation gpus;
-  double score = -std::numeric_limits<double>::infinity();
+  std::array<double, kJobFeatures> features{};
+  double score = 0;  // the job's part
 };
 
 std::uint64_t lowest_bits(std::uint64_t mask, int gpus) {
@@ -81,11 +86,11 @@ Entrant entrant_of(const JobView& job, const Snapshot& snapshot, const Weights& 
   entrant.time_left = std::max(1e-6, job.progress.left(now) / entrant.asked_rate);
   const bool runs = !job.target.empty();
   const Time since = job.has_run() ? job.last_ran : job.submitted;
-  const std::array<double, kJobFeatures> features = {
-      log_tenth(entrant.time_left * asked), log_tenth(entrant.time_left),
-      runs ? 0 : log_tenth(seconds(now - since)),
-      log_tenth(static_cast<double>(job.attained(now).gpu_micros()) / 1e6), runs ? 1.0 : 0.0};
-  for (std::size_t i = 0; i < kJobFeatures; ++i) entrant.score += weights[i] * features[i];
+  entrant.features = {log_tenth(entrant.time_left * asked), log_tenth(entrant.time_left),
+                      runs ? 0 : log_tenth(seconds(now - since)),
+                      log_tenth(static_cast<double>(job.attained(now).gpu_micros()) / 1e6),
+                      runs ? 1.0 : 0.0};
+  for (std::size_t i = 0; i < kJobFeatures; ++i) entrant.score += weights[i] * entrant.features[i];
   return entrant;
 }
 
@@ -140,12 +145,12 @@ class Round {
     for (std::size_t i = 0; i < entrants_.size(); ++i) {
       const bool runs = !entrants_[i].job->target.empty();
       if (!runs && tries >= kMostTries) continue;
-      if (!place(i, 0) && !runs) ++tries;
+      if (!place(i, true) && !runs) ++tries;
     }
     const auto placed = [](const Allocation& gpus) { return !gpus.empty(); };
     for (std::size_t i = 0; i < entrants_.size(); ++i) {
       if (std::any_of(places_.begin(), places_.end(), placed)) break;
-      place(i, -std::numeric_limits<double>::infinity());
+      place(i, false);
     }
     Decision decision;
     for (std::size_t i = 0; i < entrants_.size(); ++i) {
@@ -157,21 +162,26 @@ class Round {
  private:
   using Masks = std::vector<std::uint64_t>;
 
-  // Gives a job its best candidate, if that scores at least so much.
-  bool place(std::size_t i, double least) {
+  // Gives a job one of its candidates, or none.
+  bool place(std::size_t i, bool may_wait) {
     const JobView& job = *entrants_[i].job;
     if (room_of(job.id) != nullptr) {  // its present GPUs are no longer its own
       tenants_.take(job.id.index(), job.target);
       mark_if_open(job.target);
       room_of(job.id) = nullptr;
     }
-    Candidate best;
+    candidates_.clear();
+    inputs_.clear();
     for (const int gpus : counts_of(job)) {
       for (int t = 0; t < snapshot_.cluster.types(); ++t)
-        consider(entrants_[i], GpuType(static_cast<GpuType::rep>(t)), gpus, best);
+        consider(i, GpuType(static_cast<GpuType::rep>(t)), gpus);
     }
-    if (best.gpus.empty() || best.score < least) return false;
-    places_[i] = std::move(best.gpus);
+    if (candidates_.empty()) return false;
+    const std::size_t chosen = config_.chooser != nullptr
+                                   ? config_.chooser->choose(inputs_, may_wait)
+                                   : linear_choice(inputs_, config_.weights, may_wait);
+    if (chosen == candidates_.size()) return false;
+    places_[i] = std::move(candidates_[chosen]);
     mark(open_, places_[i], false);
     mark(idle_, places_[i], false);
     tenants_.put(job.id.index(), places_[i]);
@@ -179,15 +189,15 @@ class Round {
     return true;
   }
 
-  void consider(const Entrant& entrant, GpuType type, int gpus, Candidate& best) {
-    const JobView& job = *entrant.job;
+  void consider(std::size_t i, GpuType type, int gpus) {
+    const JobView& job = *entrants_[i].job;
     const int node = snapshot_.cluster.node_size(type);
     if (node == 0 || !(job.speed->on(type, gpus) > 0)) return;
     const int least = (gpus + node - 1) / node;
     const auto keep = [&](std::optional<Allocation> where) {
       if (!where) return 0;
-      const double score = rest_of_score(entrant, *where, least);
-      if (score > best.score) best = {*where, score};
+      inputs_.push_back(inputs_of(i, *where, least));
+      candidates_.push_back(*where);
       return where->nodes();
     };
     if (job.target.gpus() == gpus && job.target.type() == type && within(job.target, open_))
@@ -241,10 +251,11 @@ class Round {
                        [&](std::size_t id) { return by_id_[id]->nodes() > 1; });
   }
 
-  [[nodiscard]] double rest_of_score(const Entrant& entrant, const Allocation& gpus,
-                                     int least) const {
+  [[nodiscard]] Inputs inputs_of(std::size_t i, const Allocation& gpus, int least) const {
+    const Entrant& entrant = entrants_[i];
     const JobView& job = *entrant.job;
-    std::array<double, kWeights> f{};
+    Inputs f{};
+    std::copy(entrant.features.begin(), entrant.features.end(), f.begin());
     f[kConstant] = 1;
     f[kSize] = std::log2(static_cast<double>(gpus.gpus()) / job.spec->requested);
     const WorkRate rate = job.speed->rate({gpus.type(), gpus.gpus(), gpus.nodes(), least});
@@ -266,14 +277,20 @@ class Round {
     if (!stays && !job.target.empty())
       f[kRestart] = std::min(1.0, seconds(job.spec->restart_cost) / entrant.time_left);
     f[kDisplaces] = static_cast<double>(displaced) / gpus.gpus();
-    double score = 0;
-    for (std::size_t i = kJobFeatures; i < kWeights; ++i) score += config_.weights[i] * f[i];
-    return score;
+    f[kGpuCount] = std::log2(static_cast<double>(gpus.gpus())) / 6;
+    f[kSpans] = gpus.nodes() > 1 ? 1 : 0;
+    int idle = 0;
+    for (const std::uint64_t mask : idle_) idle += std::popcount(mask);
+    f[kIdle] = static_cast<double>(idle) / std::max(1, snapshot_.cluster.usable());
+    f[kCrowd] = crowd_;
+    const auto jobs = static_cast<double>(entrants_.size());
+    f[kJobCount] = std::log2(1 + jobs) / 10;
+    f[kJobsLater] = (jobs - 1 - static_cast<double>(i)) / jobs;
+    return f;
   }
 
   // What the job and its neighbours would lose. Jobs whose GPUs it takes are not there any more.
-  void losses(const Entrant& entrant, const Allocation& gpus,
-              std::array<double, kWeights>& f) const {
+  void losses(const Entrant& entrant, const Allocation& gpus, Inputs& f) const {
     const auto tenant = [&](std::size_t id) {
       return Tenant{snapshot_.jobs.find(JobId(static_cast<JobId::rep>(id)))->spec->model,
                     by_id_[id]};
@@ -327,11 +344,60 @@ class Round {
   NodeTenants tenants_;
   std::vector<Entrant> entrants_;
   std::vector<Allocation> places_;        // by entrant
+  std::vector<Allocation> candidates_;    // of the job that is being placed
+  std::vector<Inputs> inputs_;            // of the candidates
   std::vector<const Allocation*> by_id_;  // where a job is or will be; nullptr: nowhere
   double crowd_ = 0;
 };
 
+// The candidate with the highest score, if that is 0 or more.
+class NetworkChooser final : public Chooser {
+ public:
+  explicit NetworkChooser(math::Network network) : network_(std::move(network)) {}
+
+  std::size_t choose(std::span<const Inputs> candidates, bool may_wait) override {
+    std::size_t best = candidates.size();
+    double most = may_wait ? 0 : -std::numeric_limits<double>::infinity();
+    math::Network::Pass pass;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const double score = network_.forward(candidates[i], pass)[0];
+      if (score < most || (score == most && best != candidates.size())) continue;
+      best = i;
+      most = score;
+    }
+    return best;
+  }
+
+ private:
+  math::Network network_;
+};
+
 }  // namespace
+
+std::size_t linear_choice(std::span<const Inputs> candidates, const Weights& weights,
+                          bool may_wait) {
+  std::size_t best = candidates.size();
+  double most = may_wait ? 0 : -std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    double score = 0;
+    for (std::size_t f = kJobFeatures; f < kWeights; ++f) score += weights[f] * candidates[i][f];
+    if (score < most || (score == most && best != candidates.size())) continue;
+    best = i;
+    most = score;
+  }
+  return best;
+}
+
+math::Network empty_network() { return math::Network({kInputs, 64, 32, 1}); }
+
+Learned::Config network_config(const NetworkWeights& weights) {
+  Learned::Config config;
+  std::copy(weights.order.begin(), weights.order.end(), config.weights.begin());
+  math::Network network = empty_network();
+  network.weights() = weights.network;
+  config.chooser = std::make_shared<NetworkChooser>(std::move(network));
+  return config;
+}
 
 Weights first_weights() {
   Weights weights{};
@@ -380,6 +446,49 @@ Result<Weights> parse_weights(std::string_view text, const std::string& source) 
   return weights;
 }
 
+NetworkWeights shipped_network() {
+  NetworkWeights weights;
+  std::copy_n(kShippedWeights.begin(), kJobFeatures, weights.order.begin());
+  for (double& weight : weights.order) weight = static_cast<float>(weight);
+  weights.network.assign(kShippedNetwork.begin(), kShippedNetwork.end());
+  return weights;
+}
+
+std::string to_text(const NetworkWeights& weights) {
+  const auto spell = [](double weight) { return fmt::format("{}", static_cast<float>(weight)); };
+  std::string text = "{\"order\": [";
+  for (std::size_t i = 0; i < kJobFeatures; ++i)
+    text += (i == 0 ? "" : ", ") + spell(weights.order[i]);
+  text += "],\n \"network\": [";
+  constexpr std::size_t kInALine = 8;
+  for (std::size_t i = 0; i < weights.network.size(); ++i) {
+    const char* separator = i == 0 ? "\n  " : i % kInALine == 0 ? ",\n  " : ", ";
+    text += separator + spell(weights.network[i]);
+  }
+  return text + "\n]}\n";
+}
+
+Result<NetworkWeights> parse_network(std::string_view text, const std::string& source) {
+  constexpr double kMost = 1e6;
+  const auto json = parse_json(text, source);
+  if (!json) return json.error();
+  JsonTrouble trouble;
+  JsonFields fields(JsonValue(*json, trouble));
+  NetworkWeights weights;
+  const auto number = [&](const JsonValue& value) {
+    return static_cast<double>(static_cast<float>(value.number(-kMost, kMost)));
+  };
+  const JsonValue order = fields["order"], network = fields["network"];
+  if (order.is_row(kJobFeatures)) {
+    for (std::size_t i = 0; i < kJobFeatures; ++i) weights.order[i] = number(order.at(i));
+  }
+  if (network.is_row(empty_network().weights().size()))
+    network.each([&](const JsonValue& value) { weights.network.push_back(number(value)); });
+  fields.finish();
+  if (!trouble.ok()) return trouble.error(source);
+  return weights;
+}
+
 Json Learned::State::save() const {
   Json numbers = Json::object();
   for (const auto& [model, pair] : seen.numbers())
@@ -410,26 +519,36 @@ Decision Learned::decide(const Snapshot& snapshot, State& state) const {
 std::vector<PolicyEntry> learned_rows() {
   PolicyEntry entry;
   entry.name = "learned";
-  entry.summary = "a learned linear score chooses order, counts and nodes, with contention in view";
+  entry.summary = "a learned score chooses order, counts and nodes, with contention in view";
   entry.knows = "work left, speed curve, restart cost; the speed that jobs report";
   entry.elastic = true;
   entry.work_conserving = false;
   entry.keys = {
+      choice_key("scorer", {"linear", "network"},
+                 "linear: a weight for each feature; network: a small neural network, trained by "
+                 "proximal policy optimisation"),
       path_key("weights",
                "file with weights that `rubato learn` wrote (default: the shipped ones)"),
       choice_key("contention", {"seen", "hidden", "oracle"},
                  "seen: learns from the speeds that jobs report; hidden: does not look at "
                  "contention; oracle: is told (needs --contention)")};
   entry.make = [](const KeyValues& values, const PolicyInputs& inputs) -> MadePolicy {
-    Learned::Config config;
+    const bool network = values.text("scorer") == "network";
+    Learned::Config config = network ? network_config(shipped_network()) : Learned::Config{};
     const std::string& path = values.text("weights");
     if (!path.empty()) {
       if (!inputs.text) return Error{"policy learned: files with weights cannot be read here"};
       const auto text = inputs.text(path);
       if (!text) return text.error();
-      auto weights = parse_weights(*text, path);
-      if (!weights) return weights.error();
-      config.weights = *weights;
+      if (network) {
+        const auto weights = parse_network(*text, path);
+        if (!weights) return weights.error();
+        config = network_config(*weights);
+      } else {
+        const auto weights = parse_weights(*text, path);
+        if (!weights) return weights.error();
+        config.weights = *weights;
+      }
     }
     config.hidden = values.text("contention") == "hidden";
     if (values.text("contention") == "oracle") {

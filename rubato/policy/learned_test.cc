@@ -113,6 +113,27 @@ TEST(Learned, WeightsAreReadBackAsTheyWereWritten) {
   EXPECT_EQ(*again, shipped_weights());
 }
 
+// Any network is safe: it chooses among valid candidates, and something always runs.
+TEST(Learned, AnyNetworkDecidesValidlyAndIsReadBack) {
+  Site site("2x4");
+  site.add({.gpus = 4, .work = 1000}, "m", on({{0, 0b1111}}));
+  site.add({.gpus = 6, .work = 10}, "m");
+  site.add({.gpus = 2, .work = 100, .curve = {{1, 1}, {2, 2}, {4, 3.9}, {8, 7}}}, "m");
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Random random(seed);
+    NetworkWeights weights = shipped_network();
+    for (double& weight : weights.network) weight = static_cast<float>(random.uniform(-0.3, 0.3));
+    EXPECT_FALSE(site.decide(network_config(weights)).run.empty());
+    EXPECT_EQ(parse_network(to_text(weights), "file").value(), weights);
+  }
+  EXPECT_FALSE(site.decide(network_config(shipped_network())).run.empty());
+}
+
+TEST(Learned, SaysWhatIsWrongWithANetwork) {
+  EXPECT_FALSE(parse_network("[]", "file").ok());
+  EXPECT_FALSE(parse_network(R"({"order": [1, 2, 3, 4, 5], "network": [1]})", "file").ok());
+}
+
 TEST(Learned, SaysWhatIsWrongWithWeights) {
   EXPECT_EQ(parse_weights("[]", "file").error().message, "file: is not an object of weights");
   EXPECT_EQ(parse_weights("{}", "file").error().message,

@@ -134,13 +134,12 @@ Result<LearnState> LearnState::parse(std::string_view text, const std::string& s
   return state;
 }
 
-Result<std::unique_ptr<Learner>> Learner::make(const LearnOptions& options) {
-  std::unique_ptr<Learner> learner(new Learner(options));
-  const Random root(options.seed);
+Result<std::vector<LearnScene>> draw_scenes(const LearnOptions& options, const Random& root) {
+  std::vector<LearnScene> scenes;
   const auto srsf = parse_policies("srsf").value().front();
   for (int i = 0; i < options.scenes; ++i) {
     const ClusterShape& shape = shapes()[static_cast<std::size_t>(i) % shapes().size()];
-    Scene scene;
+    LearnScene scene;
     scene.cluster = parse_cluster(shape.cluster).value();
     auto workload = draw_workload(options, shape, root.split(static_cast<std::uint64_t>(i)).next(),
                                   scene.cluster.installed());
@@ -148,39 +147,53 @@ Result<std::unique_ptr<Learner>> Learner::make(const LearnOptions& options) {
     scene.workload = std::move(*workload);
     auto policy = srsf.make({});
     if (!policy) return policy.error();
-    const auto jct = learner->jct(scene, **policy);
+    const auto jct = scene_jct(options, scene, **policy);
     if (!jct) return jct.error();
     scene.srsf_jct_s = *jct;
-    learner->scenes_.push_back(std::move(scene));
+    scenes.push_back(std::move(scene));
   }
-  return learner;
+  return scenes;
 }
 
-Result<double> Learner::jct(const Scene& scene, Policy& policy) const {
-  const auto result = simulate(scene.workload, scene.cluster, policy, scene_options(options_));
+Result<double> scene_jct(const LearnOptions& options, const LearnScene& scene, Policy& policy,
+                         Placement placement) {
+  SimulationOptions simulation = scene_options(options);
+  simulation.placement = placement;
+  const auto result = simulate(scene.workload, scene.cluster, policy, simulation);
   if (!result) return result.error();
   return result->metrics.avg_jct_s.value_or(0);
+}
+
+void in_parallel(std::size_t runs, unsigned threads, const std::function<void(std::size_t)>& run) {
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < runs; i = next++) run(i);
+  };
+  if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+  std::vector<std::thread> crew;
+  for (unsigned t = 1; t < threads; ++t) crew.emplace_back(work);
+  work();
+  for (auto& thread : crew) thread.join();
+}
+
+Result<std::unique_ptr<Learner>> Learner::make(const LearnOptions& options) {
+  std::unique_ptr<Learner> learner(new Learner(options));
+  auto scenes = draw_scenes(options, Random(options.seed));
+  if (!scenes) return scenes.error();
+  learner->scenes_ = std::move(*scenes);
+  return learner;
 }
 
 Result<std::vector<double>> Learner::costs(const std::vector<Weights>& all,
                                            std::atomic<std::size_t>* done) const {
   const std::size_t runs = all.size() * scenes_.size();
   std::vector<std::optional<Result<double>>> results(runs);
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < runs; i = next++) {
-      const Scene& scene = scenes_[i % scenes_.size()];
-      const auto policy = erase(Learned({all[i / scenes_.size()], options_.hidden, nullptr}));
-      results[i].emplace(jct(scene, *policy));
-      if (done != nullptr) done->fetch_add(1, std::memory_order_relaxed);
-    }
-  };
-  const unsigned threads =
-      options_.threads == 0 ? std::max(1U, std::thread::hardware_concurrency()) : options_.threads;
-  std::vector<std::thread> crew;
-  for (unsigned t = 1; t < threads; ++t) crew.emplace_back(work);
-  work();
-  for (auto& thread : crew) thread.join();
+  in_parallel(runs, options_.threads, [&](std::size_t i) {
+    const LearnScene& scene = scenes_[i % scenes_.size()];
+    const auto policy = erase(Learned({all[i / scenes_.size()], options_.hidden, nullptr}));
+    results[i].emplace(scene_jct(options_, scene, *policy));
+    if (done != nullptr) done->fetch_add(1, std::memory_order_relaxed);
+  });
   std::vector<double> costs(all.size(), 0);
   for (std::size_t i = 0; i < runs; ++i) {
     if (!*results[i]) return results[i]->error();

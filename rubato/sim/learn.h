@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rubato/base/random.h"
 #include "rubato/base/result.h"
 #include "rubato/policy/learned.h"
 #include "rubato/sim/simulation.h"
@@ -57,6 +58,21 @@ struct LearnState {
 
 [[nodiscard]] LearnState first_state();
 
+struct LearnScene {
+  Cluster cluster;
+  Workload workload;
+  double srsf_jct_s = 0;
+};
+
+// Generates as many scenes as the options say, and simulates srsf on them.
+[[nodiscard]] Result<std::vector<LearnScene>> draw_scenes(const LearnOptions& options,
+                                                          const Random& root);
+// The average JCT of a policy on a scene.
+[[nodiscard]] Result<double> scene_jct(const LearnOptions& options, const LearnScene& scene,
+                                       Policy& policy, Placement placement = Placement::pack);
+// run(i) for 0 to runs - 1, in so many threads; 0: one per core.
+void in_parallel(std::size_t runs, unsigned threads, const std::function<void(std::size_t)>& run);
+
 class Learner {
  public:
   // Generates the scenes, and simulates srsf on them.
@@ -68,19 +84,12 @@ class Learner {
   [[nodiscard]] Result<double> cost(const Weights& weights) const;
 
  private:
-  struct Scene {
-    Cluster cluster;
-    Workload workload;
-    double srsf_jct_s = 0;
-  };
-
   explicit Learner(LearnOptions options) : options_(std::move(options)) {}
-  [[nodiscard]] Result<double> jct(const Scene& scene, Policy& policy) const;
   [[nodiscard]] Result<std::vector<double>> costs(const std::vector<Weights>& all,
                                                   std::atomic<std::size_t>* done) const;
 
   LearnOptions options_;
-  std::vector<Scene> scenes_;
+  std::vector<LearnScene> scenes_;
 };
 
 }  // namespace rubato::sim

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "rubato/sim/generator.h"
+#include "rubato/sim/learn_ppo.h"
 
 namespace rubato::sim {
 namespace {
@@ -48,6 +49,40 @@ TEST(Learn, NeverEndsWorseThanItBegan) {
 TEST(Learn, RefusesWhatIsNotACheckpoint) {
   EXPECT_EQ(LearnState::parse("{}", "file").error().message,
             "file: is not a checkpoint of rubato learn");
+}
+
+PpoOptions small_ppo() {
+  PpoOptions options;
+  options.scenes = small();
+  options.imitations = 1;
+  options.iterations = 3;
+  options.drawn_scenes = 2;
+  return options;
+}
+
+PpoState after(const PpoOptions& options, PpoState state, int iterations) {
+  const auto learner = PpoLearner::make(options);
+  EXPECT_TRUE(learner.ok());
+  for (int i = 0; i < iterations; ++i) state = (*learner)->step(std::move(state), nullptr).value();
+  return state;
+}
+
+TEST(LearnPpo, GivesTheSameBytesWithAnyNumberOfThreadsAndFromACheckpoint) {
+  const PpoState whole = after(small_ppo(), first_ppo_state(1), 3);
+  PpoOptions threads = small_ppo();
+  threads.scenes.threads = 3;
+  const auto part = PpoState::parse(after(threads, first_ppo_state(1), 1).to_text(), "file");
+  ASSERT_TRUE(part.ok()) << part.error().message;
+  EXPECT_EQ(after(threads, *part, 2).to_text(), whole.to_text());
+  EXPECT_EQ(whole.curve.size(), 3U);
+  const auto weights = parse_network(to_text(whole.best), "file");
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  EXPECT_EQ(*weights, whole.best);
+}
+
+TEST(LearnPpo, RefusesWhatIsNotACheckpoint) {
+  EXPECT_FALSE(PpoState::parse("{}", "file").ok());
+  EXPECT_FALSE(PpoState::parse(LearnState{}.to_text(), "file").ok());
 }
 
 // A decision for 1,000 jobs is quick enough to be taken at every event.
