@@ -13,6 +13,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "cmd/login.h"
 #include "rubato/base/text.h"
 #include "rubato/base/unicode.h"
 #include "rubato/wire/socket.h"
@@ -46,29 +47,56 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
-// Empty: a daemon on this machine, which its state directory names.
+// What `given` or the environment says; the flag counts more.
+std::string chosen(const std::string& given, const char* variable) {
+  return given.empty() ? from_environment(variable) : given;
+}
+
+Result<HttpEndpoint> endpoint_of_server(const ClientFlags& flags, const std::string& server) {
+  auto endpoint = parse_endpoint(server);
+  if (!endpoint) return endpoint;
+  if (const std::string ca = chosen(flags.ca, "RUBATO_CA_FILE"); !ca.empty()) {
+    auto text = read_small_file(ca, "--ca");
+    if (!text) return text.error();
+    endpoint->ca = std::move(*text);
+  }
+  const std::string path = chosen(flags.token_file, "RUBATO_TOKEN_FILE");
+  if (path.empty()) return endpoint;
+  auto token = read_token(path);
+  if (!token) return token.error();
+  endpoint->token = std::move(*token);
+  return endpoint;
+}
+
+// Empty: the daemon of a login, or one on this machine.
 std::string server_of(const ClientFlags& flags) {
   return !flags.server.empty() || !flags.state.empty() ? flags.server
                                                        : from_environment("RUBATO_SERVER");
 }
 
+// Flags and the environment count more than a login.
+Result<std::optional<Login>> login_of(const ClientFlags& flags) {
+  const bool chosen = !server_of(flags).empty() || !flags.state.empty() ||
+                      !from_environment("RUBATO_STATE").empty();
+  return chosen ? Result<std::optional<Login>>(std::nullopt) : read_login();
+}
+
 Result<HttpEndpoint> endpoint_of(const ClientFlags& flags) {
-  const std::string server = server_of(flags);
-  if (server.empty()) {
-    const auto state = state_directory(flags.state);
-    if (!state) return state.error();
-    HttpEndpoint endpoint;
-    endpoint.unix_path = *state + "/api.sock";
+  if (const std::string server = server_of(flags); !server.empty())
+    return endpoint_of_server(flags, server);
+  const auto login = login_of(flags);
+  if (!login) return login.error();
+  if (*login) {
+    auto endpoint = parse_endpoint((*login)->server);
+    if (!endpoint) return endpoint;
+    endpoint->ca = (*login)->ca;
+    endpoint->token = (*login)->token;
     return endpoint;
   }
-  auto endpoint = parse_endpoint(server);
-  if (!endpoint) return endpoint;
-  const std::string path =
-      flags.token_file.empty() ? from_environment("RUBATO_TOKEN_FILE") : flags.token_file;
-  if (path.empty()) return endpoint;
-  auto token = read_token(path);
-  if (!token) return token.error();
-  endpoint->token = std::move(*token);
+  const auto state = state_directory(flags.state);
+  if (!state) return state.error();
+  HttpEndpoint endpoint;
+  endpoint.unix_path = *state + "/api.sock";
   return endpoint;
 }
 
@@ -84,14 +112,22 @@ void add_connection(CLI::App& command, ClientFlags& flags) {
       ->type_name("DIR")
       ->group("Connection");
   command
-      .add_option("--server", flags.server,
-                  "connect to this address instead of the socket (default: RUBATO_SERVER)")
+      .add_option(
+          "--server", flags.server,
+          "connect to this address instead of the socket: HOST:PORT, or https://HOST:PORT for "
+          "TLS (default: RUBATO_SERVER, else the daemon of `rubato login`)")
       ->type_name("HOST:PORT")
       ->group("Connection");
   command
       .add_option("--token-file", flags.token_file,
                   "file with the token for --server; only you may read it (default: "
                   "RUBATO_TOKEN_FILE)")
+      ->type_name("FILE")
+      ->group("Connection");
+  command
+      .add_option("--ca", flags.ca,
+                  "certificate of the authority that signed that of --server (default: "
+                  "RUBATO_CA_FILE, else the authorities that this machine trusts)")
       ->type_name("FILE")
       ->group("Connection");
 }
@@ -162,7 +198,10 @@ int for_each_word(const ClientFlags& flags, const std::vector<std::string>& word
   });
 }
 
-bool over_network(const ClientFlags& flags) { return !server_of(flags).empty(); }
+bool over_network(const ClientFlags& flags) {
+  const auto login = login_of(flags);
+  return !server_of(flags).empty() || (login && login->has_value());
+}
 
 std::string with_exit_codes(const std::string& examples, const std::string& one,
                             const std::string& more) {

@@ -18,10 +18,11 @@ struct ClientFlags {
   std::string state;
   std::string server;
   std::string token_file;
+  std::string ca;
   bool json = false;
 };
 
-// --state, --server, --token-file and --json.
+// --state, --server, --token-file, --ca and --json.
 void add_connection(CLI::App& command, ClientFlags& flags);
 
 // `given` (--state), else RUBATO_STATE, else ~/.rubato.

@@ -45,7 +45,8 @@ void add_nodes(CLI::App& app, Action& chosen) {
   });
 
   const auto positional = [&](CLI::App& command) {
-    command.add_option("node", flags->nodes, "number of a node, as `rubato nodes` lists them")
+    command
+        .add_option("node", flags->nodes, "number or name of a node, as `rubato nodes` lists them")
         ->type_name("NODE ...")
         ->required();
     add_connection(command, flags->client);

@@ -24,8 +24,8 @@ struct PageFlags {
 
 // Where a browser finds the daemon: at --server, else at the port that the daemon listens on.
 Result<std::string> page_address(const ClientFlags& flags, const Client& client) {
-  if (over_network(flags) && client.http().endpoint().unix_path.empty())
-    return client.http().endpoint().text();
+  if (const HttpEndpoint& endpoint = client.http().endpoint(); endpoint.unix_path.empty())
+    return (endpoint.tls ? "https://" : "http://") + endpoint.text();
   const auto state = state_directory(flags.state);
   if (!state) return state.error();
   std::ifstream file(*state + "/api.address");
@@ -33,7 +33,7 @@ Result<std::string> page_address(const ClientFlags& flags, const Client& client)
   if (!std::getline(file, address) || address.empty())
     return Error{fmt::format("{}/api.address cannot be read; is this the daemon's state directory?",
                              *state)};
-  return address;
+  return address.starts_with("https://") ? address : "http://" + address;
 }
 
 // Shows the address in a browser, if this machine has a display. The browser's own words are
@@ -64,8 +64,7 @@ int open_page(const PageFlags& flags) {
     const Said said = client.ask({"POST", "/v1/page/codes", {}, {}});
     if (!said.ok()) return fail(said);
     // A browser does not send what follows the '#', so the code is in no log.
-    const std::string url =
-        fmt::format("http://{}/#code={}", *address, render::text(said.body, "code"));
+    const std::string url = fmt::format("{}/#code={}", *address, render::text(said.body, "code"));
     if (flags.client.json) {
       print_json({{"url", url}, {"seconds", said.body.value("seconds", 0)}});
     } else {

@@ -321,14 +321,33 @@ std::string jobs(const Json& answer, const Look& look) {
   return table.text(look);
 }
 
+namespace {
+
+// Why it cannot be used, and why others have GPUs of it.
+std::string reason_of_node(const Json& node) {
+  const std::string why = text(node, "reason");
+  const std::string others = text(node, "others_reason");
+  return why.empty() || others.empty() ? why + others : fmt::format("{}; {}", why, others);
+}
+
+}  // namespace
+
 std::string nodes(const Json& answer, const Look& look) {
-  std::vector<std::string> columns = {">NODE", "STATE", "TYPE", ">GPUS", ">USED", "SINCE", "JOBS"};
   const Json& all = list(answer, "nodes");
-  const bool reasons = std::any_of(all.begin(), all.end(),
-                                   [](const Json& node) { return !text(node, "reason").empty(); });
+  const auto any = [&](const auto& has) { return std::any_of(all.begin(), all.end(), has); };
+  const bool names = any([](const Json& node) {
+    return !text(node, "name").empty() && text(node, "name") != "node" + count(node, "id");
+  });
+  const bool others = any([](const Json& node) { return !list(node, "others").empty(); });
+  const bool reasons = any([](const Json& node) { return !reason_of_node(node).empty(); });
+  std::vector<std::string> columns = {">NODE"};
+  if (names) columns.emplace_back("NAME");
+  for (const char* column : {"STATE", "TYPE", ">GPUS", ">USED"}) columns.emplace_back(column);
+  if (others) columns.emplace_back(">OTHERS");
+  for (const char* column : {"SINCE", "JOBS"}) columns.emplace_back(column);
   if (reasons) columns.emplace_back("REASON");
   Table table(columns);
-  table.limit(2, widest_user(look));
+  table.limit(names ? 3 : 2, widest_user(look));
   for (const Json& node : list(answer, "nodes")) {
     std::map<std::string, int> used;
     for (const Json& slot : list(node, "used")) {
@@ -339,14 +358,16 @@ std::string nodes(const Json& answer, const Look& look) {
     for (const auto& [id, gpus] : used)
       who += fmt::format("{}{}x{}", who.empty() ? "" : " ", id, gpus);
     const std::string state = text(node, "state");
-    std::vector<Cell> cells = {{count(node, "id")},
-                               {state, colour_of_state(state)},
-                               {text(node, "type")},
-                               {count(node, "gpus")},
-                               {std::to_string(list(node, "used").size())},
-                               {clock(node, "since", look)},
-                               {who}};
-    if (reasons) cells.push_back({text(node, "reason")});
+    std::vector<Cell> cells = {{count(node, "id")}};
+    if (names) cells.push_back({text(node, "name")});
+    cells.push_back({state, colour_of_state(state)});
+    cells.push_back({text(node, "type")});
+    cells.push_back({count(node, "gpus")});
+    cells.push_back({std::to_string(list(node, "used").size())});
+    if (others) cells.push_back({std::to_string(list(node, "others").size())});
+    cells.push_back({clock(node, "since", look)});
+    cells.push_back({who});
+    if (reasons) cells.push_back({reason_of_node(node)});
     table.add(std::move(cells));
   }
   return table.text(look);
@@ -632,6 +653,11 @@ std::vector<Cell> slot_cells(const Json& node, const Json& jobs) {
   cells.reserve(used.size());
   for (const Json* use : used) {
     cells.push_back(slot_cell(use, jobs, fmt::format("{}.{}", count(node, "id"), cells.size())));
+  }
+  for (const Json& gpu : list(node, "others")) {
+    const double at = gpu.is_number() ? gpu.get<double>() : -1;
+    if (at >= 0 && at < gpus && used[static_cast<std::size_t>(at)] == nullptr)
+      cells[static_cast<std::size_t>(at)] = {"-"};
   }
   return cells;
 }

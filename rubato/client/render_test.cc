@@ -153,6 +153,18 @@ TEST(Show, Explanations) {
             "  - a job that ends or shrinks\nFrom decision 40 of afs-l, 11:59:01.\n");
 }
 
+TEST(Show, NodesWithNamesAndGpusOfOthers) {
+  const Json answer = Json::parse(R"({"nodes":[
+    {"id":0,"name":"tux0","state":"up","gpus":4,"type":"h100","used":[{"gpu":0,"job":7}],
+     "others":[2,3],"others_reason":"jobs of others","since":"2026-11-16T11:00:00Z","reason":""},
+    {"id":1,"name":"tux1","state":"unknown","gpus":4,"type":"h100","used":[],"others":[],
+     "others_reason":"","since":"2026-11-16T11:00:00Z","reason":"not responding"}]})");
+  EXPECT_EQ(render::nodes(answer, plain()),
+            "NODE  NAME  STATE    TYPE  GPUS  USED  OTHERS  SINCE     JOBS  REASON\n"
+            "   0  tux0  up       h100     4     1       2  11:00:00  7x1   jobs of others\n"
+            "   1  tux1  unknown  h100     4     0       0  11:00:00        not responding\n");
+}
+
 TEST(Show, Users) {
   EXPECT_EQ(render::users(Json::parse(R"({"users":[{"name":"ada","role":"admin","most_weight":2.5,
       "tokens":["1f0c9a52b7de","aa"],"pages":[{"token":"bb","until":"2026-11-15T13:00:00Z"}]},

@@ -71,7 +71,7 @@ Result<void> HttpExchange::read(const std::function<AnswerReader::State()>& step
     lost_ = state == State::cut_off;
     if (lost_) return cut_off(endpoint_);
     if (state != State::hungry) return {};
-    const auto got = receive_some(fd_, bytes.data(), bytes.size(), deadline());
+    const auto got = socket_.receive_some(bytes.data(), bytes.size(), deadline());
     if (!got) return late(endpoint_);
     if (*got == 0) {
       reader_.give_end();
@@ -84,7 +84,7 @@ Result<void> HttpExchange::read(const std::function<AnswerReader::State()>& step
 Result<HttpReply> HttpExchange::read_head(const HttpCall& call, const Deadline& deadline) {
   const auto text = request_text(endpoint_, call);
   if (!text) return text.error();
-  if (!send_all(fd_, *text, deadline)) return late(endpoint_);
+  if (!socket_.send_all(*text, deadline)) return late(endpoint_);
   auto read = this->read([&] { return reader_.read_head(); }, [&] { return deadline; });
   if (!read) return read.error();
   return reader_.head();
@@ -122,9 +122,9 @@ Result<HttpReply> HttpExchange::stream(const HttpCall& call, const AnswerReader:
 }
 
 Result<HttpExchange> HttpClient::connect() const {
-  auto fd = connect_within(endpoint_, timeouts_.connect);
-  if (!fd) return fd.error();
-  return HttpExchange(endpoint_, std::move(*fd), timeouts_.answer);
+  auto socket = ClientSocket::connect(endpoint_, timeouts_.connect);
+  if (!socket) return socket.error();
+  return HttpExchange(endpoint_, std::move(*socket), timeouts_.answer);
 }
 
 Result<HttpReply> HttpClient::send(const HttpCall& call) const {

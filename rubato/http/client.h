@@ -30,8 +30,8 @@ struct HttpCall {
 // One open connection, for one call.
 class HttpExchange {
  public:
-  HttpExchange(HttpEndpoint endpoint, wire::Fd fd, std::chrono::milliseconds limit)
-      : endpoint_(std::move(endpoint)), fd_(std::move(fd)), limit_(limit) {}
+  HttpExchange(HttpEndpoint endpoint, ClientSocket socket, std::chrono::milliseconds limit)
+      : endpoint_(std::move(endpoint)), socket_(std::move(socket)), limit_(limit) {}
 
   [[nodiscard]] Result<HttpReply> send(const HttpCall& call);
   [[nodiscard]] Result<HttpReply> stream(const HttpCall& call, const AnswerReader::Each& each,
@@ -46,7 +46,7 @@ class HttpExchange {
   [[nodiscard]] Result<HttpReply> read_whole(HttpReply reply, const Deadline& deadline);
 
   HttpEndpoint endpoint_;
-  wire::Fd fd_;
+  ClientSocket socket_;
   std::chrono::milliseconds limit_;
   AnswerReader reader_;
   bool lost_ = false;

@@ -107,31 +107,66 @@ Result<Fd> connect_tcp(const HttpEndpoint& endpoint, milliseconds limit) {
 
 Deadline after(milliseconds span) { return Clock::now() + span; }
 
-Result<Fd> connect_within(const HttpEndpoint& endpoint, milliseconds limit) {
-  return endpoint.unix_path.empty() ? connect_tcp(endpoint, limit) : connect_unix(endpoint, limit);
+Result<ClientSocket> ClientSocket::connect(const HttpEndpoint& endpoint, milliseconds limit) {
+  auto fd =
+      endpoint.unix_path.empty() ? connect_tcp(endpoint, limit) : connect_unix(endpoint, limit);
+  if (!fd) return fd.error();
+  ClientSocket socket(std::move(*fd));
+  if (!endpoint.tls) return socket;
+  auto tls = ClientTls::make(socket.fd_.get(), endpoint);
+  if (!tls) return tls.error();
+  socket.tls_ = std::move(*tls);
+  const auto deadline = after(limit);
+  for (;;) {
+    const auto wait = socket.tls_->greet();
+    if (!wait) return wait.error();
+    if (*wait == ClientTls::Wait::none) return socket;
+    if (!socket.wait(*wait, deadline)) {
+      return Error{fmt::format("{} does not answer a greeting of TLS; see whether it speaks TLS",
+                               endpoint.text())};
+    }
+  }
 }
 
-bool send_all(const Fd& fd, std::string_view text, const Deadline& deadline) {
+bool ClientSocket::wait(ClientTls::Wait what, const Deadline& deadline) const {
+  return wait_for(fd_.get(), what == ClientTls::Wait::out ? POLLOUT : POLLIN, deadline);
+}
+
+bool ClientSocket::send_all(std::string_view text, const Deadline& deadline) {
   while (!text.empty()) {
-    const auto sent = ::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    if (tls_) {
+      const auto moved = tls_->write(text);
+      text.remove_prefix(moved.bytes);
+      if (moved.bytes > 0) continue;
+      if (moved.wait == ClientTls::Wait::none) return true;
+      if (!wait(moved.wait, deadline)) return false;
+      continue;
+    }
+    const auto sent = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       text.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno != EAGAIN && errno != EINTR) {
       return true;
-    } else if (!wait_for(fd.get(), POLLOUT, deadline)) {
+    } else if (!wait(ClientTls::Wait::out, deadline)) {
       return false;
     }
   }
   return true;
 }
 
-std::optional<std::size_t> receive_some(const Fd& fd, char* bytes, std::size_t size,
-                                        const Deadline& deadline) {
+std::optional<std::size_t> ClientSocket::receive_some(char* bytes, std::size_t size,
+                                                      const Deadline& deadline) {
   for (;;) {
-    const auto got = ::recv(fd.get(), bytes, size, 0);
+    if (tls_) {
+      const auto moved = tls_->read(bytes, size);
+      if (moved.bytes > 0 || moved.wait == ClientTls::Wait::none) return moved.bytes;
+      if (!wait(moved.wait, deadline)) return std::nullopt;
+      continue;
+    }
+    const auto got = ::recv(fd_.get(), bytes, size, 0);
     if (got >= 0) return static_cast<std::size_t>(got);
     if (errno != EAGAIN && errno != EINTR) return 0;
-    if (!wait_for(fd.get(), POLLIN, deadline)) return std::nullopt;
+    if (!wait(ClientTls::Wait::in, deadline)) return std::nullopt;
   }
 }
 

@@ -1,4 +1,4 @@
-// A connection of the HTTP client: connect, send and receive, each with a deadline.
+// A connection of the HTTP client, plain or TLS: connect, send and receive, each with a deadline.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "rubato/base/result.h"
+#include "rubato/http/client_tls.h"
 #include "rubato/http/endpoint.h"
 #include "rubato/wire/socket.h"
 
@@ -17,17 +18,29 @@ using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
 [[nodiscard]] Deadline after(std::chrono::milliseconds span);
 
-// The socket is non-blocking. The error is a sentence that names the endpoint.
-[[nodiscard]] Result<wire::Fd> connect_within(const HttpEndpoint& endpoint,
-                                              std::chrono::milliseconds limit);
+class ClientSocket {
+ public:
+  // With TLS, the keys are exchanged and the server is verified when this returns. The error is a
+  // sentence that names the endpoint.
+  [[nodiscard]] static Result<ClientSocket> connect(const HttpEndpoint& endpoint,
+                                                    std::chrono::milliseconds limit);
 
-// False if the deadline passes first. If the peer stops reading, that is not an error here: a
-// daemon that refuses a request early closes its side, and its answer still counts.
-[[nodiscard]] bool send_all(const wire::Fd& fd, std::string_view text, const Deadline& deadline);
+  // False if the deadline passes first. If the peer stops reading, that is not an error here: a
+  // daemon that refuses a request early closes its side, and its answer still counts.
+  [[nodiscard]] bool send_all(std::string_view text, const Deadline& deadline);
 
-// The number of bytes that arrived. 0 if the peer has closed the connection or it broke. nullopt if
-// the deadline passes first.
-[[nodiscard]] std::optional<std::size_t> receive_some(const wire::Fd& fd, char* bytes,
-                                                      std::size_t size, const Deadline& deadline);
+  // The number of bytes that arrived. 0 if the peer has closed the connection or it broke. nullopt
+  // if the deadline passes first.
+  [[nodiscard]] std::optional<std::size_t> receive_some(char* bytes, std::size_t size,
+                                                        const Deadline& deadline);
+
+ private:
+  explicit ClientSocket(wire::Fd fd) : fd_(std::move(fd)) {}
+  // False if the deadline passes first.
+  [[nodiscard]] bool wait(ClientTls::Wait what, const Deadline& deadline) const;
+
+  wire::Fd fd_;  // non-blocking
+  std::optional<ClientTls> tls_;
+};
 
 }  // namespace rubato::http

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -14,6 +13,8 @@
 #include <fmt/format.h>
 #include <functional>
 #include <limits>
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
 #include <string_view>
 #include <sys/socket.h>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "rubato/http/event_stream.h"
 #include "rubato/http/log_stream.h"
 #include "rubato/http/server_thread.h"
+#include "rubato/http/stream.h"
 
 namespace rubato::http {
 namespace {
@@ -35,7 +37,7 @@ namespace beast = boost::beast;
 namespace beast_http = boost::beast::http;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
-using Socket = asio::generic::stream_protocol::socket;
+using Socket = HttpStream::Socket;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kHeadPiece = std::size_t{4} << 10U;
@@ -85,19 +87,19 @@ std::string stream_head(const char* type, bool chunked, std::string_view more = 
 class BeastConnection final : public HttpConnection,
                               public std::enable_shared_from_this<BeastConnection> {
  public:
-  BeastConnection(HttpThread& server, Socket socket, std::optional<uid_t> peer,
+  BeastConnection(HttpThread& server, Socket socket, SSL_CTX* tls, std::optional<uid_t> peer,
                   std::uint64_t number)
       : server_(server),
-        socket_(std::move(socket)),
+        stream_(std::move(socket), tls),
         number_(number),
         identified_(peer.has_value()),
         admission_(server.options(), server.callers(), server.rates(), peer) {}
 
-  void begin() override { next_request(); }
+  void begin() override;
   void close() override;
   void abandon() override {
     error_code ignored;
-    socket_.close(ignored);
+    stream_.socket().close(ignored);
   }
   [[nodiscard]] std::uint64_t number() const override { return number_; }
   void check_time(Time now) override;
@@ -119,8 +121,11 @@ class BeastConnection final : public HttpConnection,
   [[nodiscard]] const HttpServerOptions& options() const { return server_.options(); }
   [[nodiscard]] const Caller& caller() const { return admission_.caller(); }
 
+  void greeting_failed(error_code error);
+
   // Reading a request.
   void next_request();
+  void wait_for_request();
   void read_head();
   void more_of_head();
   void parse_head(std::size_t size);
@@ -153,6 +158,7 @@ class BeastConnection final : public HttpConnection,
   void respond(int status, const char* type, std::string body, const Headers& headers = {});
   void response_written(error_code error);
   void count(int status);
+  void stop_sending();
   void drain();
 
   // Streams.
@@ -168,7 +174,7 @@ class BeastConnection final : public HttpConnection,
   void ask_if_ended();
 
   HttpThread& server_;
-  Socket socket_;
+  HttpStream stream_;
   const std::uint64_t number_;
   bool closed_ = false;
   bool identified_;  // by its peer, or once by a token
@@ -198,16 +204,46 @@ class BeastConnection final : public HttpConnection,
   EventStream::Bytes sending_;
 };
 
-// --- reading a request ---------------------------------------------------------------------------
+// --- greeting and leaving ------------------------------------------------------------------------
+
+void BeastConnection::begin() {
+  if (!stream_.encrypted()) return next_request();
+  enter(Phase::head, options().head_time);
+  stream_.async_handshake([me = self()](error_code error) {
+    if (me->closed_) return;
+    if (error) return me->greeting_failed(error);
+    me->next_request();
+  });
+}
+
+// A client that does not speak TLS is told so.
+void BeastConnection::greeting_failed(error_code error) {
+  static constexpr std::string_view kPlain =
+      "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 66\r\n"
+      "Connection: close\r\n\r\n"
+      "{\"error\":\"this daemon speaks TLS; write https:// and its address\"}";
+  const bool plain =
+      error.category() == asio::error::get_ssl_category() &&
+      ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST;
+  if (!plain) return close();
+  asio::async_write(stream_.socket(), asio::buffer(kPlain.data(), kPlain.size()),
+                    [me = self()](error_code failed, std::size_t /*size*/) {
+                      if (me->closed_) return;
+                      if (failed) return me->close();
+                      me->stop_sending();
+                    });
+}
 
 void BeastConnection::close() {
   if (std::exchange(closed_, true)) return;
   const auto keep = self();
   error_code ignored;
-  socket_.close(ignored);
+  stream_.socket().close(ignored);
   place_.reset();
   server_.remove(this);
 }
+
+// --- reading a request ---------------------------------------------------------------------------
 
 void BeastConnection::next_request() {
   // A client that has not said who it is may not stay idle for long.
@@ -219,9 +255,24 @@ void BeastConnection::next_request() {
   refusal_.reset();
   place_.reset();
   if (buffer_.size() > 0) return read_head();
-  // An idle connection keeps no buffer.
+  wait_for_request();
+}
+
+// An idle connection keeps no buffer. Behind TLS, only a read says whether bytes have come.
+void BeastConnection::wait_for_request() {
   buffer_.shrink_to_fit();
-  socket_.async_wait(Socket::wait_read, [me = self()](error_code error) {
+  if (stream_.encrypted()) {
+    stream_.async_read_some(
+        asio::buffer(scratch_), [me = self()](error_code error, std::size_t size) {
+          if (me->closed_) return;
+          if (error) return me->close();
+          me->buffer_.commit(asio::buffer_copy(me->buffer_.prepare(size),
+                                               asio::buffer(me->scratch_.data(), size)));
+          me->read_head();
+        });
+    return;
+  }
+  stream_.socket().async_wait(Socket::wait_read, [me = self()](error_code error) {
     if (me->closed_) return;
     if (error) return me->close();
     me->read_head();
@@ -242,13 +293,16 @@ void BeastConnection::read_head() {
 // Parses nothing before the whole head is here: Beast joins folded lines and does not say so.
 void BeastConnection::more_of_head() {
   static constexpr std::string_view kEnd = "\r\n\r\n";
+  constexpr char kTlsGreeting = 0x16;
   const std::string_view bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  if (bytes.starts_with(kTlsGreeting))
+    return refuse_framing({400, "this daemon does not speak TLS; write http://", {}});
   const auto end = bytes.find(kEnd, head_searched_);
   if (std::min(end, bytes.size()) + kEnd.size() > kLargestHttpHead)
     return head_failed(beast_http::error::header_limit);
   if (end != std::string_view::npos) return parse_head(end + kEnd.size());
   head_searched_ = bytes.size() - std::min(bytes.size(), kEnd.size() - 1);
-  socket_.async_read_some(buffer_.prepare(kHeadPiece),
+  stream_.async_read_some(buffer_.prepare(kHeadPiece),
                           [me = self()](error_code error, std::size_t size) {
                             if (me->closed_) return;
                             if (error) return me->head_failed(error);
@@ -307,7 +361,8 @@ std::optional<HttpRefusal> BeastConnection::admit(const HttpHead& head) {
 // Everything that can be checked before the body is read.
 std::variant<RoutedRequest, HttpRefusal> BeastConnection::examine(const HttpHead& head) {
   admission_.forget();
-  if (auto refused = check_origin(head, options().hosts)) return std::move(*refused);
+  const char* const scheme = stream_.encrypted() ? "https://" : "http://";
+  if (auto refused = check_origin(head, server_.hosts(), scheme)) return std::move(*refused);
   if (auto refused = admit(head)) return std::move(*refused);
   if (auto refused = check_expectation(head)) return std::move(*refused);
   return route(head, caller());
@@ -354,7 +409,7 @@ void BeastConnection::head_read() {
 void BeastConnection::send_continue() {
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   enter(Phase::body, options().body_time);
-  asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()),
+  asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
                     [me = self()](error_code error, std::size_t /*size*/) {
                       if (me->closed_) return;
                       if (error) return me->close();
@@ -364,7 +419,7 @@ void BeastConnection::send_continue() {
 
 void BeastConnection::read_body() {
   enter(Phase::body, options().body_time);
-  beast_http::async_read(socket_, buffer_, *parser_,
+  beast_http::async_read(stream_, buffer_, *parser_,
                          [me = self()](error_code error, std::size_t /*size*/) {
                            if (!me->closed_) me->body_read(error);
                          });
@@ -538,7 +593,7 @@ void BeastConnection::respond(int status, const char* type, std::string body,
   response.body() = std::move(body);
   response.prepare_payload();
   if (head_only_) response.body().clear();  // the length is that of the body it would have
-  beast_http::async_write(socket_, response, [me = self()](error_code error, std::size_t /*size*/) {
+  beast_http::async_write(stream_, response, [me = self()](error_code error, std::size_t /*size*/) {
     if (!me->closed_) me->response_written(error);
   });
 }
@@ -546,7 +601,16 @@ void BeastConnection::respond(int status, const char* type, std::string body,
 void BeastConnection::response_written(error_code error) {
   if (error) return close();
   if (keep_) return next_request();
-  socket_.shutdown(Socket::shutdown_send, error);
+  enter(Phase::draining, kDrain);
+  if (!stream_.encrypted()) return stop_sending();
+  stream_.async_shutdown([me = self()](error_code /*ignored*/) {
+    if (!me->closed_) me->stop_sending();
+  });
+}
+
+void BeastConnection::stop_sending() {
+  error_code ignored;
+  stream_.socket().shutdown(Socket::shutdown_send, ignored);
   enter(Phase::draining, kDrain);
   drain();
 }
@@ -554,11 +618,12 @@ void BeastConnection::response_written(error_code error) {
 // If a socket is closed while bytes are unread, the kernel resets the connection, and a client that
 // is still sending loses the answer.
 void BeastConnection::drain() {
-  socket_.async_read_some(asio::buffer(scratch_), [me = self()](error_code error, std::size_t) {
-    if (me->closed_) return;
-    if (error) return me->close();
-    me->drain();
-  });
+  stream_.socket().async_read_some(asio::buffer(scratch_),
+                                   [me = self()](error_code error, std::size_t) {
+                                     if (me->closed_) return;
+                                     if (error) return me->close();
+                                     me->drain();
+                                   });
 }
 
 void BeastConnection::check_time(Time now) {
@@ -604,7 +669,7 @@ void BeastConnection::begin_watching(const WatchEvents& task) {
 
 // To learn that the client has left. What it sends is ignored.
 void BeastConnection::listen_to_watcher() {
-  socket_.async_read_some(asio::buffer(scratch_), [me = self()](error_code error, std::size_t) {
+  stream_.async_read_some(asio::buffer(scratch_), [me = self()](error_code error, std::size_t) {
     if (me->closed_) return;
     if (error) return me->close();
     me->listen_to_watcher();
@@ -615,7 +680,7 @@ void BeastConnection::send(EventStream::Bytes bytes) {
   sending_ = std::move(bytes);
   events_->sending();
   within(options().write_time);
-  asio::async_write(socket_, asio::buffer(*sending_),
+  asio::async_write(stream_, asio::buffer(*sending_),
                     [me = self()](error_code error, std::size_t /*size*/) {
                       if (me->closed_) return;
                       if (error) return me->close();
@@ -679,7 +744,7 @@ void BeastConnection::send_log(std::string before) {
 void BeastConnection::send_piece(LogStream::Piece piece) {
   within(options().write_time);
   sending_ = std::make_shared<const std::string>(std::move(piece.text));
-  asio::async_write(socket_, asio::buffer(*sending_),
+  asio::async_write(stream_, asio::buffer(*sending_),
                     [me = self(), last = piece.last](error_code error, std::size_t /*size*/) {
                       if (me->closed_) return;
                       if (error) return me->close();
@@ -692,9 +757,8 @@ void BeastConnection::send_piece(LogStream::Piece piece) {
 
 void BeastConnection::check_log() {
   if (closed_ || !log_ || !log_->waiting()) return;
-  // A client that waits for a log sends nothing. So a read of no bytes means that it has left.
-  char byte = 0;
-  if (::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return close();
+  // A client that waits for a log sends nothing.
+  if (stream_.peer_left()) return close();
   send_log({});
   if (!closed_ && log_->waiting() && log_->ask_now(Clock::now())) ask_if_ended();
 }
@@ -717,8 +781,9 @@ void BeastConnection::ask_if_ended() {
 std::shared_ptr<HttpConnection> make_connection(HttpThread& server, int fd, bool on_unix,
                                                 std::optional<uid_t> peer, std::uint64_t number) {
   const asio::generic::stream_protocol protocol(on_unix ? AF_UNIX : AF_INET, 0);
-  return std::make_shared<BeastConnection>(server, Socket(server.context(), protocol, fd), peer,
-                                           number);
+  SSL_CTX* const tls = on_unix || !server.certificate() ? nullptr : server.certificate()->context();
+  return std::make_shared<BeastConnection>(server, Socket(server.context(), protocol, fd), tls,
+                                           peer, number);
 }
 
 }  // namespace rubato::http

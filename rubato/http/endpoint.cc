@@ -9,6 +9,8 @@
 namespace rubato::http {
 namespace {
 
+constexpr long long kHttpsPort = 443;
+
 bool needs_no_escape(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' ||
          c == '~';
@@ -25,23 +27,20 @@ std::string HttpEndpoint::text() const {
 Result<HttpEndpoint> parse_endpoint(std::string_view text) {
   HttpEndpoint endpoint;
   const std::string_view whole = text;
-  if (text.starts_with("https://")) {
-    return Error{fmt::format(
-        "{}: TLS is not supported; forward the port with ssh and write HOST:PORT of this end",
-        base::quoted(whole))};
-  }
   if (text.substr(0, 5) == "unix:") {
     endpoint.unix_path = text.substr(5);
-  } else if (text.substr(0, 7) == "http://") {
-    text.remove_prefix(7);
+  } else if (text.starts_with("http://") || text.starts_with("https://")) {
+    endpoint.tls = text.starts_with("https://");
+    text.remove_prefix(text.find("//") + 2);
     if (!text.empty() && text.back() == '/') text.remove_suffix(1);
   } else if (text.find('/') != std::string_view::npos) {
     endpoint.unix_path = text;
   }
   if (!endpoint.unix_path.empty()) return endpoint;
-  const auto colon = text.rfind(':');
-  const auto port =
-      colon == std::string_view::npos ? std::nullopt : parse_integer(text.substr(colon + 1));
+  auto colon = text.rfind(':');
+  if (colon != std::string_view::npos && text.ends_with(']')) colon = std::string_view::npos;
+  const auto usual = endpoint.tls ? std::optional<long long>(kHttpsPort) : std::nullopt;
+  const auto port = colon == std::string_view::npos ? usual : parse_integer(text.substr(colon + 1));
   endpoint.host = text.substr(0, std::min(colon, text.size()));
   // Brackets are only part of the text. The address inside them contains colons.
   if (endpoint.host.size() > 2 && endpoint.host.front() == '[' && endpoint.host.back() == ']') {

@@ -49,8 +49,9 @@ Result<wire::Fd> listen_tcp(const std::string& host, int port, bool beyond_loopb
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
   if (!beyond_loopback && !is_loopback(found->ai_addr)) {
     return Error{
-        fmt::format("{} is not on the loopback interface; everybody who can reach it could "
-                    "try tokens, so this has to be asked for explicitly (--beyond-loopback)",
+        fmt::format("{} is not on the loopback interface, and tokens would be sent without "
+                    "encryption; give --tls-cert and --tls-key, or allow it explicitly with "
+                    "--beyond-loopback",
                     where)};
   }
   wire::Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

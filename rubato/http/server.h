@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "rubato/api/what_if.h"
 #include "rubato/base/result.h"
 #include "rubato/http/callers.h"
+#include "rubato/http/certificate.h"
 #include "rubato/http/change_feed.h"
 #include "rubato/http/page_file.h"
 
@@ -34,11 +36,14 @@ struct HttpServerOptions {
   bool tcp = true;
   std::string host = "127.0.0.1";  // a numeric address
   int port = 0;                    // 0 = any free port
-  bool beyond_loopback = false;    // if false, other addresses are refused
+  bool beyond_loopback = false;    // if false, other addresses are refused, unless there is TLS
+  CertificateFiles tls;            // if given, TCP connections speak TLS
   // Empty: no unix socket. Everybody who can reach the socket may connect.
   std::filesystem::path unix_path;
   WhatIfs* what_ifs = nullptr;  // answers requests about what-ifs; unset: there are none
-  // Names that clients may use in the Host header.
+  // Says that something is wrong, such as a new certificate that cannot be used. From any thread.
+  std::function<void(const std::string&)> complain;
+  // Names that clients may use in the Host header. Those of the certificate are added.
   std::vector<std::string> hosts{"localhost", "127.0.0.1", "[::1]"};
 
   // Fewer if the process may not open as many files. When all are in use, the caller with the most
@@ -85,7 +90,8 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // "127.0.0.1:8080"; empty without TCP.
+  // "127.0.0.1:8080", or with TLS "https://cluster.example.org:8443", by the first name of the
+  // certificate; empty without TCP.
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] Counts counts() const;  // from any thread
 

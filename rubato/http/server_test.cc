@@ -1222,10 +1222,14 @@ TEST(HttpClient, ReadsAddresses) {
   EXPECT_EQ(parse_endpoint("http://localhost:8080/")->host, "localhost");
   EXPECT_EQ(parse_endpoint("[::1]:8080")->host, "::1");
   EXPECT_EQ(parse_endpoint("[::1]:8080")->text(), "[::1]:8080");
+  EXPECT_EQ(parse_endpoint("https://host")->port, 443);
+  EXPECT_EQ(parse_endpoint("https://[::1]")->host, "::1");
+  EXPECT_TRUE(parse_endpoint("https://host:8443")->tls);
+  EXPECT_FALSE(parse_endpoint("http://host:8443")->tls);
   EXPECT_EQ(parse_endpoint("unix:a.sock")->unix_path, "a.sock");
   EXPECT_EQ(parse_endpoint("/run/a.sock")->unix_path, "/run/a.sock");
   for (const char* bad :
-       {"", "localhost", ":80", "host:0", "host:65536", "host:8x", "::1:80", "https://host:443"}) {
+       {"", "localhost", ":80", "host:0", "host:65536", "host:8x", "::1:80", "https://"}) {
     EXPECT_FALSE(parse_endpoint(bad).ok()) << bad;
   }
   EXPECT_EQ(escape("a b/c%"), "a%20b%2Fc%25");

@@ -40,13 +40,22 @@ void refuse_connection(wire::Fd fd) {
 
 }  // namespace
 
-HttpThread::HttpThread(const HttpServerOptions& options, Loop& loop, const Callers& callers,
-                       ChangeFeed& feed)
+HttpThread::HttpThread(const HttpServerOptions& options, std::optional<Certificate> certificate,
+                       Loop& loop, const Callers& callers, ChangeFeed& feed)
     : options_(options),
+      certificate_(std::move(certificate)),
       loop_(loop),
       callers_(callers),
       feed_(feed),
-      shares_(allow_connections(options.connections), options.unidentified_connections) {}
+      shares_(allow_connections(options.connections), options.unidentified_connections) {
+  set_hosts();
+}
+
+void HttpThread::set_hosts() {
+  hosts_ = options_.hosts;
+  if (certificate_)
+    hosts_.insert(hosts_.end(), certificate_->names().begin(), certificate_->names().end());
+}
 
 void HttpThread::listen(const wire::Fd& listener, bool on_unix) {
   const int fd = ::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
@@ -93,7 +102,10 @@ void HttpThread::take_connection(int fd, bool on_unix) {
   }
   if (!verdict.admitted) {
     ++metrics_.refused_connections;
-    return refuse_connection(wire::Fd(fd));
+    wire::Fd refused(fd);
+    // Over TLS, the keys would have to be exchanged first.
+    if (on_unix || !certificate_) refuse_connection(std::move(refused));
+    return;
   }
   auto connection = make_connection(*this, fd, on_unix, peer, number);
   open_.emplace(number, connection);
@@ -155,6 +167,7 @@ void HttpThread::arm_sweep() {
 
 void HttpThread::sweep() {
   keep_listening();
+  keep_certificate();
   const auto now = Clock::now();
   std::vector<std::shared_ptr<HttpConnection>> all;
   all.reserve(open_.size());
@@ -175,6 +188,14 @@ void HttpThread::keep_listening() {
     listeners_.erase(old);
   }
   listen(*listener, true);
+}
+
+// Certificates are renewed while the daemon runs.
+void HttpThread::keep_certificate() {
+  if (!certificate_) return;
+  const auto problem = certificate_->refresh();
+  if (problem && options_.complain) options_.complain(problem->message);
+  set_hosts();
 }
 
 // --- watchers of events --------------------------------------------------------------------------

@@ -31,8 +31,8 @@ inline constexpr std::chrono::milliseconds kSweep{1000};
 
 class HttpThread : public std::enable_shared_from_this<HttpThread> {
  public:
-  HttpThread(const HttpServerOptions& options, Loop& loop, const Callers& callers,
-             ChangeFeed& feed);
+  HttpThread(const HttpServerOptions& options, std::optional<Certificate> certificate, Loop& loop,
+             const Callers& callers, ChangeFeed& feed);
 
   // Call it before begin().
   void listen(const wire::Fd& listener, bool on_unix);
@@ -45,6 +45,10 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   // --- for connections ---
   [[nodiscard]] boost::asio::io_context& context() { return context_; }
   [[nodiscard]] const HttpServerOptions& options() const { return options_; }
+  // How TCP connections speak TLS; unset: they are plain.
+  [[nodiscard]] const std::optional<Certificate>& certificate() const { return certificate_; }
+  // All names that clients may use in the Host header.
+  [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
   [[nodiscard]] const Callers& callers() const { return callers_; }
   [[nodiscard]] const ChangeFeed& feed() const { return feed_; }
   [[nodiscard]] HttpMetrics& metrics() { return metrics_; }
@@ -77,12 +81,16 @@ class HttpThread : public std::enable_shared_from_this<HttpThread> {
   void arm_sweep();
   void sweep();
   void keep_listening();
+  void keep_certificate();
+  void set_hosts();
   void arm_delivery();
   void deliver();
   void arm_follow();
   void check_logs();
 
   HttpServerOptions options_;
+  std::optional<Certificate> certificate_;
+  std::vector<std::string> hosts_;
   Loop& loop_;
   const Callers& callers_;
   ChangeFeed& feed_;

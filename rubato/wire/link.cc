@@ -3,13 +3,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "rubato/base/check.h"
+#include "rubato/wire/socket_bio.h"
 
 namespace rubato::wire {
 
@@ -64,46 +64,6 @@ int find_key(SSL* ssl, const unsigned char* identity, std::size_t size, SSL_SESS
   return 1;
 }
 
-// OpenSSL's own sockets write without MSG_NOSIGNAL: a peer that closes would end this process.
-int send_bytes(BIO* bio, const char* bytes, int size) {
-  BIO_clear_retry_flags(bio);
-  const int fd = *static_cast<const int*>(BIO_get_data(bio));
-  const ssize_t sent = send(fd, bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL);
-  if (sent < 0 && would_block(errno)) BIO_set_retry_write(bio);
-  return static_cast<int>(sent);
-}
-
-int receive_bytes(BIO* bio, char* bytes, int size) {
-  BIO_clear_retry_flags(bio);
-  const int fd = *static_cast<const int*>(BIO_get_data(bio));
-  const ssize_t received = recv(fd, bytes, static_cast<std::size_t>(size), 0);
-  if (received < 0 && would_block(errno)) BIO_set_retry_read(bio);
-  if (received == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-  return static_cast<int>(received);
-}
-
-long control_socket(BIO* bio, int command, long /*number*/, void* /*pointer*/) {
-  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
-  return command == BIO_CTRL_FLUSH ? 1 : 0;
-}
-
-// The socket stays the link's: freeing the BIO does not close it. `fd` must outlive it.
-BIO* bio_of(int& fd) {
-  static BIO_METHOD* const method = [] {
-    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "rubato link");
-    CHECK(made != nullptr);
-    BIO_meth_set_write(made, send_bytes);
-    BIO_meth_set_read(made, receive_bytes);
-    BIO_meth_set_ctrl(made, control_socket);
-    return made;
-  }();
-  BIO* bio = BIO_new(method);
-  CHECK(bio != nullptr);
-  BIO_set_data(bio, &fd);
-  BIO_set_init(bio, 1);
-  return bio;
-}
-
 // One for each side, for the whole process: they hold nothing but settings.
 SSL_CTX* make_context(const SSL_METHOD* method) {
   SSL_CTX* context = SSL_CTX_new(method);
@@ -144,7 +104,7 @@ struct Link::Tls {
       : fd(socket), keys(std::move(with)), ssl(SSL_new(context)) {
     CHECK(ssl != nullptr);
     CHECK(SSL_set_app_data(ssl, &keys) == 1);
-    BIO* bio = bio_of(fd);
+    BIO* bio = socket_bio(fd);
     SSL_set_bio(ssl, bio, bio);
   }
   Tls(const Tls&) = delete;
