@@ -18,6 +18,8 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/elastic/checkpoint_files.h"
+#include "rubato/elastic/checkpoint_rounds.h"
 #include "rubato/wire/socket.h"
 
 namespace rubato::elastic {
@@ -26,7 +28,6 @@ namespace {
 constexpr std::string_view kPrefixOfNames = "step-";
 constexpr std::string_view kSuffixOfNames = ".ckpt";
 constexpr std::string_view kSuffixOfTemporaries = ".tmp";
-constexpr std::size_t kLargestWrite = std::size_t{1} << 30U;
 
 bool is_checkpoint_name(std::string_view name) {
   return name.starts_with(kPrefixOfNames) && name.ends_with(kSuffixOfNames);
@@ -41,21 +42,6 @@ std::string name_of(std::int64_t step) {
   return fmt::format("{}{:012}{}", kPrefixOfNames, step, kSuffixOfNames);
 }
 
-std::string inside(const std::string& directory, std::string_view name) {
-  return fmt::format("{}/{}", directory, name);
-}
-
-Result<std::vector<std::string>> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(directory, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  if (error) return file_error(directory, "cannot be listed", error.value());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 struct Found {
   std::string path;
   std::optional<CheckpointAge> age;  // nullopt: the header is damaged
@@ -68,8 +54,14 @@ Result<std::vector<Found>> survey(const std::string& directory) {
   if (!names) return names.error();
   std::vector<Found> all;
   for (const auto& name : *names) {
-    if (!is_checkpoint_name(name)) continue;
     Found found{inside(directory, name), {}, {}};
+    if (const auto of_round = parse_checkpoint_name(name)) {
+      // Which claim it belongs to is in its name: a base keeps the header of an earlier one.
+      found.age = {of_round->round, of_round->recovery, 0, of_round->step};
+      all.push_back(std::move(found));
+      continue;
+    }
+    if (!is_checkpoint_name(name)) continue;
     const auto age = read_age(found.path);
     if (age && !age->has_value()) continue;  // another writer removed it
     if (age) {
@@ -122,30 +114,11 @@ Claim claim_in(const wire::Fd& lock) {
           parse_integer(words[2]).value_or(0)};
 }
 
-std::int64_t digest_of(const std::string& job) {
-  // The digest is stored in lock files, so it must never change.
-  return static_cast<std::int64_t>(checksum_v1({std::as_bytes(std::span(job))}) >> 1U);
-}
-
 Error replaced(const std::string& directory, std::int64_t start, std::int64_t newest) {
   return Error{fmt::format(
       "{}: the checkpoint is refused: its writer belongs to start {} of those that used "
       "this directory, and start {} has replaced it",
       directory, start, newest)};
-}
-
-Result<void> sync_directory(const std::string& directory) {
-  const wire::Fd file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!file.valid()) return file_error(directory, "cannot be opened", errno);
-  if (::fsync(file.get()) != 0) return file_error(directory, "cannot be made durable", errno);
-  return {};
-}
-
-Result<void> make_directory(const std::string& directory) {
-  std::error_code error;
-  if (!std::filesystem::create_directories(directory, error) && !error) return {};
-  if (error) return file_error(directory, "cannot be made", error.value());
-  return sync_directory(inside(directory, ".."));
 }
 
 // Removes the temporary file unless it was finished.
@@ -215,28 +188,6 @@ Result<Temporary> make_temporary(const std::string& directory, std::int64_t step
   }
 }
 
-// Returns 0, or the error number of the system.
-int write_all(const wire::Fd& file, const CheckpointImage& image) {
-  for (const auto piece : image.pieces) {
-    for (std::size_t done = 0; done < piece.size();) {
-      const auto want = std::min(piece.size() - done, kLargestWrite);
-      const auto wrote = ::write(file.get(), piece.data() + done, want);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) return wrote < 0 ? errno : EIO;
-      done += static_cast<std::size_t>(wrote);
-    }
-  }
-  return ::fsync(file.get()) == 0 ? 0 : errno;
-}
-
-Error no_room(const std::string& path, std::uint64_t bytes, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return Error{fmt::format(
-      "{}: the checkpoint of {} bytes cannot be written: {}; {}; earlier checkpoints are untouched",
-      path, bytes, std::strerror(error),
-      full ? "make room or choose another directory" : "look after the disk")};
-}
-
 // Keeps the newest `keep` checkpoints, and `written` in any case. Files that cannot be read are not
 // removed: a newer Rubato may be able to read them, and load_newest() reports them.
 void remove_older(const std::vector<Found>& present, int keep, const std::string& written) {
@@ -285,7 +236,18 @@ Result<std::string> write_locked(const std::string& directory, const CheckpointC
   return path;
 }
 
+std::int64_t start_of_lock(const std::string& directory) {
+  const wire::Fd lock(::open(inside(directory, ".lock").c_str(), O_RDONLY | O_CLOEXEC));
+  return lock.valid() ? claim_in(lock).start : 0;
+}
+
 }  // namespace
+
+std::int64_t newest_start(const std::string& directory) {
+  const auto present = survey(directory);
+  const bool any = present && !present->empty() && present->front().age;
+  return std::max(start_of_lock(directory), any ? present->front().age->start : 0);
+}
 
 Result<std::string> write_checkpoint(const std::string& directory, const CheckpointContent& content,
                                      int keep) {
@@ -308,6 +270,7 @@ Result<std::optional<std::int64_t>> claim_checkpoints(const std::string& directo
   if (!present->empty() && present->front().age) {
     mine.start = std::max(mine.start, present->front().age->start);
   }
+  mine.start = std::max(mine.start, newest_claim(directory));
   ++mine.start;
   // Always the same length, so that nothing of an older text remains.
   const std::string text = fmt::format("{:020} {:020} {:020}\n", mine.start, mine.of_job, mine.job);
@@ -320,8 +283,15 @@ Result<std::optional<std::int64_t>> claim_checkpoints(const std::string& directo
 Result<std::optional<Loaded>> load_newest(const std::string& directory) {
   std::error_code ignored;
   if (!std::filesystem::exists(directory, ignored)) return std::optional<Loaded>();
-  const auto present = survey(directory);
+  auto present = survey(directory);
   if (!present) return present.error();
+  // If a round has claimed the directory, and no job of one machine after it, only its files count:
+  // a worker of an earlier round may have written later.
+  const std::int64_t claimed = newest_claim(directory);
+  if (claimed > start_of_lock(directory)) {
+    std::erase_if(*present,
+                  [&](const Found& found) { return !found.age || found.age->start != claimed; });
+  }
   std::optional<Loaded> newest;
   std::vector<SkippedCheckpoint> skipped;
   for (const auto& found : *present) {

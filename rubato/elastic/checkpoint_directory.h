@@ -19,6 +19,9 @@
 // temporary file, and again from the check of the generation to the end. Each temporary file is
 // locked by its writer. If one can be locked, its writer has died.
 //
+// A job that spans hosts uses the directory in another way (checkpoint_rounds.h). Both ways count
+// their owners together, so a job may go on in the other way.
+//
 // The functions may be called from any thread and process.
 #pragma once
 
@@ -48,6 +51,9 @@ struct CheckpointOwner {
 // of the job owns the directory.
 [[nodiscard]] Result<std::optional<std::int64_t>> claim_checkpoints(const std::string& directory,
                                                                     const CheckpointOwner& owner);
+
+// The highest number that an owner of the directory has had; 0: none.
+[[nodiscard]] std::int64_t newest_start(const std::string& directory);
 
 // The newest checkpoint that is whole. nullopt if the directory has none or does not exist. If it
 // has checkpoints but none can be used, this is an error, because the user must decide whether to

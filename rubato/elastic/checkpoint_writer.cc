@@ -6,12 +6,18 @@
 
 namespace rubato::elastic {
 
-CheckpointWriter::CheckpointWriter(std::string directory, int keep, Done done)
-    : directory_(std::move(directory)),
-      keep_(keep),
-      done_(std::move(done)),
-      thread_([this] { run(); }) {
-  CHECK(keep_ >= 1 && done_ != nullptr);
+CheckpointWriter::CheckpointWriter(Write write, Done done)
+    : write_(std::move(write)), done_(std::move(done)), thread_([this] { run(); }) {
+  CHECK(write_ != nullptr && done_ != nullptr);
+}
+
+CheckpointWriter::CheckpointWriter(const std::string& directory, int keep, Done done)
+    : CheckpointWriter(
+          [directory, keep](const CheckpointContent& content) {
+            return write_checkpoint(directory, content, keep);
+          },
+          std::move(done)) {
+  CHECK(keep >= 1);
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -48,7 +54,7 @@ void CheckpointWriter::run() {
       waiting_.reset();
       writing_ = true;
       lock.unlock();
-      done_(write_checkpoint(directory_, order.content, keep_));
+      done_(write_(order.content));
     }
     lock.lock();
     writing_ = false;

@@ -20,8 +20,12 @@ class CheckpointWriter {
   // Called on the writer's thread for each checkpoint that was written or has failed, with its
   // path.
   using Done = std::function<void(const Result<std::string>&)>;
+  // Writes one, and returns its path. Called on the writer's thread.
+  using Write = std::function<Result<std::string>(const CheckpointContent&)>;
 
-  CheckpointWriter(std::string directory, int keep, Done done);
+  CheckpointWriter(Write write, Done done);
+  // With write_checkpoint().
+  CheckpointWriter(const std::string& directory, int keep, Done done);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   // Waits until all checkpoints are written.
@@ -41,8 +45,7 @@ class CheckpointWriter {
 
   void run();
 
-  const std::string directory_;
-  const int keep_;
+  const Write write_;
   const Done done_;
   std::mutex mutex_;
   std::condition_variable changed_;

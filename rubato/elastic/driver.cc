@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+constexpr std::chrono::seconds kGroupPatience{30};
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -85,13 +87,16 @@ Result<void> Driver::take_part() {
   if (!place) return place.error();
   uid_ = place->uid;
   if (options_.checkpoint.empty()) options_.checkpoint = place->checkpoint;
-  if (!claim({place->token, place->start})) {
+  if (place->spans_hosts()) {
+    round_ = CheckpointRound{place->key->job, place->key->start, place->key->round};
+  } else if (!claim({place->token, place->start})) {
     return Error{fmt::format("{}: a later start of this job has it", options_.checkpoint)};
   }
   Session::Config config;
   config.place = *place;
   config.identity = {options_.build, model_.schema()};
   config.layout = model_.layout();
+  config.group = options_.group;
   config.difference = [ours = config.identity](const member::Identity& theirs) {
     if (ours.build != theirs.build) {
       return fmt::format(
@@ -104,7 +109,7 @@ Result<void> Driver::take_part() {
   session_ = std::make_unique<Session>(std::move(config));
   if (!options_.checkpoint.empty()) {
     writer_ = std::make_unique<CheckpointWriter>(
-        options_.checkpoint, kCheckpointsKept,
+        [this](const CheckpointContent& content) { return write_out(content); },
         [this](const Result<std::string>& written) { checkpoint_written(written); });
   }
   if (uid_ > 1 && options_.warm_up) begin_warm_up();
@@ -142,22 +147,45 @@ bool Driver::claim(const CheckpointOwner& owner) {
   return claimed->has_value();
 }
 
+Result<std::string> Driver::write_out(const CheckpointContent& content) const {
+  if (round_) return write_checkpoint(options_.checkpoint, *round_, uid_, content);
+  return write_checkpoint(options_.checkpoint, content);
+}
+
+// Across hosts, the founder claims the directory for its round. False: this worker ends.
+bool Driver::load(std::optional<Loaded>& newest) {
+  if (!round_) {
+    auto loaded = load_newest(options_.checkpoint);
+    if (!loaded) return end(wire::kRefused, loaded.error().message), false;
+    newest = std::move(*loaded);
+    return true;
+  }
+  auto claimed = claim_checkpoints(options_.checkpoint, *round_, uid_);
+  if (!claimed) return end(wire::kRefused, claimed.error().message), false;
+  if (!*claimed) {
+    end(wire::kFailed, fmt::format("{}: a later round of this job has it", options_.checkpoint));
+    return false;
+  }
+  newest = std::move((*claimed)->base);
+  return true;
+}
+
 void Driver::on(Session::Found& /*found*/) {
   StepPlan first = first_plan();
   member::MembershipGeneration after;
   if (!options_.checkpoint.empty()) {
-    auto loaded = load_newest(options_.checkpoint);
-    if (!loaded) return end(wire::kRefused, loaded.error().message);
-    if (loaded->has_value()) {
-      for (const SkippedCheckpoint& skipped : (*loaded)->skipped) {
-        warn(fmt::format("{}; continuing from {}", skipped.reason, (*loaded)->path));
+    std::optional<Loaded> loaded;
+    if (!load(loaded)) return;
+    if (loaded) {
+      for (const SkippedCheckpoint& skipped : loaded->skipped) {
+        warn(fmt::format("{}; continuing from {}", skipped.reason, loaded->path));
       }
-      if (Result<void> restored = restore(**loaded, first); !restored) {
+      if (Result<void> restored = restore(*loaded, first); !restored) {
         return end(wire::kRefused, restored.error().message);
       }
       // Another launcher starts to count its plans again. With the old count, workers would wait
       // until its plan catches up. Its checkpoints are newer because of its start.
-      if ((*loaded)->age.start == start_) after = {(*loaded)->age.plan, (*loaded)->age.revision};
+      if (!round_ && loaded->age.start == start_) after = {loaded->age.plan, loaded->age.revision};
     }
   }
   held_.assign(static_cast<std::size_t>(model_.chunks()), true);
@@ -257,13 +285,14 @@ std::optional<Driver::Task> Driver::task_at_hand() {
     if (session_) session_->retire();
     return *end_;
   }
+  look_broken();
   if (!computing_) return std::nullopt;
   if (session_->interrupted(computing_->work.attempt)) {
     computing_.reset();
     return std::nullopt;
   }
   if (computing_->next < computing_->range.steps.size()) return next_leaf();
-  say_word();
+  if (reduce_in_group()) say_word();
   return std::nullopt;
 }
 
@@ -351,6 +380,39 @@ Driver::Ahead Driver::leaf_after(const Ahead& leaf) const {
   return next;
 }
 
+// False: there is no sum, so this worker has nothing to say about the step.
+bool Driver::reduce_in_group() {
+  const Session::Work& work = computing_->work;
+  if (!options_.group || work.plan.finish) return true;
+  const std::span<float> sum = model_.slot(0);
+  if (computing_->sums.empty()) std::fill(sum.begin(), sum.end(), 0.0F);
+  for (std::size_t i = 1; i < computing_->sums.size(); ++i)
+    add(sum, {computing_->sums[i], sum.size()});
+  const auto& generation = work.record.generation;
+  const auto done = model_.reduce(
+      {rank_, world_size_,
+       fmt::format("{}.{}.{}", generation.plan, generation.revision, work.record.recovery)},
+      sum);
+  if (done && *done) {
+    session_->reduced(work.attempt, sum);
+    return true;
+  }
+  computing_.reset();
+  if (done) {
+    group_failed_ = Clock::now();
+  } else {
+    fail(done.error().message);
+  }
+  return false;
+}
+
+// A group fails because a member has died. Whoever has lost it hears of that at once.
+void Driver::look_broken() {
+  if (!group_failed_ || Clock::now() - *group_failed_ < kGroupPatience) return;
+  group_failed_.reset();
+  fail("the group of the workers has failed, although none of them has died");
+}
+
 void Driver::say_word() {
   const Session::Work& work = computing_->work;
   member::Word word = std::move(computing_->word);
@@ -377,13 +439,17 @@ bool Driver::leaving() const {
   return session_ && (session_->leaving() || session_->stop_requested());
 }
 
-void Driver::on(Session::Interrupted& /*interrupted*/) { tuning_.members_changed(); }
+void Driver::on(Session::Interrupted& /*interrupted*/) {
+  group_failed_.reset();
+  model_.interrupted();
+  tuning_.members_changed();
+}
 
 void Driver::on(Session::Completed& completed) {
   settle();
   if (completed.plan.finish) return finished(completed);
   if (completed.role == Role::leaving) return;
-  if (!completed.finite) return not_finite(completed);
+  if (!completed.finite && !options_.may_overflow) return not_finite(completed);
   for (const ReceivedChunk& chunk : completed.chunks) {
     const Result<void> loaded = model_.load_chunk(chunk.index, chunk.head, chunk.body);
     if (!loaded) return end(wire::kJobFailed, loaded.error().message);
@@ -646,6 +712,7 @@ bool Driver::begin_checkpoint(const Record& record, const StepPlan& next) {
   content.about = {{"start", start_},
                    {"plan", record.generation.plan},
                    {"revision", record.generation.revision},
+                   {"recovery", record.recovery},
                    {"step", next.step - 1},
                    {"next", next},
                    {"schema", model_.schema()},

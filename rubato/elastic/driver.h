@@ -29,6 +29,7 @@
 #include <variant>
 #include <vector>
 
+#include "rubato/elastic/checkpoint_rounds.h"
 #include "rubato/elastic/checkpoint_writer.h"
 #include "rubato/elastic/options.h"
 #include "rubato/elastic/publishing.h"
@@ -79,6 +80,21 @@ class Model {
     int workers = 1;
     bool ends_epoch = false;
   };
+  // The workers that sum up their gradients. Its name is new whenever they have changed or one of
+  // them had to begin again.
+  struct Group {
+    int rank = 0;
+    int size = 1;
+    std::string name;
+  };
+  // With Options::group: replaces these sums by the sums over the group. Blocks until that is done,
+  // or until leaf_stale() says that a member has died. False: it has failed, and `group` is
+  // of no more use to anybody; the members will change.
+  [[nodiscard]] virtual Result<bool> reduce(const Group& /*group*/, std::span<float> /*sums*/) {
+    return Error{"this model cannot reduce in a group"};
+  }
+  // The step is given up, and its group as well. Others may wait in it for this worker.
+  virtual void interrupted() {}
   // One optimizer step with the reduced vector.
   [[nodiscard]] virtual Result<void> apply(const Step& step) = 0;
   // Adds what it knows to the report on a step.
@@ -145,6 +161,11 @@ class Driver {
   void finish_early() { finish_requested_ = true; }
   // Whether this worker has been told to leave, or the whole job to stop.
   [[nodiscard]] bool leaving() const;
+  // See Session.
+  void pin(const std::string& key, const std::string& text) { session_->pin(key, text); }
+  [[nodiscard]] std::optional<std::string> pinned(const std::string& key) {
+    return session_->pinned(key);
+  }
   void notice(const std::string& kind, const Json& content) { session_->notice(kind, content); }
 
   [[nodiscard]] const SampleOrder& order() const { return order_; }
@@ -167,6 +188,8 @@ class Driver {
   [[nodiscard]] std::uint64_t leaf_seed(std::int64_t step, int leaf) const;
   void begin_warm_up();
   [[nodiscard]] bool claim(const CheckpointOwner& owner);
+  [[nodiscard]] bool load(std::optional<Loaded>& newest);
+  [[nodiscard]] Result<std::string> write_out(const CheckpointContent& content) const;
   [[nodiscard]] StepPlan first_plan() const;
   [[nodiscard]] Result<void> restore(const Loaded& loaded, StepPlan& plan);
 
@@ -179,6 +202,8 @@ class Driver {
   void on(Session::End& end);
 
   [[nodiscard]] Leaf next_leaf();
+  [[nodiscard]] bool reduce_in_group();
+  void look_broken();
   void say_word();
   [[nodiscard]] bool apply(const StepPlan& plan, std::span<const float> result,
                            const std::vector<bool>& held);
@@ -219,10 +244,12 @@ class Driver {
   std::deque<Leaf> warm_up_;
   bool started_ = false;
   std::optional<Computing> computing_;
+  std::optional<std::chrono::steady_clock::time_point> group_failed_;
   std::vector<bool> held_;  // chunks of the state that this worker has
   std::vector<member::Uid> last_working_;
   member::Uid uid_ = 1;
-  std::int64_t start_ = 0;  // of those that used the checkpoints' directory
+  std::int64_t start_ = 0;                // of those that used the checkpoints' directory
+  std::optional<CheckpointRound> round_;  // instead, in a job that spans hosts
   int world_size_ = 1;
   int rank_ = 0;
   int leaves_ = 1;  // of a full step

@@ -35,6 +35,14 @@ struct Options {
   double checkpoint_seconds = 60;     // and after this time; 0 = not by time
   std::int64_t digest_steps = 100;    // compare replicas this often; 0 = never
 
+  // The model sums the gradients of all workers itself (Model::reduce): the same samples and batch,
+  // but other bits for another number of workers.
+  bool group = false;
+
+  // The model may be given a gradient that is not finite, and decides what to do with it: a scaler
+  // of losses skips the step. Otherwise such a gradient ends the job.
+  bool may_overflow = false;
+
   bool warm_up = true;  // a joining worker computes something before others wait for it
   std::string device = "cpu";
   std::size_t bucket_bytes = std::size_t{8} << 20U;

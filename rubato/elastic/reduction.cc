@@ -83,6 +83,10 @@ class TreeReduction : public Reduction {
     element_arrived(index, mine);
   }
 
+  void supply(std::span<const float> /*result*/) override {
+    CHECK(false);  // this reduction computes it
+  }
+
   std::byte* where(Uid from, const Header& header) override {
     const auto index = static_cast<int>(header.bucket);
     const std::size_t sender = owner_of(from);
@@ -204,7 +208,65 @@ class TreeReduction : public Reduction {
   std::vector<double> norms_;
 };
 
+class GroupReduction : public Reduction {
+ public:
+  GroupReduction(Uid self, const Layout& layout, Transport& transport)
+      : self_(self), layout_(layout), transport_(transport) {}
+
+  void begin(const Geometry& geometry) override {
+    geometry_ = geometry;
+    complete_ = geometry.leaves == 0;
+    measured_ = {};
+  }
+  void ready(int /*bucket*/, const std::vector<float*>& /*sums*/) override {}
+
+  void supply(std::span<const float> result) override {
+    CHECK(result.size() == geometry_.result.size());
+    std::copy(result.begin(), result.end(), geometry_.result.begin());
+    finish();
+    if (geometry_.working.front() != self_) return;
+    Header header;
+    header.kind = Kind::result;
+    header.step = geometry_.step;
+    for (const Uid uid : geometry_.listening)
+      transport_.send(uid, header, std::as_bytes(std::span<const float>(geometry_.result)));
+  }
+
+  std::byte* where(Uid from, const Header& header) override {
+    const bool expected = header.kind == Kind::result && !geometry_.working.empty() &&
+                          from == geometry_.working.front() &&
+                          header.bytes == geometry_.result.size_bytes();
+    return expected ? reinterpret_cast<std::byte*>(geometry_.result.data()) : nullptr;
+  }
+  void arrived(Uid /*from*/, const Header& /*header*/) override { finish(); }
+
+  [[nodiscard]] bool complete() const override { return complete_; }
+  [[nodiscard]] bool finite() const override { return measured_.finite && tail_.finite; }
+  [[nodiscard]] double sqr_norm() const override { return measured_.sqr_norm; }
+
+ private:
+  // All workers have the same result, so all measure the same.
+  void finish() {
+    const Piece& tail = layout_.buckets[static_cast<std::size_t>(layout_.tail())];
+    measured_ = measure(geometry_.result.first(tail.offset));
+    tail_ = measure(geometry_.result.subspan(tail.offset, tail.count));
+    complete_ = true;
+  }
+
+  Uid self_;
+  const Layout& layout_;
+  Transport& transport_;
+  Geometry geometry_;
+  bool complete_ = true;
+  Measured measured_, tail_;
+};
+
 }  // namespace
+
+std::unique_ptr<Reduction> make_group_reduction(Uid self, const Layout& layout,
+                                                Transport& transport) {
+  return std::make_unique<GroupReduction>(self, layout, transport);
+}
 
 std::unique_ptr<Reduction> make_tree_reduction(Uid self, const Layout& layout,
                                                Transport& transport) {

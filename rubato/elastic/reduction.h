@@ -48,6 +48,8 @@ class Reduction {
   // The subtree sums of this worker's range, each with layout.total floats. The buckets become
   // final one after the other. The shard that this worker owns is overwritten.
   virtual void ready(int bucket, const std::vector<float*>& sums) = 0;
+  // The result of all workers, if it was computed elsewhere (make_group_reduction).
+  virtual void supply(std::span<const float> result) = 0;
   // For a message of the step: the place for its payload, and the notice that the payload has
   // arrived.
   virtual std::byte* where(Uid from, const Header& header) = 0;
@@ -61,5 +63,10 @@ class Reduction {
 
 [[nodiscard]] std::unique_ptr<Reduction> make_tree_reduction(Uid self, const Layout& layout,
                                                              Transport& transport);
+// The workers sum the gradients among themselves by other means, such as NCCL, and supply() the
+// result. The leader sends it to workers that are joining. Sums have other bits for another number
+// of workers, but the same bits on all of them.
+[[nodiscard]] std::unique_ptr<Reduction> make_group_reduction(Uid self, const Layout& layout,
+                                                              Transport& transport);
 
 }  // namespace rubato::elastic

@@ -22,6 +22,8 @@ constexpr std::chrono::milliseconds kTick{100};
 // At most this much state is on its way to a joining worker. The rest is read from the live tensors
 // later.
 constexpr std::size_t kFeedWindow = std::size_t{4} << 20U;
+// Texts on the board. A group of n workers pins 2n of them.
+constexpr std::size_t kMostPinned = std::size_t{1} << 14U;
 
 // A joining worker loads at a low priority. A member must be as fast as the others. Each thread has
 // its own priority.
@@ -46,7 +48,8 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
       Transport::Hooks{[this](Uid from, const Header& header) { return where(from, header); },
                        [this](Uid from, const Header& header) { arrived(from, header); },
                        [this](Uid peer) { on_lost_data(peer); }});
-  reduction_ = make_tree_reduction(config_.place.uid, config_.layout, *transport_);
+  reduction_ = (config_.group ? make_group_reduction : make_tree_reduction)(
+      config_.place.uid, config_.layout, *transport_);
   member::Links::Hooks hooks;
   hooks.welcome = [this](const wire::Welcome& welcome) { on_welcome(welcome); };
   hooks.plan = [this](const member::MembershipPlan& plan) { on_plan(plan); };
@@ -163,6 +166,14 @@ void Session::bucket_ready(std::int64_t attempt, int bucket, const std::vector<f
   });
 }
 
+void Session::reduced(std::int64_t attempt, std::span<const float> result) {
+  post([this, attempt, result] {
+    if (!active_ || attempt != attempts_) return;
+    reduction_->supply(result);
+    look_complete();
+  });
+}
+
 void Session::say(std::int64_t attempt, Word word, std::function<StepPlan(int)> next_plan) {
   post([this, attempt, word = std::move(word), next_plan = std::move(next_plan)]() mutable {
     if (!active_ || attempt != attempts_) return;
@@ -231,6 +242,25 @@ void Session::fail(const std::string& why) {
   });
 }
 
+void Session::pin(const std::string& key, const std::string& text) {
+  remember(key, text);
+  post([this, key, text] { links_->broadcast({{"type", "pin"}, {"key", key}, {"text", text}}); });
+}
+
+std::optional<std::string> Session::pinned(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = board_.find(key);
+  return found == board_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Session::remember(const std::string& key, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (board_.insert_or_assign(key, text).second) board_order_.push_back(key);
+  if (board_order_.size() <= kMostPinned) return;
+  board_.erase(board_order_.front());
+  board_order_.pop_front();
+}
+
 void Session::report(const Json& content) {
   post([this, content] { links_->report(content); });
 }
@@ -262,6 +292,7 @@ void Session::on_plan(const member::MembershipPlan& plan) {
 void Session::on_roster(const wire::RosterWord& word) {
   if (over_) return;
   const std::size_t known = standing_->gone().size();
+  const bool new_master = word.epoch > standing_->epoch() && standing_->epoch() > 0;
   const member::Standing::Verdict verdict = standing_->hear(word);
   if (verdict == member::Standing::Verdict::refused) return;
   if (verdict == member::Standing::Verdict::ends) return end_as_gone();
@@ -271,6 +302,8 @@ void Session::on_roster(const wire::RosterWord& word) {
   membership_.plan(word.plan);
   perform_actions();
   welcomed_ = true;
+  // What the earlier master was told is not in the roster.
+  if (new_master && membership_.record()) notice_members(*membership_.record());
   if (standing_->may_found()) {
     founder_ = true;
     links_->holds_state();
@@ -381,6 +414,8 @@ void Session::on_message(Uid from, const Json& message) {
       membership_.report(from, report);
     } else if (type == "commit") {
       membership_.commit(from, message.at("commit").get<member::Commit>());
+    } else if (type == "pin") {
+      remember(message.at("key").get<std::string>(), message.at("text").get<std::string>());
     } else if (type == "failed") {
       active_ = false;
       push(End{wire::kJobFailed, message.at("text").get<std::string>()});
@@ -588,13 +623,17 @@ void Session::take_members(const Record& record) {
     if (config_.place.niced) restore_priority();
     config_.place.niced = false;
   }
-  std::vector<Uid> working = record.working();
-  if (self != nullptr && !working.empty() && working.front() == self->uid) {
-    Json content(record);
-    content["uids"] = Json::array();
-    for (const Member& member : record.members) content["uids"].push_back(member.uid);
-    links_->notice("members", content);
-  }
+  notice_members(record);
+}
+
+// The leader says it for all.
+void Session::notice_members(const Record& record) {
+  const std::vector<Uid> working = record.working();
+  if (working.empty() || working.front() != config_.place.uid) return;
+  Json content(record);
+  content["uids"] = Json::array();
+  for (const Member& member : record.members) content["uids"].push_back(member.uid);
+  links_->notice("members", content);
 }
 
 void Session::begin_step() {

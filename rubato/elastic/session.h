@@ -61,6 +61,7 @@ class Session {
     member::Place place;
     member::Identity identity;
     Layout layout;
+    bool group = false;  // the trainer supplies the sums (make_group_reduction)
     // One sentence that says how a peer differs from us. Empty if it does not differ.
     std::function<std::string(const member::Identity&)> difference;
   };
@@ -128,6 +129,9 @@ class Session {
 
   void found(const StepPlan& first, const member::MembershipGeneration& after);
   void bucket_ready(std::int64_t attempt, int bucket, const std::vector<float*>& sums);
+  // In a group: the sum over all workers. It must not change until the trainer is told something
+  // new.
+  void reduced(std::int64_t attempt, std::span<const float> result);
   // This worker's word for the step, after it has computed its part. `next_plan` returns the
   // following step for a number of workers. It is called on the network's thread while the trainer
   // waits in next().
@@ -138,6 +142,11 @@ class Session {
   // The code of this worker has failed, and would fail on any other worker, too. The whole job
   // ends.
   void fail(const std::string& why);
+
+  // A small board on which each worker pins texts for all others, for example addresses. Everybody
+  // sees them, unless a connection breaks; whoever waits pins its own again.
+  void pin(const std::string& key, const std::string& text);
+  [[nodiscard]] std::optional<std::string> pinned(const std::string& key);
 
   void report(const Json& content);
   void notice(const std::string& kind, const Json& content);
@@ -199,7 +208,9 @@ class Session {
   void stop_feeds();
   void pump_feeds();
   void adopt_joining(const Json& about);
+  void notice_members(const Record& record);
   void take_members(const Record& record);
+  void remember(const std::string& key, const std::string& text);
 
   std::byte* where(member::Uid from, const Header& header);
   void arrived(member::Uid from, const Header& header);
@@ -244,6 +255,8 @@ class Session {
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Event> events_;
+  std::map<std::string, std::string> board_;
+  std::deque<std::string> board_order_;  // the oldest first
   std::atomic<std::int64_t> attempt_{0};
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> leaving_{false};

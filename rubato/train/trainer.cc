@@ -63,6 +63,8 @@ class ReplicaModel : public elastic::Model {
       const double rate = state_.learning_rate_(step.plan.step);
       for (auto& group : state_.optimizer_.param_groups()) group.options().set_lr(rate);
     }
+    rate_ = state_.optimizer_.param_groups().front().options().get_lr() *
+            step.plan.learning_rate_factor;
     replica_->apply(step.result, step.plan.learning_rate_factor, step.held);
     if (!step.held.empty()) return {};
     const elastic::Layout& layout = replica_->layout();
@@ -72,6 +74,10 @@ class ReplicaModel : public elastic::Model {
     return {};
   }
 
+  void describe(std::span<const float> /*result*/, Json& report) override {
+    report["learning_rate"] = rate_;
+  }
+
   void members_changed(const World& world) override {
     for (const auto& callback : state_.on_reset_) callback(world);
   }
@@ -79,6 +85,7 @@ class ReplicaModel : public elastic::Model {
  private:
   State& state_;
   std::unique_ptr<Replica> replica_;
+  double rate_ = 0;                  // learning rate of the last step
   std::vector<torch::Tensor> kept_;  // tensors that chunks on their way point into
 };
 

@@ -71,6 +71,7 @@ Json to_json(const StepReport& report) {
   set_if(json, "workers", report.workers);
   set_if(json, "leaves", report.leaves);
   set_if(json, "factor", report.factor);
+  set_if(json, "learning_rate", report.learning_rate);
   set_if(json, "epoch_samples", report.epoch_samples);
   if (report.ends_epoch) json["ends_epoch"] = *report.ends_epoch;
   set_if(json, "applied_at", report.applied_at);
@@ -96,6 +97,7 @@ std::optional<StepReport> read_step_report(const Json& content) {
   report.workers = count(content, "workers", 0);
   report.leaves = count(content, "leaves", 0);
   report.factor = look_for_number(content, "factor");
+  report.learning_rate = at_least_zero(content, "learning_rate");
   report.applied_at = look_for_number(content, "applied_at");
   report.per_gpu = count(content, "per_gpu", 1);
   report.accumulation = count(content, "accumulation", 0);

@@ -42,7 +42,9 @@ struct StepReport {
   std::optional<double> loss;
   std::optional<int> workers;
   std::optional<int> leaves;
-  std::optional<double> factor;      // on the learning rate
+  std::optional<double> factor;  // on the learning rate
+  // Of the optimizer's first group of parameters in this step, with the factor.
+  std::optional<double> learning_rate;
   std::optional<double> applied_at;  // the worker's clock, in seconds
   // In adaptive mode:
   std::optional<int> per_gpu;       // samples of one pass
