@@ -10,6 +10,7 @@
 #include "cmd/command_line.h"
 #include "rubato/base/text.h"
 #include "rubato/launch/terminal_run.h"
+#include "rubato/launch/warm_parent.h"
 
 namespace rubato::cmd {
 namespace {
@@ -80,9 +81,6 @@ Result<void> set_hosts(RunFlags& flags) {
   auto hosts = parse_hosts(flags.hosts);
   if (!hosts) return hosts.error();
   spec.hosts = std::move(*hosts);
-  if (flags.mode != "live") {
-    return Error{"--hosts needs a program that uses Rubato's training library (--mode live)"};
-  }
   if (!flags.remote_shell.empty()) {
     spec.remote_shell.clear();
     for (const std::string_view word : split(flags.remote_shell, ' ')) {
@@ -111,6 +109,12 @@ Result<std::unique_ptr<TerminalRun>> prepared(RunFlags& flags) {
         fmt::format("--max-failures {}: write 0 or more", options.spec.limits.max_failures)};
   }
   options.spec.live = flags.mode == "live";
+  if (options.spec.warm && !options.spec.hosts.hosts.empty()) {
+    return Error{"--warm works on this machine only, so it cannot be used with --hosts"};
+  }
+  if (options.spec.warm && !WarmParent::can_fork(options.spec.command)) {
+    return Error{"--warm: the program must be a Python and a file, for example python3 train.py"};
+  }
   if (options.spec.name.empty()) options.spec.name = fmt::format("run-{}", getpid());
   for (char** line = environ; *line != nullptr; ++line)
     options.spec.environment.emplace_back(*line);
@@ -199,6 +203,9 @@ void add_run(CLI::App& app, Action& chosen) {
                    "with --hosts: the numeric address of this machine for the hosts (default: the "
                    "one from which this machine reaches them)")
       ->type_name("IP");
+  command->add_flag("--warm", o.spec.warm,
+                    "of a Python program: keep a process that has imported torch, and fork new "
+                    "workers from it, so that they need not import it again");
   command->add_flag("--replace-stragglers", o.spec.limits.replace_stragglers,
                     "replace a worker that slows down the others");
   command->add_option("--log", o.log, "append every event to this file, one JSON object per line")

@@ -14,6 +14,7 @@
 #include "cmd/pages.h"
 #include "rubato/base/text.h"
 #include "rubato/daemon/daemon.h"
+#include "rubato/engine/slurm_manager.h"
 #include "rubato/launch/process.h"
 #include "rubato/place/placement.h"
 
@@ -23,6 +24,9 @@ namespace {
 struct UpFlags {
   std::string state;
   std::string cluster;  // empty: the cluster of the last start, or this machine
+  std::string engine = "local";
+  ManagedBy managed{"Slurm", {}, "SLURM_JOB_ID", "", "", ""};
+  SlurmOptions slurm;
   std::string policy;
   std::string placement = "pack";
   std::string listen = "127.0.0.1:0";
@@ -33,6 +37,7 @@ struct UpFlags {
   double hello = seconds(kHelloWithin);
   std::uint64_t log_limit = kLogLimit;
   std::vector<std::string> beyond_loopback;
+  CertificateFiles tls;
   std::string keep_journal;
   std::size_t most_jobs = CoreOptions().most_jobs;
   std::size_t most_jobs_per_user = 0;  // 0: a quarter of most_jobs
@@ -79,15 +84,56 @@ Result<void> set_address(const std::string& text, HttpServerOptions& http) {
   return {};
 }
 
+Result<ManagedBy> slurm_of(const UpFlags& flags) {
+  SlurmOptions slurm = flags.slurm;
+  if (const char* configuration = std::getenv("SLURM_CONF")) slurm.configuration = configuration;
+  slurm.prefix = "any";
+  if (auto fine = check(slurm); !fine) return fine.error();
+  ManagedBy managed = flags.managed;
+  managed.manager = [slurm](const std::string& prefix) {
+    SlurmOptions own = slurm;
+    own.prefix = prefix;
+    return std::make_unique<SlurmManager>(std::move(own));
+  };
+  if (managed.shared.empty()) return managed;
+  std::error_code cannot;
+  managed.shared = std::filesystem::canonical(managed.shared, cannot).string();
+  if (cannot || !std::filesystem::is_directory(managed.shared, cannot)) {
+    return Error{fmt::format("--shared {}: write a directory that this machine and all nodes see",
+                             flags.managed.shared)};
+  }
+  return managed;
+}
+
+Result<void> set_machines(const UpFlags& flags, DaemonOptions& options) {
+  options.core.cluster_of_journal = flags.cluster.empty();
+  if (flags.engine == "slurm") {
+    if (!flags.cluster.empty())
+      return Error{"--cluster: with --engine slurm the nodes are those of Slurm; leave it out"};
+    auto managed = slurm_of(flags);
+    if (!managed) return managed.error();
+    options.managed = std::move(*managed);
+    return {};
+  }
+  for (const auto& [name, value] :
+       {std::pair("--partition", &flags.slurm.partition),
+        std::pair("--account", &flags.slurm.account), std::pair("--shared", &flags.managed.shared),
+        std::pair("--address", &flags.managed.host_address),
+        std::pair("--remote-program", &flags.managed.share_program)}) {
+    if (!value->empty()) return Error{fmt::format("{} {}: add --engine slurm", name, *value)};
+  }
+  auto cluster = parse_cluster(flags.cluster.empty() ? this_machine() : flags.cluster);
+  if (!cluster) return Error{"--cluster " + cluster.error().message};
+  options.core.cluster = std::move(*cluster);
+  return {};
+}
+
 Result<DaemonOptions> options_of(const UpFlags& flags) {
   DaemonOptions options;
   const auto state = state_directory(flags.state);
   if (!state) return state.error();
   options.state_directory = std::filesystem::absolute(*state).lexically_normal().string();
-  auto cluster = parse_cluster(flags.cluster.empty() ? this_machine() : flags.cluster);
-  if (!cluster) return Error{"--cluster " + cluster.error().message};
-  options.core.cluster = std::move(*cluster);
-  options.core.cluster_of_journal = flags.cluster.empty();
+  if (auto set = set_machines(flags, options); !set) return set.error();
   auto placement = parse_placement(flags.placement);
   if (!placement) return Error{"--placement " + placement.error().message};
   options.core.placement = *placement;
@@ -97,6 +143,10 @@ Result<DaemonOptions> options_of(const UpFlags& flags) {
   }
   if (auto set = set_address(flags.listen, options.http); !set) return set.error();
   options.http.page = daemon_page();
+  options.http.tls = flags.tls;
+  options.http.complain = [](const std::string& problem) {
+    fmt::print(stderr, "rubato: {}\n", problem);
+  };
   options.http.beyond_loopback = !flags.beyond_loopback.empty();
   for (const std::string& name : flags.beyond_loopback) options.http.hosts.push_back(name);
   if (flags.log_limit < kLeastLog || flags.log_limit > kMostLog)
@@ -136,6 +186,7 @@ int up(const UpFlags& flags) {
   auto options = options_of(flags);
   if (!options) return bad_input(options.error());
   const std::string state = options->state_directory;
+  const bool managed = options->managed.has_value();
   auto daemon = Daemon::open(std::move(*options));
   if (!daemon) return bad_input(daemon.error());
   if (!(*daemon)->dropped().empty())
@@ -145,14 +196,15 @@ int up(const UpFlags& flags) {
     fmt::print(stderr, "rubato: cluster {}{}\n", machines_text((*daemon)->cluster()),
                chosen                   ? ""
                : (*daemon)->continues() ? ", as the journal says"
+               : managed                ? ", as Slurm says"
                                         : ", this machine");
     fmt::print(
         stderr,
-        "rubato: http://{} and {}/api.sock, admin token in {}/admin.token\n"
+        "rubato: {}{} and {}/api.sock, admin token in {}/admin.token\n"
         "rubato: `rubato page` opens the web page\n"
         "rubato: ctrl-C stops the daemon; jobs continue, and the next `rubato up` takes them "
         "over\n",
-        (*daemon)->address(), state, state);
+        flags.tls.given() ? "" : "http://", (*daemon)->address(), state, state);
   }
   if (auto ended = (*daemon)->run(); !ended) {
     fmt::print(stderr, "rubato: {}\n", ended.error().message);
@@ -167,17 +219,18 @@ void add_up(CLI::App& app, Action& chosen) {
   auto flags = std::make_shared<UpFlags>();
   auto* command = app.add_subcommand(
       "up",
-      "Run the daemon of a cluster on this machine.\n"
+      "Run the daemon of a cluster: of this machine, or of nodes that Slurm manages.\n"
       "\n"
       "The daemon keeps everything in its state directory. You can stop or kill it at any time. "
       "Jobs "
       "keep training, and the next daemon takes them over. Only this machine can reach the daemon, "
-      "unless --listen and --beyond-loopback allow more. Over TCP, every request needs a token.\n"
+      "unless --listen with --tls-cert and --tls-key allows more. Over TCP, every request needs a "
+      "token.\n"
       "\n"
       "The daemon remembers the cluster and the policy. Give all other options again at each "
       "start. "
-      "The nodes of a state directory cannot change. For another cluster, use another state "
-      "directory.");
+      "The nodes of a state directory cannot change, but new nodes of Slurm join. For another "
+      "cluster, use another state directory.");
   const auto option = [&](const char* name, auto& value, const char* type,
                           const std::string& help) {
     return command->add_option(name, value, help)->type_name(type);
@@ -191,6 +244,28 @@ void add_up(CLI::App& app, Action& chosen) {
       "slots each. A slot is a GPU, or one worker on the CPU if this machine has no GPU (default: "
       "the cluster of the last start, else one node with a slot for each GPU or, without GPUs, "
       "for each core)");
+  option("--engine", flags->engine, "NAME",
+         "what runs the workers: local, which is this machine, or slurm: a Slurm cluster, whose "
+         "commands this machine has; see docs/slurm.md")
+      ->check(CLI::IsMember({"local", "slurm"}).description(""))
+      ->capture_default_str();
+  const auto of_slurm = [&](const char* name, std::string& value, const char* type,
+                            const std::string& help) {
+    option(name, value, type, "with --engine slurm: " + help);
+  };
+  of_slurm("--partition", flags->slurm.partition, "NAME",
+           "the partition whose nodes are used (default: Slurm's default partition)");
+  of_slurm("--account", flags->slurm.account, "NAME",
+           "the account that Slurm charges (default: that of the user of a job)");
+  of_slurm(
+      "--shared", flags->managed.shared, "DIR",
+      "a directory that this machine and all nodes see, for checkpoints and for what the nodes "
+      "must know (default: the state directory)");
+  of_slurm(
+      "--address", flags->managed.host_address, "ADDRESS",
+      "the numeric address of this machine for the nodes (default: the one that leads to them)");
+  of_slurm("--remote-program", flags->managed.share_program, "PATH",
+           "where rubato is on the nodes (default: where it is on this machine)");
   option("--policy", flags->policy, "POLICY",
          fmt::format("the scheduling policy, as `rubato policies` lists them: NAME or "
                      "NAME:key=value,... (default: the policy of the last start, else {})",
@@ -206,10 +281,16 @@ void add_up(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   option(
       "--beyond-loopback", flags->beyond_loopback, "NAME,...",
-      "allow an address of --listen that other machines can reach, and answer requests for these "
-      "host names and addresses. Tokens are sent without encryption: put a TLS proxy in front")
+      "answer requests for these host names and addresses, too. Without TLS, this also allows an "
+      "address of --listen that other machines can reach: tokens are then sent without encryption")
       ->transform([](std::string name) { return CLI::detail::to_lower(std::move(name)); })
       ->delimiter(',');
+  option("--tls-cert", flags->tls.certificate, "FILE",
+         "speak TLS over TCP, with this certificate: PEM, followed by those between it and its "
+         "authority. --listen may then be any address of this machine. The daemon answers requests "
+         "for the names in the certificate, and reads the file again when it has changed");
+  option("--tls-key", flags->tls.key, "FILE",
+         "the key of --tls-cert: PEM, without a password, not readable by everybody");
   option("--interval", flags->interval, "SECONDS",
          "shortest time between two decisions; 0 means that the policy decides whenever something "
          "happens")
@@ -256,6 +337,8 @@ void add_up(CLI::App& app, Action& chosen) {
       "  rubato up\n"
       "  rubato up --cluster 2x4 &\n"
       "  rubato up --state /var/lib/rubato --listen 127.0.0.1:8080\n"
+      "  rubato up --engine slurm --partition gpu --shared /nfs/rubato\n"
+      "  rubato up --listen 0.0.0.0:8443 --tls-cert cluster.pem --tls-key cluster.key\n"
       "\n"
       "Exit code: 0 stopped by a signal, 1 ended by an error, 2 could not start.");
   command->callback([flags, &chosen] { chosen = [flags] { return up(*flags); }; });

@@ -10,6 +10,7 @@
 #include "rubato/base/check.h"
 #include "rubato/engine/state_identity.h"
 #include "rubato/launch/master_messages.h"
+#include "rubato/launch/roster.h"
 #include "rubato/launch/share_messages.h"
 #include "rubato/node/agent_messages.h"
 #include "rubato/wire/job_key.h"
@@ -75,6 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(*json, parse_worker_records);
   check(*json, parse_job_exit);
   check(*json, parse_to_master);
+  check(*json, rubato::launch::parse_roster);
   check(*json, parse_from_agent);
   check(*json, parse_to_agent);
   check(*json, parse_state_identity);

@@ -37,6 +37,9 @@ struct Caller {
 // A name is never all digits.
 using JobRef = std::variant<JobId, std::string>;
 
+// A name, or a number as text: a node of the cluster (Cluster::find).
+using NodeRef = std::variant<NodeId, std::string>;
+
 // As shown to people; the names are those that a Slurm user expects.
 enum class JobState : std::uint8_t {
   pending,
@@ -96,6 +99,10 @@ struct ListJobs {
 struct ExplainJob {
   JobRef job;
 };
+// What its program reported over time, and what was promised to it.
+struct ShowPast {
+  JobRef job;
+};
 // For the server itself, which reads the file. Answer: {"id", "directory", "ended"}. The job's
 // directory has the file "log", now or later. If "ended", the file does not grow any more.
 struct FindLog {
@@ -127,13 +134,14 @@ struct ShowUse {
 struct ShowNodes {};
 struct SetNode {
   static constexpr bool kForAdmins = true;
-  NodeId node;
+  NodeRef node;
   NodeState state = NodeState::up;  // up, draining or down
 };
 struct ShowPolicy {};
 struct SwitchPolicy {
   static constexpr bool kForAdmins = true;
   std::string policy;
+  bool dry_run = false;  // only says which promises it would not honour
 };
 // Answer: {"text"} in Prometheus's format (metrics.h).
 struct ShowMetrics {};
@@ -180,9 +188,9 @@ struct ClosePage {
 
 using Ask =
     std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
-                 ExplainJob, FindLog, History, ShowTimeline, ShowDecisions, ShowUse, ShowNodes,
-                 SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth, AddUser, RemoveUser,
-                 ListUsers, AddToken, RemoveToken, OpenPage, ClosePage>;
+                 ExplainJob, ShowPast, FindLog, History, ShowTimeline, ShowDecisions, ShowUse,
+                 ShowNodes, SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth, AddUser,
+                 RemoveUser, ListUsers, AddToken, RemoveToken, OpenPage, ClosePage>;
 
 struct Request {
   Caller caller;

@@ -391,12 +391,7 @@ Task set_node(const Parts& parts) {
       parts, [](JsonFields& fields, std::string& text) { text = fields["state"].text(); });
   if (auto* refused = std::get_if<HttpRefusal>(&state)) return std::move(*refused);
   const std::string& wanted = std::get<std::string>(state);
-  const std::string& name = parts.parts.front();
-  const auto number = parse_integer(name);
-  if (!number || *number < 0 || *number > std::numeric_limits<NodeId::rep>::max()) {
-    return HttpRefusal{404, fmt::format("there is no node {}", base::quoted(name)), {}};
-  }
-  SetNode ask{NodeId(static_cast<NodeId::rep>(*number)), NodeState::up};
+  SetNode ask{parts.parts.front(), NodeState::up};
   if (wanted == "drain") {
     ask.state = NodeState::draining;
   } else if (wanted == "down") {
@@ -412,7 +407,9 @@ Task switch_policy(const Parts& parts) {
   auto policy = read_body<std::string>(
       parts, [](JsonFields& fields, std::string& text) { text = fields["policy"].text(); });
   if (auto* refused = std::get_if<HttpRefusal>(&policy)) return std::move(*refused);
-  return task(SwitchPolicy{std::move(std::get<std::string>(policy))});
+  auto dry_run = flag(parts, "dry_run");
+  if (auto* refused = std::get_if<HttpRefusal>(&dry_run)) return std::move(*refused);
+  return task(SwitchPolicy{std::move(std::get<std::string>(policy)), std::get<bool>(dry_run)});
 }
 
 constexpr double kMostWeight = 1e6;
@@ -515,7 +512,7 @@ Task about_job(const Parts& parts) {
   return with_job(parts, [](JobRef job) { return task(T{std::move(job)}); });
 }
 
-constexpr std::array<Route, 34> kRoutes{{
+constexpr std::array<Route, 35> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
     {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
@@ -523,13 +520,14 @@ constexpr std::array<Route, 34> kRoutes{{
     {"DELETE", "/v1/jobs/{job}", "", BodyKind::none, false, about_job<CancelJob>},
     {"POST", "/v1/jobs/{job}/resize", "", BodyKind::json, false, resize_job},
     {"GET", "/v1/jobs/{job}/explain", "", BodyKind::none, false, about_job<ExplainJob>},
+    {"GET", "/v1/jobs/{job}/past", "", BodyKind::none, false, about_job<ShowPast>},
     {"GET", "/v1/jobs/{job}/log", "from follow", BodyKind::none, false, read_log},
     {"GET", "/v1/nodes", "", BodyKind::none, false,
      [](const Parts& /*parts*/) { return task(ShowNodes{}); }},
     {"POST", "/v1/nodes/{node}", "", BodyKind::json, true, set_node},
     {"GET", "/v1/policy", "", BodyKind::none, false,
      [](const Parts& /*parts*/) { return task(ShowPolicy{}); }},
-    {"PUT", "/v1/policy", "", BodyKind::json, true, switch_policy},
+    {"PUT", "/v1/policy", "dry_run", BodyKind::json, true, switch_policy},
     {"GET", "/v1/history", "job after limit", BodyKind::none, false, history},
     {"GET", "/v1/timeline", "since until", BodyKind::none, false, timeline},
     {"GET", "/v1/decisions", "since before limit", BodyKind::none, false, decisions},
@@ -872,8 +870,8 @@ bool is_for_page(const HttpHead& head) {
          (path == "/" || path.starts_with("/assets/"));
 }
 
-std::optional<HttpRefusal> check_origin(const HttpHead& head,
-                                        const std::vector<std::string>& hosts) {
+std::optional<HttpRefusal> check_origin(const HttpHead& head, const std::vector<std::string>& hosts,
+                                        std::string_view scheme) {
   auto given = single_header(head, "host");
   if (auto* refused = std::get_if<HttpRefusal>(&given)) return std::move(*refused);
   const auto& host = std::get<std::optional<std::string>>(given);
@@ -892,7 +890,7 @@ std::optional<HttpRefusal> check_origin(const HttpHead& head,
   auto origin = single_header(head, "origin");
   if (auto* refused = std::get_if<HttpRefusal>(&origin)) return std::move(*refused);
   const auto& from = std::get<std::optional<std::string>>(origin);
-  if (from && *from != "http://" + *host) {
+  if (from && *from != std::string(scheme) + *host) {
     return HttpRefusal{
         403, fmt::format("this daemon does not answer pages of {}", base::quoted(*from)), {}};
   }

@@ -109,9 +109,10 @@ class RoutedRequest {
 
 // Refuses requests that other web pages make through a browser on this machine. The Host must be
 // one of `hosts` ("localhost"; any port, because ports may be forwarded). An Origin must be equal
-// to the Host.
+// to `scheme` and the Host.
 [[nodiscard]] std::optional<HttpRefusal> check_origin(const HttpHead& head,
-                                                      const std::vector<std::string>& hosts);
+                                                      const std::vector<std::string>& hosts,
+                                                      std::string_view scheme = "http://");
 
 // The token of "Authorization: Bearer TOKEN"; empty if there is none.
 [[nodiscard]] std::variant<std::string, HttpRefusal> bearer_token(const HttpHead& head);

@@ -97,6 +97,7 @@ TEST(Api, ReadsEveryQuestion) {
   EXPECT_TRUE(asked<HoldJob>("POST", "/v1/jobs/a/hold").on);
   EXPECT_FALSE(asked<HoldJob>("POST", "/v1/jobs/a/release").on);
   asked<ExplainJob>("GET", "/v1/jobs/a/explain");
+  asked<ShowPast>("GET", "/v1/jobs/a/past");
   const auto list =
       asked<ListJobs>("GET", "/v1/jobs?state=PENDING,RUNNING&user=ada&after=3&limit=5");
   EXPECT_EQ(list.states, (std::vector{JobState::pending, JobState::running}));
@@ -113,7 +114,9 @@ TEST(Api, ReadsEveryQuestion) {
   EXPECT_EQ(asked<SetNode>("POST", "/v1/nodes/1", R"({"state":"drain"})").state,
             NodeState::draining);
   EXPECT_EQ(asked<SetNode>("POST", "/v1/nodes/1", R"({"state":"resume"})").state, NodeState::up);
-  EXPECT_EQ(asked<SetNode>("POST", "/v1/nodes/1", R"({"state":"down"})").node, NodeId(1));
+  EXPECT_EQ(asked<SetNode>("POST", "/v1/nodes/1", R"({"state":"down"})").node, NodeRef("1"));
+  EXPECT_EQ(asked<SetNode>("POST", "/v1/nodes/gpu%2007", R"({"state":"down"})").node,
+            NodeRef("gpu 07"));
   asked<ShowPolicy>("GET", "/v1/policy");
   EXPECT_EQ(asked<SwitchPolicy>("PUT", "/v1/policy", R"({"policy":"srtf"})").policy, "srtf");
   asked<ListUsers>("GET", "/v1/users");
@@ -220,7 +223,6 @@ TEST(Api, SaysWhatIsWrong) {
   EXPECT_EQ(refused("GET", "/v1/jobs", "{}").status, 400) << "a body where none belongs";
   EXPECT_EQ(refused("POST", "/v1/jobs", R"({"commandd":["a"]})").status, 422);
   EXPECT_EQ(refused("POST", "/v1/jobs", "{").status, 422);
-  EXPECT_EQ(refused("POST", "/v1/nodes/x", R"({"state":"drain"})").status, 404);
   EXPECT_EQ(refused("POST", "/v1/nodes/1", R"({"state":"up"})").status, 400);
   EXPECT_EQ(refused("POST", "/v1/users", R"({"name":"../etc"})").status, 400);
   EXPECT_EQ(refused("POST", "/v1/users", R"({"name":"7"})").status, 400);

@@ -86,6 +86,50 @@ TEST(Cluster, RefusesNonsenseWithOneSentenceThatShowsTheRightForm) {
   }
 }
 
+TEST(Cluster, HasNodesWithNamesLabelsAndTypes) {
+  Cluster cluster = cluster_of("2x4:a");
+  EXPECT_EQ(cluster.name(node_id(1)), "node1");
+  EXPECT_TRUE(cluster.labels(node_id(1)).empty());
+  const Cluster before = cluster;
+  EXPECT_EQ(cluster.add({"tux07", "b", 8, {{"rack", "3"}}}), node_id(2));
+  EXPECT_EQ(cluster.add({"tux08", "a", 4}), node_id(3));
+  EXPECT_EQ(before.nodes().size(), 2U);
+  EXPECT_EQ(cluster.name(node_id(2)), "tux07");
+  EXPECT_EQ(cluster.labels(node_id(2)).at("rack"), "3");
+  EXPECT_EQ(cluster.type_name(cluster.node(node_id(2)).type), "b");
+  EXPECT_EQ(cluster.node(node_id(3)).type, gpu_type(0));
+  EXPECT_EQ(cluster.node_size(gpu_type(1)), 8);
+  EXPECT_EQ(cluster.usable(), 20);
+  EXPECT_EQ(cluster.groups().size(), 3U);
+  EXPECT_EQ(cluster.find("tux08"), node_id(3));
+  EXPECT_EQ(cluster.find("node1"), node_id(1));
+  EXPECT_EQ(cluster.find("2"), node_id(2));
+  for (const char* no : {"4", "-1", "tux", "node2", ""}) EXPECT_EQ(cluster.find(no), std::nullopt);
+  cluster.add({"1", "a", 4});
+  EXPECT_EQ(cluster.find("1"), node_id(4)) << "a name counts before a number";
+  EXPECT_TRUE(cluster.can_add({"tux09", "a", 64}).ok());
+  for (const NewNode& no : {NewNode{"tux07", "a", 4}, NewNode{"node0", "a", 4}, NewNode{"", "a", 4},
+                            NewNode{std::string(256, 'x'), "a", 4}, NewNode{"x", "a b", 4},
+                            NewNode{"x", "a", 0}, NewNode{"x", "a", 65}})
+    EXPECT_FALSE(cluster.can_add(no).ok()) << no.name;
+}
+
+TEST(Cluster, GpusOfOthersComeAndGo) {
+  Cluster cluster = cluster_of("2x4:a");
+  cluster.set_reserved(node_id(0), 0b1100);
+  EXPECT_EQ(cluster.usable(), 6);
+  EXPECT_EQ(cluster.node(node_id(0)).usable(), 0b0011U);
+  cluster.set_state(node_id(0), NodeState::down);
+  cluster.set_reserved(node_id(0), 0b1000);
+  EXPECT_EQ(cluster.usable(), 4);
+  cluster.set_state(node_id(0), NodeState::up);
+  EXPECT_EQ(cluster.usable(), 7);
+  cluster.reserve(node_id(0), 0b0001);
+  EXPECT_EQ(cluster.node(node_id(0)).usable(), 0b0110U);
+  cluster.set_reserved(node_id(0), 0);
+  EXPECT_EQ(cluster.usable(), 8);
+}
+
 TEST(Cluster, CountsAsUsableWhatIsUpAndOnlyThat) {
   Cluster cluster = cluster_of("3x4:a,2x8:b");
   std::vector<NodeState> states(5, NodeState::up);

@@ -1,6 +1,7 @@
 #include "rubato/core/decision.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 #include <map>
 #include <string_view>
@@ -29,7 +30,8 @@ class Usage {
     for (const auto& [node, gpus] : want.gpus) {
       if (auto ok = on_node(node, type); !ok) return ok;
       if (gpus < 1) return Error{"spreads less than one GPU on a node"};
-      if ((by_node_[node] += gpus) > cluster_.node(node).gpus) return Error{"overfills a node"};
+      if ((by_node_[node] += gpus) > std::popcount(cluster_.node(node).usable()))
+        return Error{"overfills a node"};
       if (auto ok = add(*type, gpus); !ok) return ok;
     }
     return {};
@@ -50,10 +52,14 @@ class Usage {
       if (size < 64 && (slice.mask >> static_cast<unsigned>(size)) != 0) {
         return Error{"names a GPU its node lacks"};
       }
+      if ((slice.mask & cluster_.node(slice.node).reserved) != 0)
+        return Error{"names a GPU that others use"};
       auto& taken = exact_[slice.node];
       if ((taken & slice.mask) != 0) return Error{"gives one GPU to two jobs"};
       taken |= slice.mask;
-      if ((by_node_[slice.node] += slice.gpus()) > size) return Error{"overfills a node"};
+      if ((by_node_[slice.node] += slice.gpus()) >
+          std::popcount(cluster_.node(slice.node).usable()))
+        return Error{"overfills a node"};
       if (auto ok = add(*type, slice.gpus()); !ok) return ok;
     }
     return {};

@@ -1,6 +1,7 @@
 // Events. The state of the loop is the fold of these events; nothing else changes it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,18 @@ struct NodeChanged {
   NodeState state = NodeState::up;
   std::string why = {};
 };
+// A node has joined the cluster. Its number is the next one.
+struct NodeAdded {
+  NodeId node;
+  NewNode added;
+};
+// Exactly these GPUs of the node are reserved from now on: others use them, for the reason given.
+// Jobs must leave them, and they come back with a later Reserved.
+struct Reserved {
+  NodeId node;
+  std::uint64_t gpus = 0;
+  std::string why = {};
+};
 // A new estimate of a job's speed, and of its convergence if `losses` is given.
 struct Estimated {
   JobId job;
@@ -97,7 +110,8 @@ struct Decided {
   std::optional<Carried> carried = std::nullopt;
 };
 
-using Event = std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, Estimated,
-                           Wake, Cancelled, HoldChanged, Limited, Due, Skipped, Decided>;
+using Event =
+    std::variant<Submitted, Running, Released, Finished, Failed, NodeChanged, NodeAdded, Reserved,
+                 Estimated, Wake, Cancelled, HoldChanged, Limited, Due, Skipped, Decided>;
 
 }  // namespace rubato::core

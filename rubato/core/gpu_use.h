@@ -14,6 +14,7 @@ namespace rubato::core {
 class GpuUse {
  public:
   explicit GpuUse(std::size_t nodes) : nodes_(nodes) {}
+  void add_node() { nodes_.emplace_back(); }
 
   // By bits, as in Slice.
   [[nodiscard]] std::uint64_t used(NodeId node) const { return nodes_[node.index()].used; }

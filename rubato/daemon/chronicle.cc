@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/format.h>
-#include <iterator>
 #include <utility>
 
 #include "rubato/base/check.h"
+#include "rubato/daemon/numbers_text.h"
 
 namespace rubato::daemon {
 namespace {
@@ -24,63 +23,6 @@ std::string shortened(std::string text) {
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end) + "...";
 }
-
-// Many records as one text of numbers, because a snapshot may have a hundred thousand of them.
-// Texts that records share are written once.
-class NumbersWriter {
- public:
-  void put(std::int64_t number) {
-    if (!numbers_.empty()) numbers_ += ' ';
-    fmt::format_to(std::back_inserter(numbers_), "{}", number);
-  }
-  void put(WallTime at) { put(at.time_since_epoch().count()); }
-  void put(const std::string& text) {
-    const auto [at, fresh] = known_.emplace(text, texts_.size());
-    if (fresh) texts_.push_back(text);
-    put(static_cast<std::int64_t>(at->second));
-  }
-  [[nodiscard]] Json json() && { return {{"numbers", std::move(numbers_)}, {"texts", texts_}}; }
-
- private:
-  std::string numbers_;
-  std::vector<std::string> texts_;
-  std::map<std::string, std::size_t> known_;
-};
-
-// Throws what nlohmann::json throws if it is not what the writer wrote; load() catches it.
-class NumbersReader {
- public:
-  explicit NumbersReader(const Json& saved)
-      : numbers_(saved.at("numbers").get_ref<const std::string&>()), texts_(saved.at("texts")) {}
-
-  [[nodiscard]] bool done() const { return at_ >= numbers_.size(); }
-  [[nodiscard]] bool broken() const { return broken_; }
-  std::int64_t number() {
-    std::int64_t value = 0;
-    const char* begin = numbers_.data() + at_;
-    const char* end = numbers_.data() + numbers_.size();
-    const auto [next, problem] = std::from_chars(begin, end, value);
-    broken_ = broken_ || problem != std::errc();
-    at_ = problem == std::errc() ? static_cast<std::size_t>(next - numbers_.data()) + 1
-                                 : numbers_.size();
-    return value;
-  }
-  template <class T>
-  T number_in(std::int64_t most) {
-    const std::int64_t value = number();
-    broken_ = broken_ || value < 0 || value > most;
-    return broken_ ? T() : static_cast<T>(value);
-  }
-  WallTime time() { return WallTime(Duration(number())); }
-  JobId job() { return JobId(number_in<JobId::rep>(UINT32_MAX)); }
-  std::string text() { return texts_.at(static_cast<std::size_t>(number())).get<std::string>(); }
-
- private:
-  const std::string& numbers_;
-  const Json& texts_;
-  std::size_t at_ = 0;
-  bool broken_ = false;
-};
 
 constexpr std::int64_t kMostUsers = 10'000'000;
 constexpr std::int64_t kMostGpusOfAJob = 100'000'000;
@@ -157,13 +99,6 @@ DecisionNote read_decision(NumbersReader& in) {
     change.reason = in.text();
   }
   return note;
-}
-
-template <class Records>
-Json written(const Records& records) {
-  NumbersWriter out;
-  for (const auto& record : records) write(out, record);
-  return std::move(out).json();
 }
 
 }  // namespace
@@ -274,14 +209,19 @@ void Chronicle::decided(DecisionNote note) {
 }
 
 Json Chronicle::save() const {
+  const auto put = [](NumbersWriter& out, const auto& record) { write(out, record); };
   std::vector<Span> open;
   for (const auto& [job, spans] : open_) open.insert(open.end(), spans.begin(), spans.end());
   Json causes = Json::array();
   for (const auto& [job, why] : causes_) causes.push_back({job.value(), why});
-  return {{"causes", std::move(causes)}, {"decisions", written(decisions_)},
-          {"forgot", forgot_},           {"marks", written(marks_)},
-          {"open", written(open)},       {"since", since_.time_since_epoch().count()},
-          {"spans", written(spans_)},    {"users", users_}};
+  return {{"causes", std::move(causes)},
+          {"decisions", numbers_text(decisions_, put)},
+          {"forgot", forgot_},
+          {"marks", numbers_text(marks_, put)},
+          {"open", numbers_text(open, put)},
+          {"since", since_.time_since_epoch().count()},
+          {"spans", numbers_text(spans_, put)},
+          {"users", users_}};
 }
 
 Result<void> Chronicle::load(const Json& saved) {

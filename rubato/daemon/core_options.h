@@ -20,6 +20,9 @@ struct CoreOptions {
   Cluster cluster;  // must be the one the journal began with
   // Whether the cluster of an existing journal replaces `cluster`.
   bool cluster_of_journal = false;
+  // Whether the nodes are those of a cluster manager, as they must be in an existing journal.
+  // nullopt: either.
+  std::optional<bool> managed;
   Placement placement = Placement::pack;
   Duration interval{};                  // between decisions; 0: whenever something happens
   Duration lateness = from_seconds(5);  // spare time in every promised plan

@@ -1088,6 +1088,105 @@ TEST(Core, AJobThatDoesNotSayItsWorkRunsUntilItsProgramEnds) {
 
 // --- the cluster ---
 
+TEST(Core, AJobLeavesGpusThatOthersUseAndGetsThemBack) {
+  TestDaemon daemon;
+  daemon.options.policy = "equal";
+  daemon.options.measuring = Duration(0);
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("job", 1e6, 1, 8)));
+  daemon.pass(5);
+  ASSERT_EQ(daemon.show(id)["slots"].size(), 8U);
+  daemon.machine_facts = {Reserved{node_id(0), 0b11, "a job of Slurm"}};
+  daemon.pass(5);
+  const auto slots = daemon.show(id)["slots"].get<std::vector<std::string>>();
+  EXPECT_EQ(slots, (std::vector<std::string>{"0.2", "0.3", "1.0", "1.1", "1.2", "1.3"}));
+  const Json node = daemon.ask(kRoot, ShowNodes{}).body["nodes"][0];
+  EXPECT_EQ(node["others"], Json::array({0, 1}));
+  EXPECT_EQ(node["others_reason"], "a job of Slurm");
+  EXPECT_EQ(node["name"], "node0");
+  EXPECT_EQ(daemon.ask(kRoot, ShowUse{}).body.dump().find("others use them") != std::string::npos,
+            true);
+  const JobId waits = id_of(daemon.submit(kAda, job_file("waits", 1e6, 7, 7)));
+  daemon.pass(1);
+  const std::string why = daemon.ask(kAda, ExplainJob{waits}).body.dump();
+  EXPECT_NE(why.find("2 GPUs of node 0 are reserved: a job of Slurm."), std::string::npos) << why;
+  daemon.ask(kAda, CancelJob{waits});
+  const std::string lines = daemon.ask(kRoot, History{}).body.dump();
+  EXPECT_NE(lines.find("node 0: 2 GPUs reserved: a job of Slurm"), std::string::npos) << lines;
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["others"], Json::array({0, 1}));
+  EXPECT_EQ(daemon.core->state().reserved_why(node_id(0)), "a job of Slurm");
+  // Whoever says the same again writes no row.
+  const auto rows = daemon.core->state().lines().size();
+  daemon.machine_facts = {Reserved{node_id(0), 0b11, "a job of Slurm"}};
+  daemon.pass(1);
+  EXPECT_EQ(daemon.core->state().lines().size(), rows);
+  daemon.machine_facts = {Reserved{node_id(0), 0, ""}, Reserved{node_id(9), 1, "no such node"}};
+  daemon.pass(5);
+  EXPECT_EQ(daemon.show(id)["slots"].size(), 8U);
+  EXPECT_TRUE(daemon.ask(kRoot, ShowNodes{}).body["nodes"][0]["others"].empty());
+  daemon.expect_no_strays();
+  daemon.expect_replay();
+}
+
+TEST(Core, NodesJoinWithTheirNamesAndAreKnownByThem) {
+  TestDaemon daemon;
+  daemon.start();
+  const NodeAdded added{node_id(2), {"tux07", "h100", 8, {{"rack", "3"}}}};
+  daemon.machine_facts = {added, Reserved{node_id(2), 0xff, "all of it"}};
+  daemon.pass(1);
+  daemon.machine_facts = {added, NodeAdded{node_id(3), {"tux07", "gpu", 4}},
+                          NodeAdded{node_id(9), {"tux09", "gpu", 4}}};
+  daemon.pass(1);
+  const Json nodes = daemon.ask(kRoot, ShowNodes{}).body["nodes"];
+  ASSERT_EQ(nodes.size(), 3U) << "once, and in order";
+  EXPECT_EQ(nodes[2]["name"], "tux07");
+  EXPECT_EQ(nodes[2]["type"], "h100");
+  EXPECT_EQ(nodes[2]["labels"]["rack"], "3");
+  EXPECT_EQ(daemon.ask(kRoot, SetNode{"tux07", NodeState::draining}).body["id"], 2);
+  EXPECT_EQ(daemon.ask(kRoot, SetNode{"1", NodeState::draining}).body["id"], 1);
+  EXPECT_EQ(daemon.ask(kRoot, SetNode{"node1", NodeState::up}).body["state"], "up");
+  EXPECT_EQ(daemon.ask(kRoot, SetNode{"tux08", NodeState::up}).status, 404);
+  const std::string health = daemon.ask(kRoot, ShowHealth{}).body.dump();
+  EXPECT_NE(health.find("node tux07 is drained"), std::string::npos) << health;
+  EXPECT_NE(health.find("rubato resume tux07"), std::string::npos) << health;
+  // The same from a snapshot, byte for byte, and from the rows.
+  const auto snapshot = daemon.core->state().snapshot();
+  ASSERT_TRUE(snapshot.ok());
+  DaemonState again(daemon.options.state);
+  ASSERT_TRUE(again.load({RowNumber(1), DaemonState::kSnapshotVersion, *snapshot}).ok());
+  EXPECT_EQ(again.snapshot().value(), *snapshot);
+  daemon.kill();
+  daemon.options.cluster_of_journal = true;
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][2]["name"], "tux07");
+  EXPECT_EQ(daemon.ask(kRoot, ShowNodes{}).body["nodes"][2]["state"], "draining");
+  daemon.expect_replay();
+}
+
+TEST(Core, ADrainedNodeBecomesEmpty) {
+  for (const char* policy : {"fifo", "srtf", "tiresias-las", "elasticflow", "afs-l", "pollux",
+                             "gandiva-fair", "rubato"}) {
+    SCOPED_TRACE(policy);
+    TestDaemon daemon;
+    daemon.options.policy = policy;
+    daemon.start();
+    const JobId elastic = id_of(daemon.submit(kAda, job_file("elastic", 1e6, 1, 2)));
+    const JobId rigid = id_of(daemon.submit(kAda, job_file("rigid", 1e6, 2, 2)));
+    const auto run = [&] {
+      return daemon.state(elastic) == "RUNNING" && daemon.state(rigid) == "RUNNING";
+    };
+    const auto used = [&](std::size_t node) {
+      return daemon.ask(kRoot, ShowNodes{}).body["nodes"][node]["used"].size();
+    };
+    ASSERT_TRUE(daemon.pass_until(run, 400));
+    const std::size_t drained = used(0) > 0 ? 0 : 1;
+    daemon.ask(kRoot, SetNode{node_id(drained), NodeState::draining});
+    EXPECT_TRUE(daemon.pass_until([&] { return used(drained) == 0 && run(); }, 400));
+  }
+}
+
 TEST(Core, NodesAreDrainedAndComeBack) {
   TestDaemon daemon;
   daemon.options.policy = "fifo";

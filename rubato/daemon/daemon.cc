@@ -16,6 +16,7 @@
 #include "rubato/base/check.h"
 #include "rubato/daemon/background_threads.h"
 #include "rubato/engine/local_engine.h"
+#include "rubato/engine/share_engine.h"
 #include "rubato/engine/state_identity.h"
 #include "rubato/http/listen.h"
 #include "rubato/node/state_directory.h"
@@ -105,8 +106,12 @@ Result<void> Daemon::start() {
   const std::string& state = options_.state_directory;
   // Checks the address before a journal is begun and agents are started.
   const HttpServerOptions& http = options_.http;
+  if (http.tcp && http.tls.given()) {
+    auto certificate = Certificate::open(http.tls);
+    if (!certificate) return certificate.error();
+  }
   if (http.tcp) {
-    auto listens = listen_tcp(http.host, http.port, http.beyond_loopback);
+    auto listens = listen_tcp(http.host, http.port, http.beyond_loopback || http.tls.given());
     if (!listens) return listens.error();
   }
   if (auto own = check_identity(state, options_.restored); !own) return own;
@@ -119,7 +124,14 @@ Result<void> Daemon::start() {
   if (!opened) return opened.error();
   dropped_ = opened->dropped;
   continues_ = opened->journal.last() > RowNumber();
-  if (auto claimed = claim_identity(state, options_.restored); !claimed) return claimed;
+  auto claimed = claim_identity(state, options_.restored);
+  if (!claimed) return claimed.error();
+  shares_ = share_identity(*claimed);
+  options_.core.managed = options_.managed.has_value();
+  if (options_.managed) {
+    if (auto made = make_shared(); !made) return made;
+    if (auto answered = ask_manager(); !answered) return answered;
+  }
   const bool had_secret = ::access((state + "/jobs.secret").c_str(), F_OK) == 0;
   auto secret = read_or_make_secret(state + "/jobs.secret");
   if (!secret) return secret.error();
@@ -174,9 +186,36 @@ void Daemon::note(const std::string& sentence) {
   if (!sentence.empty()) dropped_ += (dropped_.empty() ? "" : " ") + sentence;
 }
 
+// The journal begins with the nodes that the manager has. Later ones join them.
+Result<void> Daemon::ask_manager() {
+  manager_ = options_.managed->manager(shares_ + "-");
+  if (continues_) return {};
+  auto cluster = cluster_of(*manager_);
+  if (!cluster) {
+    return Error{
+        fmt::format("{} cannot be used: {}", options_.managed->name, cluster.error().message)};
+  }
+  options_.core.cluster = std::move(*cluster);
+  return {};
+}
+
+// Several daemons may be given the same directory.
+Result<void> Daemon::make_shared() {
+  std::string& shared = options_.managed->shared;
+  if (shared.empty()) return {};
+  shared += "/" + shares_;
+  return make_directory_of_jobs(shared);
+}
+
 Result<void> Daemon::seat_engine() {
-  const DaemonState& state = core_->state();
-  LocalEngineOptions options;
+  engine_.seat(make_engine());
+  if (auto opened = engine_->open(told()); !opened) return opened;
+  say_operators_words();
+  return {};
+}
+
+std::unique_ptr<LiveEngine> Daemon::make_engine() {
+  AgentsOptions options;
   options.state_directory = options_.state_directory;
   options.lease = options_.lease;
   options.launch_of = [this](JobId job) {
@@ -185,15 +224,19 @@ Result<void> Daemon::seat_engine() {
     launch.user = job_users_.runs_as(launch.user);
     return launch;
   };
-  options.cluster = state.now().cluster;
-  for (std::size_t i = 0; i < options.cluster.nodes().size(); ++i) {
+  const DaemonState& state = core_->state();
+  Cluster cluster = state.now().cluster;
+  for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
     const NodeId node(static_cast<NodeId::rep>(i));
-    options.cluster.set_state(node, state.reported(node));
+    cluster.set_state(node, state.reported(node));
   }
-  engine_.seat(std::make_unique<LocalEngine>(poller_, std::move(options)));
-  if (auto opened = engine_->open(told()); !opened) return opened;
-  say_operators_words();
-  return {};
+  if (!options_.managed)
+    return std::make_unique<LocalEngine>(poller_, LocalEngineOptions{options, std::move(cluster)});
+  const ManagedBy& managed = *options_.managed;
+  return std::make_unique<ShareEngine>(
+      poller_,
+      ShareEngineOptions{options, std::move(cluster), std::move(manager_), shares_, managed.shared,
+                         managed.native_env, managed.host_address, managed.share_program});
 }
 
 // In a copied directory no job runs, so all jobs must be started again.
@@ -264,6 +307,10 @@ std::vector<Problem> Daemon::problems() {
                        (static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize) >> 20U),
            "make room there; see --keep-journal and --log-limit of rubato up"});
     }
+  }
+  if (const std::string why = engine_->trouble(); !why.empty()) {
+    found.push_back({fmt::format("{} does not answer: {}", options_.managed->name, why),
+                     "jobs continue; what they should get is carried out when it answers again"});
   }
   if (!dropped_.empty()) {
     found.push_back(
@@ -369,6 +416,8 @@ void Daemon::pass_on(Turn turn) {
 void Daemon::remove_a_directory() {
   if (forgotten_.empty()) return;
   remove_job_directory(options_.state_directory, *forgotten_.begin());
+  if (options_.managed && !options_.managed->shared.empty())
+    remove_job_directory(options_.managed->shared, *forgotten_.begin());
   forgotten_.erase(forgotten_.begin());
 }
 

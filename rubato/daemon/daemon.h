@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@
 #include "rubato/daemon/memory_reserve.h"
 #include "rubato/daemon/publisher.h"
 #include "rubato/daemon/what_if_runs.h"
+#include "rubato/engine/cluster_manager.h"
 #include "rubato/engine/live_engine.h"
 #include "rubato/http/callers.h"
 #include "rubato/http/change_feed.h"
@@ -32,8 +34,20 @@
 
 namespace rubato::daemon {
 
+// A cluster that somebody else manages.
+struct ManagedBy {
+  std::string name;  // for people: "Slurm"
+  // All our shares have names that begin with the prefix.
+  std::function<std::unique_ptr<ClusterManager>(const std::string& prefix)> manager;
+  std::string native_env;  // these as in ShareEngineOptions
+  std::string shared;
+  std::string host_address;
+  std::string share_program;
+};
+
 struct DaemonOptions {
   std::string state_directory;
+  std::optional<ManagedBy> managed;  // nullopt: the nodes are virtual ones of this machine
   Duration lease = from_seconds(5);
   bool restored = false;  // the directory is a copy of another (engine/state_identity.h)
   CoreOptions core;
@@ -82,7 +96,10 @@ class Daemon : public Loop {
 
   [[nodiscard]] Result<void> start();
   void note(const std::string& sentence);
+  [[nodiscard]] Result<void> ask_manager();
+  [[nodiscard]] Result<void> make_shared();
   [[nodiscard]] Result<void> seat_engine();
+  [[nodiscard]] std::unique_ptr<LiveEngine> make_engine();
   [[nodiscard]] std::vector<KnownJob> told() const;
   [[nodiscard]] std::string token_of(JobId job) const;
   void say_operators_words();
@@ -112,7 +129,9 @@ class Daemon : public Loop {
   std::unique_ptr<WhatIfRuns> what_ifs_;
   std::unique_ptr<HttpServer> server_;  // last: it calls us while it lives
   std::string dropped_;
-  std::string secret_;  // the tokens of jobs are derived from it
+  std::string shares_;                       // with what the names of our shares begin
+  std::unique_ptr<ClusterManager> manager_;  // until the engine is made
+  std::string secret_;                       // the tokens of jobs are derived from it
   bool continues_ = false;
   bool in_trouble_ = false;  // and it was reported
 

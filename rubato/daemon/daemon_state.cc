@@ -177,8 +177,20 @@ Result<void> DaemonState::fold_event(RowNumber number, const JournalRow& row) {
       if (!legal(skipped->jobs) || !legal(skipped->generations))
         return Error{"skips more numbers than is possible"};
     }
+    if (const auto* added = std::get_if<NodeAdded>(&*event)) {
+      if (added->node.index() != now().cluster.nodes().size()) return Error{"is not the next node"};
+      if (auto ok = now().cluster.can_add(added->added); !ok) return ok;
+    }
+    if (const auto* reserved = std::get_if<Reserved>(&*event)) {
+      const auto& nodes = now().cluster.nodes();
+      if (reserved->node.index() >= nodes.size() ||
+          (reserved->gpus & ~nodes[reserved->node.index()].all()) != 0)
+        return Error{"reserves GPUs that the cluster does not have"};
+    }
+    const bool node_added = std::holds_alternative<NodeAdded>(*event);
     post(row.time, std::move(*event), reaction);
     next_job_ = std::max(next_job_, now().jobs.next_id());
+    if (node_added) return renew_policy();
     return {};
   }
   if (!decided->carried) return Error{"does not say what the result was"};
@@ -248,6 +260,10 @@ void DaemonState::note_event(Time now, const Event& event) {
     note_failure(now, *failed);
   } else if (const auto* hold = std::get_if<HoldChanged>(&event)) {
     note_hold(*hold);
+  } else if (std::holds_alternative<NodeAdded>(event)) {
+    add_nodes(1, wall(now));
+  } else if (const auto* reserved = std::get_if<Reserved>(&event)) {
+    reserved_whys_[reserved->node.index()] = reserved->why;
   }
 }
 
@@ -266,6 +282,15 @@ void DaemonState::note_failure(Time now, const Failed& failed) {
                            failed.why, std::nullopt};
 }
 
+void DaemonState::add_nodes(std::size_t nodes, WallTime since) {
+  const std::size_t all = wishes_.size() + nodes;
+  wishes_.resize(all, NodeState::up);
+  reported_.resize(all, NodeState::up);
+  whys_.resize(all);
+  reserved_whys_.resize(all);
+  node_since_.resize(all, since);
+}
+
 void DaemonState::note_hold(const HoldChanged& hold) {
   JobRecord* job = find(hold.job);
   if (job == nullptr) return;
@@ -281,17 +306,26 @@ void DaemonState::note_hold(const HoldChanged& hold) {
 
 void DaemonState::note_decision(RowNumber number, Time now, Decision decision,
                                 const Reaction& reaction) {
+  std::set<JobId> honoured;
   if (last_decision_) {
     for (const Promise& promise : last_decision_->decision.promise) {
-      if (JobRecord* job = find(promise.job)) job->honoured = false;
+      JobRecord* job = find(promise.job);
+      if (job == nullptr) continue;
+      if (job->honoured && !job->gone()) honoured.insert(job->id);
+      job->honoured = false;
     }
   }
   for (const Promise& promise : decision.promise) {
     JobRecord* job = find(promise.job);
     if (job == nullptr || job->gone()) continue;
+    const PromiseKind kind = !job->promise                 ? PromiseKind::made
+                             : honoured.erase(job->id) > 0 ? PromiseKind::changed
+                                                           : PromiseKind::taken_up;
     job->promise = promise;
     job->honoured = true;
+    note_promise(*job, wall(now), kind);
   }
+  for (const JobId id : honoured) note_promise(*find(id), wall(now), PromiseKind::dropped);
   last_decision_ = LastDecision{number, now, policy_.text, std::move(decision), reaction.refused};
   note_changes(number, now, reaction);
   note_holds(reaction.commands, JobId(), wall(now));
@@ -337,6 +371,9 @@ Result<std::vector<JournalRow>> DaemonState::answer(Question question, Time now,
     auto body = canonical_json(Json{{"why", decision.error().message}});
     if (!body) return body.error();
     done({now, "undecided", 1, std::move(*body)});
+    if (renewal_due_) {
+      if (auto ok = renew_policy(); !ok) return ok.error();
+    }
     return rows;
   }
   Reaction reaction;
@@ -354,7 +391,21 @@ Result<std::vector<JournalRow>> DaemonState::answer(Question question, Time now,
     if (!body) return body.error();
     done({now, "policy_state", 1, std::move(*body)});
   }
+  if (renewal_due_) {
+    if (auto ok = renew_policy(); !ok) return ok.error();
+  }
   return rows;
+}
+
+// A policy may keep what it has computed for the nodes that it knew. When a node joins, it is made
+// again from its state, as after a restart.
+Result<void> DaemonState::renew_policy() {
+  renewal_due_ = policy_lent_;
+  if (policy_lent_ || policy_object_ == nullptr || !policy_loaded_) return {};
+  auto same = another_policy();
+  if (!same) return same.error();
+  policy_object_ = std::move(*same);
+  return {};
 }
 
 Result<void> DaemonState::fold_asked(RowNumber number, const JournalRow& row,
@@ -378,7 +429,7 @@ Result<void> DaemonState::fold_unanswered(RowNumber /*number*/, const JournalRow
   auto same = another_policy();
   if (!same) return same.error();
   policy_object_ = std::move(*same);
-  policy_lent_ = false;
+  policy_lent_ = renewal_due_ = false;
   stand_in_.reset();
   return {};
 }
@@ -474,10 +525,7 @@ Result<void> DaemonState::fold_began(RowNumber number, const JournalRow& row, co
   if (!body.contains("cluster")) return Error{"has no cluster"};
   auto cluster = decode_cluster_json({"cluster", *version, body["cluster"]});
   if (!cluster) return cluster.error();
-  wishes_.assign(cluster->nodes().size(), NodeState::up);
-  reported_.assign(cluster->nodes().size(), NodeState::up);
-  whys_.assign(cluster->nodes().size(), "");
-  node_since_.assign(cluster->nodes().size(), WallTime());
+  add_nodes(cluster->nodes().size(), WallTime());
   scheduler_ = std::make_shared<Scheduler>(std::move(*cluster), placement_, Duration(0));
   return fold_settings(number, row, body);
 }
@@ -659,6 +707,8 @@ void DaemonState::gone(JobRecord& job, JobEnding ending, WallTime at) {
   to_be_measured_.erase(job.id);
   if (job.setbacks) job.setbacks->until.reset();
   pausing_.erase(job.id);
+  note_end_of_promise(job);
+  pasts_.over(job.id);
   (job.started ? ran_ : never_ran_).add(job);
   while (ran_.count + never_ran_.count > options_.ended_kept) forget_one();
 }
@@ -686,6 +736,7 @@ void DaemonState::forget_one() {
   if (!job.measures_for && job.attained > GpuTime()) used_by_forgotten_[job.user] += job.attained;
   by_key_.erase({job.user, job.key});
   if (job.started) forgotten_.push_back(job.id);
+  pasts_.forget(job.id);
   jobs_.erase(oldest);
 }
 
@@ -714,9 +765,13 @@ Result<void> DaemonState::fold_measured(RowNumber /*number*/, const JournalRow& 
     }
     job->worker_failures = std::max(job->worker_failures, *failures);
   }
-  if (!body.contains("rates")) return {};
   Rates rates;
-  if (auto ok = read_record(body["rates"], rates); !ok) return ok;
+  if (body.contains("rates")) {
+    if (auto ok = read_record(body["rates"], rates); !ok) return ok;
+  }
+  if (!job->measures_for && !job->gone())
+    pasts_.report(job->id, wall(row.time), job->progress, !rates.by_gpus.empty());
+  if (!body.contains("rates")) return {};
   job->rates.learn(rates);
   if (rates.pause > 0) note_pause(*job, rates.pause);
   if (job->measures_for) {
@@ -840,9 +895,11 @@ Result<std::string> DaemonState::snapshot() const {
   for (std::size_t i = 0; i < wishes_.size(); ++i) {
     nodes.push_back(Json::array({to_text(wishes_[i]), to_text(reported_[i]),
                                  node_since_[i].time_since_epoch().count(), whys_[i]}));
+    if (!reserved_whys_[i].empty()) nodes.back().push_back(reserved_whys_[i]);
   }
   json["nodes"] = std::move(nodes);
   json["chronicle"] = chronicle_.save();
+  json["pasts"] = pasts_.save();
   if (asked_) json["asked"] = asked_->value();
   if (last_decision_) {
     auto decided = encode(Event(Decided{last_decision_->decision, std::nullopt}));
@@ -920,6 +977,7 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
       reported_.push_back(*reported);
       node_since_.emplace_back(Duration(one.at(2).get<std::int64_t>()));
       whys_.push_back(one.size() > 3 ? one.at(3).get<std::string>() : "");  // older ones have none
+      reserved_whys_.push_back(one.size() > 4 ? one.at(4).get<std::string>() : "");
     }
     if (wishes_.size() != now().cluster.nodes().size())
       return Error{"does not have as many nodes as its cluster"};
@@ -928,6 +986,9 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
     } else {  // older ones have none: it begins here
       chronicle_.begin(wall(time_), true);
       for (const JobView& job : now().jobs) note_holds({}, job.id, wall(job.counted_from));
+    }
+    if (j.contains("pasts")) {  // older ones have none
+      if (auto ok = pasts_.load(j.at("pasts")); !ok) return ok;
     }
     if (j.contains("last_decision")) {
       const Json& last = j.at("last_decision");
@@ -971,6 +1032,9 @@ NodeState DaemonState::wish(NodeId node) const { return wishes_[node.index()]; }
 NodeState DaemonState::reported(NodeId node) const { return reported_[node.index()]; }
 const std::string& DaemonState::node_why(NodeId node) const { return whys_[node.index()]; }
 WallTime DaemonState::node_since(NodeId node) const { return node_since_[node.index()]; }
+const std::string& DaemonState::reserved_why(NodeId node) const {
+  return reserved_whys_[node.index()];
+}
 
 void DaemonState::keep_lines(std::vector<HistoryLine> lines) {
   for (HistoryLine& line : lines) lines_.push_back(std::move(line));

@@ -31,6 +31,7 @@
 #include "rubato/base/result.h"
 #include "rubato/daemon/chronicle.h"
 #include "rubato/daemon/history.h"
+#include "rubato/daemon/job_past.h"
 #include "rubato/daemon/records.h"
 #include "rubato/daemon/text_delta.h"
 #include "rubato/journal/codec.h"
@@ -193,8 +194,11 @@ class DaemonState {
   // The reason that the engine gave; or empty.
   [[nodiscard]] const std::string& node_why(NodeId node) const;
   [[nodiscard]] WallTime node_since(NodeId node) const;
+  // Why others have GPUs of the node; empty if nobody said so.
+  [[nodiscard]] const std::string& reserved_why(NodeId node) const;
 
   [[nodiscard]] const Chronicle& chronicle() const { return chronicle_; }
+  [[nodiscard]] const JobPasts& pasts() const { return pasts_; }
   [[nodiscard]] const std::deque<HistoryLine>& lines() const { return lines_; }
   // The first row whose lines are in memory. Older lines must be made from the journal.
   [[nodiscard]] RowNumber first_line_row() const { return first_line_row_; }
@@ -223,14 +227,18 @@ class DaemonState {
   [[nodiscard]] Result<void> fold_node(RowNumber, const JournalRow&, const Json&);
 
   [[nodiscard]] Result<void> make_policy(const std::string& text, Duration measuring);
+  [[nodiscard]] Result<void> renew_policy();
   void heard(RowNumber number);
   void post(Time now, Event event, Reaction& reaction);
   void note_event(Time now, const Event& event);
   void note_failure(Time now, const Failed& failed);
   void note_hold(const HoldChanged& hold);
+  void add_nodes(std::size_t nodes, WallTime since);
   void note_decision(RowNumber number, Time now, Decision decision, const Reaction& reaction);
   void note_cause(const Event& event);
   void note_pause(JobRecord& job, double pause);
+  void note_promise(const JobRecord& job, WallTime at, PromiseKind kind);
+  void note_end_of_promise(const JobRecord& job);
   void note_changes(RowNumber number, Time now, const Reaction& reaction);
   [[nodiscard]] std::string reason_of(const Change& change, int from, const Decision& decision,
                                       bool others_gain) const;
@@ -253,6 +261,7 @@ class DaemonState {
   RowNumber decided_before_;
   bool loop_lent_ = false;    // a Question has scheduler_
   bool policy_lent_ = false;  // a Question has policy_object_: do not read its state
+  bool renewal_due_ = false;  // when it is returned
   mutable std::unique_ptr<Policy> stand_in_;  // used in its place meanwhile; made when needed
   Placement placement_ = Placement::pack;
   PolicyInForce policy_;
@@ -285,15 +294,17 @@ class DaemonState {
   JobId next_job_{1};
   std::map<std::string, UserRecord> users_;
   std::map<std::string, Rates> profiles_;
-  std::vector<NodeState> wishes_;    // by node
-  std::vector<NodeState> reported_;  // by node
-  std::vector<std::string> whys_;    // reasons for the reported states, by node
+  std::vector<NodeState> wishes_;           // by node
+  std::vector<NodeState> reported_;         // by node
+  std::vector<std::string> whys_;           // reasons for the reported states, by node
+  std::vector<std::string> reserved_whys_;  // reasons for reserved GPUs, by node
   std::vector<WallTime> node_since_;
 
   std::vector<Command> issued_;  // since the last row of commands
   std::deque<HistoryLine> lines_;
   RowNumber first_line_row_{1};
   Chronicle chronicle_;
+  JobPasts pasts_;
 };
 
 }  // namespace rubato::daemon

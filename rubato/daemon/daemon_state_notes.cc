@@ -4,6 +4,7 @@
 
 #include "rubato/core/node_states.h"
 #include "rubato/daemon/daemon_state.h"
+#include "rubato/daemon/phrases.h"
 
 namespace rubato::daemon {
 namespace {
@@ -28,9 +29,14 @@ void DaemonState::note_cause(const Event& event) {
              node != nullptr && node->state != NodeState::up) {
     for (const JobView& job : now().jobs) {
       if (job.held.mask_on(node->node) == 0) continue;
-      chronicle_.because(job.id,
-                         fmt::format("node {} is {}", node->node.value(), to_text(node->state)));
+      chronicle_.because(job.id, fmt::format("{} is {}", node_called(now().cluster, node->node),
+                                             to_text(node->state)));
     }
+  } else if (const auto* reserved = std::get_if<Reserved>(&event)) {
+    for (const JobId id : loop::jobs_to_move(loop().state(), *reserved))
+      chronicle_.because(id, with_why(fmt::format("GPUs of {} are reserved",
+                                                  node_called(now().cluster, reserved->node)),
+                                      reserved->why));
   }
 }
 
@@ -44,6 +50,25 @@ void DaemonState::note_pause(JobRecord& job, double pause) {
   if (resized && seen != nullptr && seen->phase == Phase::running && job.last_pause != pause)
     chronicle_.paused(job.id, from_seconds(pause));
   job.last_pause = pause;
+}
+
+void DaemonState::note_promise(const JobRecord& job, WallTime at, PromiseKind kind) {
+  if (job.measures_for) return;
+  const auto by = promised_by(*this, job);
+  if (!by) return;
+  PromiseNote note{at, kind, *by, std::nullopt, policy_.text};
+  if (kind != PromiseKind::dropped) note.planned = daemon::wall(*this, job.promise->finish);
+  pasts_.promise(job.id, std::move(note));
+}
+
+void DaemonState::note_end_of_promise(const JobRecord& job) {
+  const auto by = promised_by(*this, job);
+  if (!by || job.measures_for) return;
+  const bool in_time = job.ending->how == Ending::completed && *job.ended <= *by;
+  const PromiseKind kind = in_time                                ? PromiseKind::kept
+                           : job.ending->how == Ending::cancelled ? PromiseKind::ended
+                                                                  : PromiseKind::broken;
+  pasts_.promise(job.id, {*job.ended, kind, *by, *job.ended, ""});
 }
 
 // Whether the last run of a job failed, so that its next start is a recovery.

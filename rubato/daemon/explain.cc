@@ -205,11 +205,22 @@ class Explanation {
     }
     if (const auto node = node_in_trouble(state_))
       say(fmt::format("Not every node can be used: {}.", node_text(state_, *node)));
+    tell_others();
     change("a job that ends or shrinks");
     if (view_->spec->limits.smallest() > 1)
       change("a smaller minimum number of GPUs (rubato resize)");
     if (unusable() > 0)
       change(fmt::format("nodes that come back: {} cannot be used now", plural(unusable(), "GPU")));
+  }
+
+  // Who uses GPUs that the job could have had.
+  void tell_others() {
+    constexpr std::size_t kMostNodes = 3;
+    std::vector<std::string> others = others_texts(state_);
+    const std::size_t more = others.size() > kMostNodes ? others.size() - kMostNodes : 0;
+    others.resize(others.size() - more);
+    for (const std::string& text : others) say(capitalised(text) + ".");
+    if (more > 0) say(fmt::format("GPUs of {} more nodes are reserved.", more));
   }
 
   // The jobs that wait since before this one.

@@ -111,13 +111,36 @@ void take(Transaction& tx, const Reports& /*reports*/, const NodeChanged& fact) 
   if (fact.node.index() >= state.now().cluster.nodes().size()) return;
   const std::string why = short_why(fact.why);
   if (state.reported(fact.node) == fact.state && state.node_why(fact.node) == why) return;
-  Json row = {{"node", fact.node.value()}, {"reported", std::string(to_text(fact.state))}};
+  Json row = row_of_node(state, fact.node);
+  row["reported"] = std::string(to_text(fact.state));
   if (!why.empty()) row["why"] = why;
   tx.put("node", row);
   set_node(tx, fact.node);
 }
 
+// An engine counts its nodes itself, and after a crash it may say again what is stored.
+void take(Transaction& tx, const Reports& /*reports*/, const NodeAdded& fact) {
+  const Cluster& cluster = tx.state().now().cluster;
+  if (fact.node.index() == cluster.nodes().size() && cluster.can_add(fact.added)) tx.post(fact);
+}
+
+void take(Transaction& tx, const Reports& /*reports*/, const Reserved& fact) {
+  const DaemonState& state = tx.state();
+  if (fact.node.index() >= state.now().cluster.nodes().size()) return;
+  const Node& node = state.now().cluster.node(fact.node);
+  const Reserved now{fact.node, fact.gpus & node.all(), short_why(fact.why)};
+  if (node.reserved == now.gpus && state.reserved_why(now.node) == now.why) return;
+  tx.post(now);
+}
+
 }  // namespace
+
+Json row_of_node(const DaemonState& state, NodeId node) {
+  const Cluster& cluster = state.now().cluster;
+  Json row = {{"node", node.value()}};
+  if (cluster.has_own_name(node)) row["name"] = cluster.name(node);
+  return row;
+}
 
 void take_fact(Transaction& tx, const Reports& reports, const Fact& fact) {
   std::visit([&](const auto& one) { take(tx, reports, one); }, fact);

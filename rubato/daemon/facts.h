@@ -16,5 +16,7 @@ void end_pauses(Transaction& tx);
 // Tells the loop the state of a node, from the state that the operator wants and the state that the
 // engine observes. The operator's wish counts as long as the engine can reach the node.
 void set_node(Transaction& tx, NodeId node);
+// The beginning of a row "node": which one.
+[[nodiscard]] Json row_of_node(const DaemonState& state, NodeId node);
 
 }  // namespace rubato::daemon

@@ -45,24 +45,27 @@ class Health {
       if (nodes[i].state == NodeState::up) continue;
       const NodeId id(static_cast<NodeId::rep>(i));
       const std::string since = fmt::format("since {}", clock(state_.node_since(id)));
+      const std::string called = node_called(state_.now().cluster, id);
+      const std::string name = called.substr(called.find(' ') + 1);
       const std::string& why = state_.node_why(id);
       switch (nodes[i].state) {
         case NodeState::unknown:
-          add(fmt::format("node {} is unknown {}{}; its jobs keep their {}, and nothing is started "
+          add(fmt::format("{} is unknown {}{}; its jobs keep their {}, and nothing is started "
                           "there",
-                          i, since, why.empty() ? "" : ": " + why, plural(nodes[i].gpus, "GPU")),
+                          called, since, why.empty() ? "" : ": " + why,
+                          plural(nodes[i].gpus, "GPU")),
               fmt::format("check that its machine and its agent (rubato agent) run, and repair "
                           "what the reason names: the node is then used again; if it will not "
                           "come back: rubato drain --down {}",
-                          i));
+                          name));
           break;
         case NodeState::draining:
-          add(fmt::format("node {} is drained {}; nothing is started there", i, since),
-              fmt::format("when it may be used again: rubato resume {}", i));
+          add(fmt::format("{} is drained {}; nothing is started there", called, since),
+              fmt::format("when it may be used again: rubato resume {}", name));
           break;
         default:
-          add(fmt::format("node {} is down {}", i, since),
-              fmt::format("when it is repaired: rubato resume {}", i));
+          add(fmt::format("{} is down {}", called, since),
+              fmt::format("when it is repaired: rubato resume {}", name));
       }
     }
   }

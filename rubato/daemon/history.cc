@@ -1,6 +1,7 @@
 #include "rubato/daemon/history.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 #include <map>
 #include <utility>
@@ -72,7 +73,7 @@ class Lines {
   }
   void node(const Json& body) {
     const auto state = [&](const char* name) { return body.at(name).get<std::string>(); };
-    const int node = body.at("node").get<int>();
+    const std::string node = body.value("name", std::to_string(body.at("node").get<int>()));
     if (body.contains("wish"))
       add("node", std::nullopt,
           fmt::format("node {}: the operator wants it {}", node, state("wish")));
@@ -80,6 +81,18 @@ class Lines {
     const std::string why = body.value("why", "");
     add("node", std::nullopt,
         fmt::format("node {} is {}{}{}", node, state("reported"), why.empty() ? "" : ": ", why));
+  }
+  void node_added(const Json& body) {
+    add("node", std::nullopt,
+        fmt::format("node {} has joined: {} of type {}", body.at("name").get<std::string>(),
+                    plural(body.at("gpus").get<int>(), "GPU"), body.at("type").get<std::string>()));
+  }
+  void reserved(const Json& body) {
+    const int gpus = std::popcount(body.at("gpus").get<std::uint64_t>());
+    const std::string why = body.value("why", "");
+    add("node", std::nullopt,
+        fmt::format("node {}: {} reserved{}{}", body.at("node").get<int>(),
+                    gpus == 0 ? "no GPU" : plural(gpus, "GPU"), why.empty() ? "" : ": ", why));
   }
 
   void failed(const Json& body) {
@@ -132,6 +145,8 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
       {"decided", [](Lines& lines, const Json& body) { lines.decided(body); }},
       {"ended", [](Lines& lines, const Json& body) { lines.ended(body); }},
       {"node", [](Lines& lines, const Json& body) { lines.node(body); }},
+      {"node-added", [](Lines& lines, const Json& body) { lines.node_added(body); }},
+      {"reserved", [](Lines& lines, const Json& body) { lines.reserved(body); }},
       {"finished",
        [](Lines& lines, const Json& body) { lines.add("completed", job_of(body), "finished"); }},
       {"failed", [](Lines& lines, const Json& body) { lines.failed(body); }},

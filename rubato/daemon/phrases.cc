@@ -1,13 +1,19 @@
 #include "rubato/daemon/phrases.h"
 
+#include <bit>
 #include <ctime>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "rubato/base/text.h"
 #include "rubato/core/node_states.h"
 #include "rubato/jobfile/times.h"
 
 namespace rubato::daemon {
+
+Json number_or_null(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
 
 Json iso(const std::optional<WallTime>& time) {
   return time ? Json(jobfile::to_text(*time)) : Json(nullptr);
@@ -25,6 +31,11 @@ std::string clock_text(WallTime time, WallTime now) {
 std::optional<WallTime> wall(const DaemonState& state, const std::optional<Time>& time) {
   if (!time || *time == kNever) return std::nullopt;
   return state.wall(*time);
+}
+
+std::optional<WallTime> promised_by(const DaemonState& state, const JobRecord& job) {
+  if (!job.promise) return std::nullopt;
+  return job.deadline ? job.deadline : wall(state, job.promise->finish);
 }
 
 Json iso_of(const DaemonState& state, const std::optional<Time>& time) {
@@ -59,10 +70,30 @@ std::optional<NodeId> node_in_trouble(const DaemonState& state) {
   return std::nullopt;
 }
 
+std::string node_called(const Cluster& cluster, NodeId node) {
+  return cluster.has_own_name(node) ? fmt::format("node {}", cluster.name(node))
+                                    : fmt::format("node {}", node.value());
+}
+
 std::string node_text(const DaemonState& state, NodeId node) {
   const std::string& why = state.node_why(node);
-  return fmt::format("node {} is {}{}{}", node.value(),
+  return fmt::format("{} is {}{}{}", node_called(state.now().cluster, node),
                      to_text(state.now().cluster.node(node).state), why.empty() ? "" : ": ", why);
+}
+
+std::vector<std::string> others_texts(const DaemonState& state) {
+  std::vector<std::string> texts;
+  const Cluster& cluster = state.now().cluster;
+  for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
+    const NodeId node(static_cast<NodeId::rep>(i));
+    const int gpus = std::popcount(cluster.node(node).reserved);
+    if (gpus == 0) continue;
+    const std::string& why = state.reserved_why(node);
+    texts.push_back(fmt::format("{} of {} {} reserved{}{}", plural(gpus, "GPU"),
+                                node_called(cluster, node), gpus == 1 ? "is" : "are",
+                                why.empty() ? "" : ": ", why));
+  }
+  return texts;
 }
 
 std::string setback_text(const JobRecord& job) {

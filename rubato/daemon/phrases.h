@@ -13,12 +13,16 @@
 namespace rubato::daemon {
 
 // ISO 8601, or null.
+[[nodiscard]] Json number_or_null(const std::optional<double>& value);
 [[nodiscard]] Json iso(const std::optional<WallTime>& time);
 [[nodiscard]] Json iso_of(const DaemonState& state, const std::optional<Time>& time);
 
 // nullopt for no time and for kNever.
 [[nodiscard]] std::optional<WallTime> wall(const DaemonState& state,
                                            const std::optional<Time>& time);
+
+// The time by which the job was promised to be done, as all commands show it.
+[[nodiscard]] std::optional<WallTime> promised_by(const DaemonState& state, const JobRecord& job);
 
 // "17:40:00 UTC"; with the date if it is not the day of `now`.
 [[nodiscard]] std::string clock_text(WallTime time, WallTime now);
@@ -29,6 +33,10 @@ namespace rubato::daemon {
 
 // "node 1 is unknown: its agent is not connected".
 [[nodiscard]] std::string node_text(const DaemonState& state, NodeId node);
+// "node 3", or "node tux07" if it has a name.
+[[nodiscard]] std::string node_called(const Cluster& cluster, NodeId node);
+// "2 GPUs of node tux07 are reserved: why", for each such node.
+[[nodiscard]] std::vector<std::string> others_texts(const DaemonState& state);
 // The first node that is unknown: its agent is silent, or no job can be started there.
 [[nodiscard]] std::optional<NodeId> node_in_trouble(const DaemonState& state);
 // The same words for all unknown nodes on which a job has GPUs. Empty if there are none.

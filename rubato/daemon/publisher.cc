@@ -26,13 +26,14 @@ void Publisher::publish_jobs(Core& core, const std::set<JobId>& changed) {
 }
 
 void Publisher::publish_nodes(const DaemonState& state) {
-  std::vector<NodeState> states;
-  for (const Node& node : state.now().cluster.nodes()) states.push_back(node.state);
+  std::vector<Shown> states;
+  for (const Node& node : state.now().cluster.nodes())
+    states.emplace_back(node.state, node.reserved);
   if (states == nodes_) return;
-  nodes_.resize(states.size(), NodeState::up);
+  if (nodes_.empty()) nodes_.resize(states.size());
   const Json shown = show_nodes(state, [](JobId) { return false; }).at("nodes");
   for (std::size_t i = 0; i < states.size(); ++i) {
-    if (states[i] == nodes_[i]) continue;
+    if (i < nodes_.size() && states[i] == nodes_[i]) continue;
     feed_.publish({"", "node", static_cast<std::uint32_t>(i), shown.at(i)});
   }
   nodes_ = std::move(states);

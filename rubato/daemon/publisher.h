@@ -4,15 +4,18 @@
 // A decision that changed something has one event. Users see in it which of the changes are those
 // of their own jobs; the jobs of others are null.
 //
-// A node has an event when its state has changed. All users see events of nodes, so they name no
+// A node has an event when it joins, when its state has changed, and when others take or return
+// GPUs. All users see events of nodes, so they name no
 // jobs. The GPUs of a job are in the events of that job.
 //
 // Belongs to the loop's thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rubato/daemon/core.h"
@@ -34,7 +37,8 @@ class Publisher {
   void publish_decisions(const Core& core);
 
   ChangeFeed& feed_;
-  std::vector<NodeState> nodes_;  // as published; up at first
+  using Shown = std::pair<NodeState, std::uint64_t>;  // state and reserved GPUs
+  std::vector<Shown> nodes_;                          // as published; up at first
   std::string policy_;
   std::optional<RowNumber> decided_;  // the last decision that was published
 };

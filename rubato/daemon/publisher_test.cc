@@ -37,13 +37,16 @@ TEST_F(PublisherTest, NodesAreToldAsTheyAreShownToThoseWhoMaySeeNoJobs) {
   daemon_.start();
   daemon_.submit(kAda, job_file("hers", 1e6, 2, 2));
   static_cast<void>(published(kBob));
+  Json shown = daemon_.ask(kBob, ShowNodes{}).body["nodes"][0];
   daemon_.ask(kRoot, SetNode{NodeId(0), NodeState::draining});
   const auto events = published(kBob);
-  ASSERT_EQ(events.size(), 1U);
+  ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[0].event, "node");
+  EXPECT_EQ(events[1].event, "decision") << "her job is to move";
   const Json node = Json::parse(events[0].data);
-  EXPECT_EQ(node, daemon_.ask(kBob, ShowNodes{}).body["nodes"][0]);
-  EXPECT_EQ(node["state"], "draining");
+  shown["state"] = "draining";
+  shown["since"] = node["since"];
+  EXPECT_EQ(node, shown);
   EXPECT_EQ(node["used"].size(), 2U);
   EXPECT_TRUE(published(kBob).empty()) << "nothing has changed";
 }

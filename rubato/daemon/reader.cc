@@ -10,6 +10,7 @@
 #include "rubato/daemon/health.h"
 #include "rubato/daemon/history_query.h"
 #include "rubato/daemon/timeline.h"
+#include "rubato/policy/all.h"
 
 namespace rubato::daemon {
 
@@ -82,11 +83,13 @@ Reply Reader::operator()(const ShowJob& ask) const {
     const JobRecord* found = state().job(id);
     if (found == nullptr) return no_such_job(id);
     Json body = show_job(core_.view(), *found);
+    body["file"] = to_json(found->file);
     // Only this request shows a long command completely, until the job has ended.
     if (found->text_bytes && !found->gone()) {
       if (const auto file = core_.whole_file(*found)) {
         body["command"] = file->command;
         body["command_cut"] = false;
+        body["file"] = to_json(*file);
       }
     }
     return {200, std::move(body)};
@@ -126,6 +129,16 @@ Reply Reader::operator()(const ExplainJob& ask) const {
     const JobRecord* found = state().job(id);
     if (found == nullptr) return no_such_job(id);
     return {200, explain(core_.view(), *found, caller_.admin)};
+  };
+}
+
+Reply Reader::operator()(const ShowPast& ask) const {
+  const JobRecord* job = find(ask.job);
+  if (job == nullptr) return no_job(ask.job);
+  return [*this, id = job->id]() -> Answer {
+    const JobRecord* found = state().job(id);
+    if (found == nullptr) return no_such_job(id);
+    return {200, show_past(*found, state())};
   };
 }
 
@@ -181,10 +194,16 @@ Reply Reader::operator()(const ShowNodes& /*ask*/) const {
 
 Reply Reader::operator()(const ShowPolicy& /*ask*/) const {
   return [*this]() -> Answer {
-    return {200, show_policy(state(), [this](JobId id) {
-              const JobRecord* job = state().job(id);
-              return job != nullptr && sees(*job);
-            })};
+    Json body = show_policy(state(), [this](JobId id) {
+      const JobRecord* job = state().job(id);
+      return job != nullptr && sees(*job);
+    });
+    Json known = Json::array();
+    for (const PolicyEntry& one : all_policies()) {
+      if (one.not_live.empty()) known.push_back({{"name", one.name}, {"summary", one.summary}});
+    }
+    body["policies"] = std::move(known);
+    return {200, std::move(body)};
   };
 }
 

@@ -30,6 +30,7 @@ class Reader {
   Reply operator()(const ShowJob& ask) const;
   Reply operator()(const ListJobs& ask) const;
   Reply operator()(const ExplainJob& ask) const;
+  Reply operator()(const ShowPast& ask) const;
   Reply operator()(const FindLog& ask) const;
   Reply operator()(const History& ask) const;
   Reply operator()(const ShowTimeline& ask) const;

@@ -26,10 +26,14 @@ bool same_machines(const Cluster& a, const Cluster& b) {
     const GpuType type(static_cast<GpuType::rep>(t));
     if (a.type_name(type) != b.type_name(type)) return false;
   }
-  return std::equal(a.nodes().begin(), a.nodes().end(), b.nodes().begin(),
-                    [](const Node& x, const Node& y) {
-                      return x.type == y.type && x.gpus == y.gpus && x.reserved == y.reserved;
-                    });
+  return std::equal(
+      a.nodes().begin(), a.nodes().end(), b.nodes().begin(),
+      [](const Node& x, const Node& y) { return x.type == y.type && x.gpus == y.gpus; });
+}
+
+// Only the nodes of a cluster manager have names of their own.
+bool is_managed(const Cluster& cluster) {
+  return !cluster.nodes().empty() && cluster.has_own_name(NodeId(0));
 }
 
 // How many job numbers to skip, because lost rows may have used them; usually 0. A job's directory
@@ -89,8 +93,13 @@ void finish_torn_turn(Transaction& tx, std::int64_t skipped, const CoreOptions& 
   for (const JobId id : leaving) tx.post(Cancelled{id});
   for (const JobId id : aside) tx.post(HoldChanged{id, true, state.job(id)->paused_until()});
   for (const auto& [id, deadline] : due) tx.post(Due{id, deadline});
-  for (std::size_t n = 0; n < state.now().cluster.nodes().size(); ++n)
-    set_node(tx, NodeId(static_cast<NodeId::rep>(n)));
+  for (std::size_t n = 0; n < state.now().cluster.nodes().size(); ++n) {
+    const NodeId node(static_cast<NodeId::rep>(n));
+    set_node(tx, node);
+    const Reserved reserved{node, state.now().cluster.node(node).reserved,
+                            state.reserved_why(node)};
+    if (!loop::jobs_to_move(state.loop().state(), reserved).empty()) tx.post(reserved);
+  }
   tx.put_commands();
 }
 
@@ -111,6 +120,12 @@ Result<std::string> begin_or_continue(Transaction& tx, CoreOptions& options, Wal
     began["cluster"] = std::move(cluster->body);
     began["version"] = cluster->version;
     tx.put("began", began);
+  } else if (options.managed && *options.managed != is_managed(state.now().cluster)) {
+    return Error{fmt::format(
+        "the journal belongs to {} ({}): start {}, or in another state directory",
+        *options.managed ? "a cluster on this machine" : "a cluster that a manager runs",
+        machines_text(state.now().cluster),
+        *options.managed ? "without --engine" : "with --engine slurm")};
   } else if (!options.cluster_of_journal && !same_machines(state.now().cluster, options.cluster)) {
     return Error{fmt::format(
         "the journal belongs to another cluster ({}): start without naming one, with that one, or "

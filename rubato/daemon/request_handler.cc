@@ -13,6 +13,7 @@
 #include "rubato/daemon/measuring.h"
 #include "rubato/daemon/phrases.h"
 #include "rubato/daemon/policy_switch.h"
+#include "rubato/daemon/policy_trial.h"
 #include "rubato/daemon/trial.h"
 
 namespace rubato::daemon {
@@ -21,7 +22,7 @@ bool changes_something(const Ask& ask) {
   return std::visit(
       [](const auto& one) {
         using One = std::decay_t<decltype(one)>;
-        if constexpr (std::is_same_v<One, SubmitJob>) return !one.dry_run;
+        if constexpr (requires { one.dry_run; }) return !one.dry_run;
         return !std::is_invocable_v<const Reader&, const One&>;
       },
       ask);
@@ -301,18 +302,26 @@ Reply RequestHandler::try_out(JobRecord job) const {
 
 template <>
 Reply RequestHandler::handle(const SetNode& ask) {
-  if (ask.node.index() >= state().now().cluster.nodes().size())
-    return say(404, fmt::format("there is no node {}", ask.node.value()));
+  const Cluster& cluster = state().now().cluster;
+  const auto* number = std::get_if<NodeId>(&ask.node);
+  const std::string text =
+      number != nullptr ? std::to_string(number->value()) : std::get<std::string>(ask.node);
+  const auto found = number != nullptr && number->index() < cluster.nodes().size()
+                         ? std::optional(*number)
+                         : cluster.find(text);
+  if (!found) return say(404, fmt::format("there is no node {}", text));
+  const NodeId node = *found;
   if (ask.state == NodeState::unknown)
     return say(400, "the wanted state of a node must be up, draining or down");
-  const NodeState before = state().wish(ask.node);
-  if (before != ask.state) {
-    tx_.put("node", {{"node", ask.node.value()}, {"wish", std::string(to_text(ask.state))}});
-    set_node(tx_, ask.node);
+  if (state().wish(node) != ask.state) {
+    Json row = row_of_node(state(), node);
+    row["wish"] = std::string(to_text(ask.state));
+    tx_.put("node", row);
+    set_node(tx_, node);
   }
   // Also if nothing changes: the engine may not have got it the first time.
-  tx_.mark({ask.node, ask.state == NodeState::down});
-  return [reader = reader_, node = ask.node]() -> Answer {
+  tx_.mark({node, ask.state == NodeState::down});
+  return [reader = reader_, node]() -> Answer {
     const Json nodes = show_nodes(reader.state(), [](JobId) { return true; });
     return {200, nodes["nodes"][node.index()]};
   };
@@ -322,23 +331,19 @@ template <>
 Reply RequestHandler::handle(const SwitchPolicy& ask) {
   const auto chosen = choose_policy(ask.policy, options());
   if (!chosen) return say(400, chosen.error().message);
-  std::vector<JobId> promised_before;
-  for (const JobView& view : state().now().jobs) {
-    const JobRecord* job = state().job(view.id);
-    if (job == nullptr) continue;
-    if (job->promise || state().keeps_deadline(view.id)) promised_before.push_back(view.id);
+  if (ask.dry_run) {
+    return [trial = std::make_shared<PolicyTrial>(reader_.core(), *chosen)] {
+      return trial->answer();
+    };
   }
+  const std::vector<JobId> promised_before = promised_jobs(state());
   switch_policy(tx_, *chosen, options());
   return after_decision([reader = reader_, promised_before]() -> Answer {
-    Json lost = Json::array();
-    for (const JobId id : promised_before) {
-      const JobRecord* job = reader.state().job(id);
-      if (job == nullptr || job->gone() || job->honoured) continue;
-      if (reader.state().keeps_deadline(id)) continue;
-      lost.push_back({{"job", id.value()}, {"name", job->name}, {"promised", iso(job->deadline)}});
-    }
-    Json body = show_policy(reader.state(), [](JobId) { return true; });
-    body["not_honoured"] = std::move(lost);
+    const DaemonState& now = reader.state();
+    Json body = show_policy(now, [](JobId) { return true; });
+    body["not_honoured"] = show_lost(now, promised_before, [&](const JobRecord& job) {
+      return job.honoured || now.keeps_deadline(job.id);
+    });
     return {200, std::move(body)};
   });
 }

@@ -22,12 +22,6 @@ Json limits_json(const GpuLimits& limits) {
   return {{"min", limits.min}, {"max", limits.max}, {"allowed", limits.allowed}};
 }
 
-// The time by which the job was promised to be done, as all commands show it.
-std::optional<WallTime> promised_by(const DaemonState& state, const JobRecord& job) {
-  if (!job.promise) return std::nullopt;
-  return job.deadline ? job.deadline : wall(state, job.promise->finish);
-}
-
 // The program has done the work that its owner declared, and still runs. So its end is unknown.
 bool beyond_its_work(const JobRecord& job, const JobProgress& progress) {
   return job.file.work && done_by(job, progress) >= job.work;
@@ -76,8 +70,22 @@ Json progress_json(const JobRecord& job, const JobView* view, const JobProgress&
           {"step", progress.step},
           {"samples", progress.samples},
           {"epoch", progress.epoch},
-          {"loss", progress.loss ? Json(*progress.loss) : Json(nullptr)},
-          {"rate", progress.rate}};
+          {"loss", number_or_null(progress.loss)},
+          {"rate", progress.rate},
+          {"learning_rate", number_or_null(progress.learning_rate)}};
+}
+
+// The end if the rest of the work went as slowly, or as fast, as a tenth of the job's reports on
+// its present number of GPUs.
+Json range_json(const DaemonState& state, const JobRecord& job, const JobView& view, Time eta) {
+  const JobPast* past = state.pasts().of(job.id);
+  const auto spread = past != nullptr ? spread_of(*past, view.held.gpus()) : std::nullopt;
+  if (!spread) return nullptr;
+  const Time now = state.time();
+  const double left = seconds(std::max(Duration(0), eta - now));
+  const Time earliest = now + from_seconds(left / spread->fast);
+  const Time latest = now + from_seconds(left / spread->slow);
+  return {{"earliest", iso_of(state, earliest)}, {"latest", iso_of(state, latest)}};
 }
 
 }  // namespace
@@ -138,8 +146,10 @@ Json show_job(const ViewContext& context, const JobRecord& job) {
                {"ended", iso(job.ended)},
                {"deadline", iso(job.deadline)}};
   std::optional<Time> eta;
+  json["eta_range"] = nullptr;
   if (view != nullptr && !beyond_its_work(job, progress)) {
     eta = expected_end(job, *view, now);
+    if (eta) json["eta_range"] = range_json(state, job, *view, *eta);
     if (!eta && job.promise && job.honoured) eta = job.promise->finish;
   }
   // A job that did not complete was not in time, even if it ended early.
@@ -275,11 +285,19 @@ Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visi
   for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
     const NodeId id(static_cast<NodeId::rep>(i));
     const Node& node = cluster.node(id);
+    Json others = Json::array();
+    for (int gpu = 0; gpu < node.gpus; ++gpu) {
+      if ((node.reserved >> static_cast<unsigned>(gpu) & 1U) != 0) others.push_back(gpu);
+    }
     nodes.push_back({{"id", i},
+                     {"name", cluster.name(id)},
                      {"state", std::string(to_text(node.state))},
                      {"gpus", node.gpus},
                      {"type", cluster.type_name(node.type)},
+                     {"labels", cluster.labels(id)},
                      {"used", std::move(used[i])},
+                     {"others", std::move(others)},
+                     {"others_reason", state.reserved_why(id)},
                      {"since", iso(state.node_since(id))},
                      {"reason", state.node_why(id)}});
   }

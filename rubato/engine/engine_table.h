@@ -17,8 +17,15 @@
 //
 // A job that has finished is never run again, whatever the generation and whoever reports it. All
 // other facts carry the newest generation told, as the answer to that command.
+//
+// An agent has a *seat*; the GPUs are on *machines*. On one machine the agent of each node is the
+// seat of the masters that have their home there, and says whether the node can be used. With a
+// ShareTable, there is one seat, that of the front agent beside the daemon: all masters live there,
+// and the cluster manager speaks for the machines. A GPU is then released when, in addition, no
+// share of the job is left on it, and a job has ended when all its shares are gone.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -33,6 +40,8 @@
 #include "rubato/node/agent_messages.h"
 
 namespace rubato::engine {
+
+class ShareTable;
 
 class EngineTable {
  public:
@@ -57,11 +66,27 @@ class EngineTable {
   struct Disconnect {
     NodeId node;
   };
-  using Order = std::variant<Launch, Tell, Sweep, Disconnect>;
+  // To the ShareTable: the job wants shares for these GPUs, is to stop, or has ended.
+  struct Shares {
+    enum class Wish : std::uint8_t { want, stop, end };
+    JobId job;
+    Wish wish = Wish::want;
+    Generation generation;
+    Allocation gpus;
+  };
+  // Also to the ShareTable: a status that counts, and what the operator says of a machine.
+  struct Heard {
+    JobStatus status;
+  };
+  struct Mark {
+    NodeId node;
+    bool down = false;
+  };
+  using Order = std::variant<Launch, Tell, Sweep, Disconnect, Shares, Heard, Mark>;
 
   // `cluster` has the node states that the daemon believes now. The agent of a node that is up has
   // `lease` to connect.
-  EngineTable(Cluster cluster, Duration lease, Time now);
+  EngineTable(Cluster cluster, Duration lease, Time now, const ShareTable* shares = nullptr);
 
   void know(const KnownJob& known);
   // If its home is silent for this long, the job has certainly stopped by itself.
@@ -86,6 +111,18 @@ class EngineTable {
   void mark_down(NodeId id);
   void mark_up(NodeId id);
 
+  // --- with shares only: what the ShareTable orders ---
+
+  // Shares of the job are gone, so it may have released GPUs, or have ended.
+  void look_again(JobId id);
+  // The newest command must be sent again, because the shares have changed.
+  void send_again(JobId id);
+  void add_node(const NewNode& node);
+  // What the manager says about a machine.
+  void set_machine(NodeId id, NodeState state, const std::string& why);
+  // The ShareTable has become ready: commands that waited for it are sent.
+  void shares_ready();
+
   // To be called several times a second.
   void pass(Time now);
 
@@ -95,25 +132,34 @@ class EngineTable {
   [[nodiscard]] std::vector<JobStatus> take_reports();
 
   [[nodiscard]] std::optional<NodeId> home_of(JobId job) const;
-  [[nodiscard]] NodeState state_of(NodeId node) const { return nodes_[node.index()].state; }
-  [[nodiscard]] bool connected(NodeId node) const { return nodes_[node.index()].connected; }
+  [[nodiscard]] NodeState state_of(NodeId node) const { return machines_[node.index()].state; }
+  [[nodiscard]] bool connected(NodeId seat) const { return seats_[seat.index()].connected; }
+  // No agent is wanted there, because the operator has declared it dead.
+  [[nodiscard]] bool is_closed(NodeId seat) const {
+    return shares_ == nullptr && state_of(seat) == NodeState::down;
+  }
+  [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   // Some command has not been answered yet.
   [[nodiscard]] bool waits() const;
   // The GPUs that no fact has released.
   [[nodiscard]] Allocation held_gpus(JobId job) const;
 
  private:
-  struct Node {
-    NodeState state = NodeState::up;
+  struct Seat {
     bool connected = false;
     bool settled = false;
     bool settled_once = false;  // every job there was started or adopted by us
     std::string trouble;        // as its agent reports; without an agent, why there is none
-    std::string why;            // as reported
     Time heard;
   };
+  struct Machine {
+    NodeState state = NodeState::up;
+    std::string why;                    // as reported
+    NodeState managed = NodeState::up;  // what its manager says
+    std::string managed_why;
+  };
   struct Job {
-    NodeId home;
+    NodeId home;  // its seat
     Command last;
     Generation told;
     Generation start;       // a status with an older generation is of an earlier run
@@ -123,27 +169,37 @@ class EngineTable {
     bool shown = false;     // also since its last Hello
     bool answered = false;  // `last` has been answered
     bool finished = false;
-    bool doomed = false;  // being swept
+    bool doomed = false;   // being swept
+    bool leaving = false;  // it has ended, but not all its shares are gone
     std::optional<Duration> ends_alone;
     bool infrastructure = false;  // its last run did not end by the job's fault
     std::string why;              // why its last run ended
     JobStatus status;
   };
 
-  [[nodiscard]] Node& node(NodeId id) { return nodes_[id.index()]; }
+  [[nodiscard]] Seat& seat(NodeId id) { return seats_[id.index()]; }
+  [[nodiscard]] Machine& machine(NodeId id) { return machines_[id.index()]; }
+  [[nodiscard]] NodeId seat_of(NodeId machine) const {
+    return shares_ == nullptr ? machine : NodeId(0);
+  }
   void set_state(NodeId id, NodeState state, std::string why);
-  [[nodiscard]] static std::string obstacle(const Node& node);
+  [[nodiscard]] static std::string obstacle(const Seat& seat);
+  void judge_seat(NodeId id);
   void judge(NodeId id);
   void told(JobId id, Job& job, const Start& start);
   void told(JobId id, Job& job, const Resize& resize);
   void told(JobId id, Job& job, const Stop& stop);
   void place(JobId id, Job& job, const Allocation& gpus);
+  [[nodiscard]] bool is_on(const Job& job, NodeId machine) const;
   [[nodiscard]] bool touches_dead(const Job& job);
+  [[nodiscard]] Allocation held_by_shares(JobId id) const;
+  void tell_shares(JobId id, Shares::Wish wish, const Allocation& gpus = {});
   void use(JobId id, Job& job);
   void send(JobId id, Job& job);
   void send_table(NodeId id);
   void digest(NodeId from, const JobStatus& status, bool in_hello);
   void obey_status(JobId id, Job& job);
+  void leave(JobId id, Job& job);
   void finish(JobId id, Job& job);
   void end(JobId id, Job& job);
   [[nodiscard]] static FailedFact failed(JobId id, const Job& job);
@@ -151,7 +207,9 @@ class EngineTable {
 
   Cluster cluster_;
   Duration lease_;
-  std::vector<Node> nodes_;
+  const ShareTable* shares_;
+  std::vector<Seat> seats_;
+  std::vector<Machine> machines_;
   std::map<JobId, Job> jobs_;
   std::set<JobId> reported_;
   std::vector<Order> orders_;

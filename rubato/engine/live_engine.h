@@ -9,6 +9,7 @@
 // Belongs to one thread; nothing blocks. Time passes in collect(): call it several times a second.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "rubato/base/result.h"
@@ -47,6 +48,8 @@ class LiveEngine : public Engine {
   // Call it about once a second, while the state directory is in its place. It creates again what
   // machines need to reach the engine, if somebody has deleted it.
   virtual void keep_reachable() = 0;
+  // Why nothing is known of the machines now; empty if all is well.
+  [[nodiscard]] virtual std::string trouble() const { return ""; }
   // The daemon exits and no job has GPUs, so the engine's processes on the machines may exit, too.
   virtual void retire() = 0;
 };

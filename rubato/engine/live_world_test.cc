@@ -198,6 +198,8 @@ class RandomScheduler {
     }
   }
   void fold(const NodeChanged& fact) { nodes_[fact.node.index()].state = fact.state; }
+  void fold(const NodeAdded& /*fact*/) { fail("no node can join"); }
+  void fold(const Reserved& /*fact*/) { fail("nobody else is there"); }
   void fold(const RunningFact& fact) {
     Job& job = job_of(fact.job);
     if (fact.generation != job.generation) return;

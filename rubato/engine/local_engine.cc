@@ -1,167 +1,45 @@
 #include "rubato/engine/local_engine.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include "rubato/launch/process.h"
-#include "rubato/launch/processes.h"
-#include "rubato/node/job_files.h"
-#include "rubato/node/recorded_end.h"
-#include "rubato/node/state_directory.h"
-#include "rubato/wire/random_hex.h"
+#include <utility>
 
 namespace rubato::engine {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr Duration kBeatEvery = 1s;
-constexpr Duration kShortestPatience = 50ms;
-constexpr Duration kLongestPatience = 5s;
-// Added to stop_after: the time in which an agent hangs up or a master waits for its first manager,
-// and in which workers write a checkpoint.
-constexpr Duration kAloneMargin = 20s;
-constexpr std::string_view kUnix = "unix:";
-constexpr std::size_t kTokenBytes = 32;
-
-Result<std::string> agent_token(const std::string& path) {
-  const auto there = read_json_file(path);
-  if (!there) return there.error();
-  if (*there && (*there)->is_string()) return (*there)->get<std::string>();
-  std::string token = wire::random_hex(kTokenBytes);
-  if (auto written = write_json_file(path, Json(token)); !written) return written.error();
-  return token;
-}
-
-// The sockets of masters are the deepest.
-Result<void> check_length(const std::string& state_directory) {
-  const std::string longest = JobFiles{job_directory(state_directory, JobId(UINT32_MAX))}.socket();
-  constexpr std::size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
-  if (longest.size() <= kMost) return {};
-  return Error{fmt::format(
-      "the state directory {} is too long by {} bytes for the sockets in it; choose a shorter one",
-      state_directory, longest.size() - kMost)};
-}
-
-// Empty if the address is not that of a unix socket.
-std::string socket_path(const std::string& address) {
-  return address.starts_with(kUnix) ? address.substr(kUnix.size()) : "";
-}
-
-// Others can go through the directory that it is in.
-Result<void> keep_private(const std::string& path) {
-  if (path.empty() || chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0) return {};
-  return Error{fmt::format("cannot make {} private: {}", path, std::strerror(errno))};
-}
-
-JobId job_of(const Command& command) {
-  return std::visit([](const auto& c) { return c.job; }, command);
-}
-
-LocalEngineOptions with_defaults(LocalEngineOptions options) {
-  if (options.address.empty()) {
-    options.address = "unix:" + options.state_directory + "/agents.sock";
-  }
-  if (options.dial.empty()) options.dial = options.address;
-  if (!options.clock) {
-    options.clock = [began = std::chrono::steady_clock::now()] {
-      const auto since = std::chrono::steady_clock::now() - began;
-      return kStart + std::chrono::duration_cast<Duration>(since);
-    };
-  }
+LocalEngineOptions complete(LocalEngineOptions options) {
+  options.seats = options.cluster.nodes().size();
+  fill_in(options);
   return options;
 }
 
 }  // namespace
 
-// --- life ----------------------------------------------------------------------------------------
-
 LocalEngine::LocalEngine(wire::Poller& poller, LocalEngineOptions options)
-    : poller_(poller),
-      options_(with_defaults(std::move(options))),
-      table_(options_.cluster, options_.lease, now()),
-      server_(poller_, {.message = [this](int key, const Json& json) { handle(key, json); },
-                        .dropped = [this](int key) { dropped(key); },
-                        .handled = [this] { carry_out_orders(); }}),
-      agents_(options_.cluster.nodes().size()) {}
+    : LocalEngine(complete(std::move(options)), poller) {}
 
-LocalEngine::~LocalEngine() {
-  for (const AgentProcess& agent : agents_) {
-    if (agent.ended.valid()) poller_.remove(agent.ended.get());
-  }
-}
-
-Result<void> LocalEngine::prepare() {
-  if (auto fits = check_length(options_.state_directory); !fits) return fits;
-  if (auto made = make_state_directory(options_.state_directory); !made) return made;
-  for (std::size_t i = 0; i < agents_.size(); ++i) {
-    const NodeId node(static_cast<NodeId::rep>(i));
-    if (auto made = make_own_directory(node_directory(options_.state_directory, node)); !made) {
-      return made;
-    }
-  }
-  auto token = agent_token(agent_token_file(options_.state_directory));
-  if (!token) return token.error();
-  token_ = std::move(*token);
-  return listen();
-}
-
-// Only the daemon that holds the state directory listens there.
-Result<void> LocalEngine::listen() {
-  const std::string path = socket_path(options_.address);
-  if (!path.empty()) unlink(path.c_str());
-  auto listener = wire::listen_on(options_.address);
-  if (!listener) return listener.error();
-  if (auto kept = keep_private(path); !kept) return kept;
-  server_.listen(std::move(*listener));
-  socket_ = path.empty() ? std::nullopt : wire::inode_at(path);
-  return {};
-}
-
-// If it fails, it is tried again.
-void LocalEngine::keep_reachable() {
-  if (!socket_ || !wire::leads_elsewhere(socket_path(options_.address), *socket_)) return;
-  [[maybe_unused]] const auto listens = listen();
-}
+LocalEngine::LocalEngine(LocalEngineOptions options, wire::Poller& poller)
+    : table_(std::move(options.cluster), options.lease, options.clock()),
+      agents_(poller, std::move(options), table_, [this] { carry_out_orders(); }) {}
 
 Result<void> LocalEngine::open(const std::vector<KnownJob>& jobs) {
-  if (auto prepared = prepare(); !prepared) return prepared;
   for (const KnownJob& job : jobs) {
     table_.know(job);
-    limit_silence(job.job);
+    agents_.limit_silence(job.job);
   }
-  for (std::size_t i = 0; i < agents_.size(); ++i) {
-    see_to_agent(NodeId(static_cast<NodeId::rep>(i)));
-  }
-  return {};
+  return agents_.open();
 }
-
-// --- the loop ------------------------------------------------------------------------------------
 
 void LocalEngine::carry_out(Time /*now*/, std::span<const Command> commands) {
   for (const Command& command : commands) {
     table_.told(command);
-    if (std::holds_alternative<Start>(command)) limit_silence(job_of(command));
+    if (const auto* start = std::get_if<Start>(&command)) agents_.limit_silence(start->job);
   }
   carry_out_orders();
 }
 
-void LocalEngine::limit_silence(JobId job) {
-  const JobLaunch launch = options_.launch_of(job);
-  if (!launch.stop_after) return;
-  // An agent that we do not hear may still hear us, and manage the job, until its lease ends.
-  table_.ends_alone_after(job,
-                          options_.lease + *launch.stop_after + 2 * launch.grace + kAloneMargin);
-}
-
 void LocalEngine::collect(Time /*now*/, std::vector<Fact>& facts) {
-  pass();
+  agents_.pass();
+  table_.pass(agents_.now());
+  carry_out_orders();
   for (Fact& fact : table_.take_facts()) facts.push_back(std::move(fact));
 }
 
@@ -177,210 +55,21 @@ void LocalEngine::mark_down(NodeId node) {
 
 void LocalEngine::mark_up(NodeId node) {
   table_.mark_up(node);
-  see_to_agent(node);
+  agents_.see_to(node);
   carry_out_orders();
 }
 
-void LocalEngine::retire() {
-  retired_ = true;
-  for (const auto& [key, node] : links_) server_.send(key, to_json(ToAgent(DismissAgent{})));
-}
-
-std::optional<ProcessName> LocalEngine::agent_of(NodeId node) const {
-  return agents_[node.index()].process;
-}
-
-void LocalEngine::pass() {
-  if (now() >= beat_due_) {
-    beat_due_ = now() + kBeatEvery;
-    for (std::size_t i = 0; i < agents_.size(); ++i) {
-      tell(NodeId(static_cast<NodeId::rep>(i)), EngineBeat{});
-    }
-  }
-  for (std::size_t i = 0; i < agents_.size(); ++i) {
-    if (!agents_[i].process && now() >= agents_[i].start_at) {
-      see_to_agent(NodeId(static_cast<NodeId::rep>(i)));
-    }
-  }
-  for (const JobId job : leftovers_.pass()) {
-    if (const auto home = table_.home_of(job)) {
-      unlink(cgroup_file(options_.state_directory, *home, job).c_str());
-    }
-    remove_secrets_of(options_.state_directory, job);
-    table_.swept(job, end_of_finished(job));
-  }
-  table_.pass(now());
-  carry_out_orders();
-}
-
-// --- agents --------------------------------------------------------------------------------------
-
-// Watches the agent that is alive, or starts one.
-void LocalEngine::see_to_agent(NodeId node) {
-  AgentProcess& agent = agents_[node.index()];
-  if (agent.process || retired_ || table_.state_of(node) == NodeState::down) return;
-  agent.patience = std::clamp(agent.patience * 2, kShortestPatience, kLongestPatience);
-  agent.start_at = now() + agent.patience;
-  const std::string directory = node_directory(options_.state_directory, node);
-  const auto written = read_json_file(directory + "/agent.json");
-  if (written && *written) {
-    const auto there = parse_process_name(**written);
-    if (there && lives(*there)) return watch_agent(node, *there);
-  }
-  Detached process;
-  const bool itself = options_.program.empty();
-  process.command = {itself ? "rubato" : options_.program,
-                     "agent",
-                     "--state",
-                     options_.state_directory,
-                     "--node",
-                     std::to_string(node.value()),
-                     "--engine",
-                     options_.dial};
-  if (itself) process.image = kRunningProgram;
-  process.environment = own_environment();
-  process.output = directory + "/agent.log";
-  // It is our child, so the pid is its own until we collect it.
-  const auto pid = start_detached(process);
-  if (!pid) return table_.has_no_agent(node, pid.error().message);
-  watch_agent(node, {*pid, wire::start_time_of(*pid)});
-}
-
-void LocalEngine::watch_agent(NodeId node, const ProcessName& process) {
-  AgentProcess& agent = agents_[node.index()];
-  agent.process = process;
-  agent.ended = wire::watch_process(process.pid);
-  if (!agent.ended.valid()) return agent_ended(node);
-  poller_.add(agent.ended.get(), [this, node](wire::Poller::Ready) { agent_ended(node); });
-}
-
-void LocalEngine::agent_ended(NodeId node) {
-  AgentProcess& agent = agents_[node.index()];
-  if (agent.ended.valid()) poller_.remove(agent.ended.get());
-  agent.ended.close();
-  if (agent.process) collect_child(agent.process->pid);
-  agent.process.reset();
-  agent.start_at = now() + agent.patience;
-}
-
-void LocalEngine::dropped(int key) {
-  const auto link = links_.find(key);
-  if (link == links_.end()) return;
-  const NodeId node = link->second;
-  links_.erase(link);
-  table_.lost(node);
-}
-
-// A message that cannot be parsed comes from an agent of another version, or from no agent at all.
-void LocalEngine::handle(int key, const Json& json) {
-  const auto message = parse_from_agent(json);
-  const auto* hello = message ? std::get_if<AgentHello>(&*message) : nullptr;
-  if (hello != nullptr) return greet(key, *hello);
-  const auto link = links_.find(key);
-  if (!message || link == links_.end()) return server_.drop(key);
-  const NodeId node = link->second;
-  if (const auto* status = std::get_if<JobStatus>(&*message)) {
-    if (!is_of_another(*status)) table_.heard(now(), node, *status);
-  } else if (std::holds_alternative<AgentSettled>(*message)) {
-    table_.settled(now(), node);
-  } else {
-    table_.heard_beat(now(), node, std::get<AgentBeat>(*message).trouble);
-  }
-}
-
-void LocalEngine::greet(int key, const AgentHello& hello) {
-  const bool known = hello.token == token_ && hello.node.index() < agents_.size();
-  if (!known || links_.contains(key)) return server_.drop(key);
-  if (hello.protocol != kAgentProtocol) {
-    server_.send(key, to_json(ToAgent(DismissAgent{})));
-    return server_.drop(key);
-  }
-  // The newer connection counts: the lock of the node allows one agent at a time.
-  if (const auto older = link_of(hello.node)) server_.drop(*older);
-  links_[key] = hello.node;
-  agents_[hello.node.index()].patience = {};
-  std::vector<JobStatus> jobs = hello.jobs;
-  std::erase_if(jobs, [this](const JobStatus& status) { return is_of_another(status); });
-  table_.said_hello(now(), hello.node, jobs);
-}
-
-// An agent reports what it finds in a job's directory, which may belong to another job that had
-// this number before. Finished is final, so such a report is checked more closely.
-bool LocalEngine::is_of_another(const JobStatus& status) const {
-  const bool finished = status.ended && status.ended->how == JobEnd::How::finished;
-  if (!finished || !table_.home_of(status.job)) return false;
-  const auto launch = read_launch({job_directory(options_.state_directory, status.job)});
-  return launch && *launch && (*launch)->token != options_.launch_of(status.job).token;
-}
-
-std::optional<int> LocalEngine::link_of(NodeId node) const {
-  for (const auto& [key, its_node] : links_) {
-    if (its_node == node) return key;
-  }
-  return std::nullopt;
-}
-
-void LocalEngine::tell(NodeId node, const ToAgent& message) {
-  if (const auto link = link_of(node)) server_.send(*link, to_json(message));
-}
-
-// --- orders --------------------------------------------------------------------------------------
-
+// Those for shares do not occur here.
 void LocalEngine::carry_out_orders() {
   for (auto orders = table_.take_orders(); !orders.empty(); orders = table_.take_orders()) {
     for (const EngineTable::Order& order : orders) {
-      std::visit([this](const auto& o) { carry_out(o); }, order);
+      std::visit(
+          [this](const auto& o) {
+            if constexpr (requires { agents_.carry_out(o); }) agents_.carry_out(o);
+          },
+          order);
     }
   }
-}
-
-void LocalEngine::carry_out(const EngineTable::Launch& order) {
-  JobLaunch launch = options_.launch_of(order.job);
-  launch.job = order.job;
-  launch.home = order.node;
-  launch.generation = order.generation;
-  launch.slots = slots_of(order.gpus);
-  launch.node_gpus.clear();
-  for (const Node& node : options_.cluster.nodes()) launch.node_gpus.push_back(node.gpus);
-  launch.batch = order.batch;
-  tell(order.node, LaunchJob{std::move(launch)});
-}
-
-void LocalEngine::carry_out(const EngineTable::Tell& order) { tell(order.node, order.message); }
-
-void LocalEngine::carry_out(const EngineTable::Disconnect& order) {
-  if (const auto link = link_of(order.node)) server_.drop(*link);
-}
-
-// A master that is just starting finds that it is too late. An exit.json that a master has written
-// stays: the job may have finished just now.
-void LocalEngine::carry_out(const EngineTable::Sweep& order) {
-  const JobLaunch launch = options_.launch_of(order.job);
-  const std::string& state = options_.state_directory;
-  if (!check_submission(state, order.job, launch.token)) {
-    return leftovers_.add(order.job, owner_of_job(state, order.job), launch.token, {});
-  }
-  // The job may be about to start for the first time, and its master must be able to read the file.
-  // If this fails because the disk is full or the user no longer exists, no master can start
-  // either.
-  if (const auto user = run_as(launch.user)) {
-    [[maybe_unused]] const auto made = make_job_directory(state, order.job, *user);
-  }
-  [[maybe_unused]] const auto written =
-      write_job_file(state, order.job, "fence.json", generation_file(order.generation));
-  const auto home = table_.home_of(order.job);
-  leftovers_.add(order.job, owner_of_job(state, order.job), launch.token,
-                 processes_named_in(job_directory(state, order.job)),
-                 home ? cgroup_of_job(state, *home, order.job) : "");
-}
-
-std::optional<JobEnd> LocalEngine::end_of_finished(JobId job) const {
-  const JobFiles files{job_directory(options_.state_directory, job)};
-  const auto exit = read_exit(files);
-  const auto launch = read_launch(files);
-  if (!exit || !launch || !*launch) return std::nullopt;
-  return had_finished({(*launch)->generation, (*launch)->token, *exit, Generation(0)},
-                      options_.launch_of(job).token);
 }
 
 }  // namespace rubato::engine

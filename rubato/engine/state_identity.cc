@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kIdDigits = 32;
+constexpr std::size_t kShareDigits = 9;
 constexpr std::size_t kLongestPath = 4096;
 
 // The files of a daemon, its agents and masters that name processes or lead to them.
@@ -155,18 +156,24 @@ Result<void> check_identity(const std::string& directory, bool restored) {
       directory, (*known)->path)};
 }
 
-Result<void> claim_identity(const std::string& directory, bool restored) {
+Result<StateIdentity> claim_identity(const std::string& directory, bool restored) {
   const auto known = read_identity(directory);
   if (!known) return known.error();
   auto now = look_at(directory);
   if (!now) return now.error();
   if (restored) {
-    if (auto forgotten = forget_original(directory); !forgotten) return forgotten;
+    if (auto forgotten = forget_original(directory); !forgotten) return forgotten.error();
   }
   // Written last: a daemon that is stopped before this is told again that it is a copy.
   now->id = *known && !restored ? (*known)->id : wire::random_hex(kIdDigits / 2);
-  if (*known == *now) return {};
-  return write_json_file(file_in(directory), to_json(*now));
+  if (*known == *now) return now;
+  if (auto written = write_json_file(file_in(directory), to_json(*now)); !written)
+    return written.error();
+  return now;
+}
+
+std::string share_identity(const StateIdentity& identity) {
+  return "rub" + identity.id.substr(0, kShareDigits);
 }
 
 }  // namespace rubato::engine

@@ -35,6 +35,9 @@ struct StateIdentity {
 // For the daemon that holds the directory's lock. In a copy it removes everything by which
 // processes of the original could be found: the names of processes, sockets and tokens. The jobs of
 // the copy start again as if their nodes had been lost.
-[[nodiscard]] Result<void> claim_identity(const std::string& directory, bool restored);
+[[nodiscard]] Result<StateIdentity> claim_identity(const std::string& directory, bool restored);
+
+// With what the names of all its shares begin (share_table.h).
+[[nodiscard]] std::string share_identity(const StateIdentity& identity);
 
 }  // namespace rubato::engine

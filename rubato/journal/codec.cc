@@ -297,6 +297,23 @@ void describe(auto& f, Is<NodeChanged> auto& value) {
   f.unless_plain("why", why);
 }
 
+void describe(auto& f, Is<NodeAdded> auto& value) {
+  auto& [node, added] = value;
+  auto& [name, type, gpus, labels] = added;
+  f("gpus", gpus);
+  f.unless_plain("labels", labels);
+  f("name", name);
+  f("node", node);
+  f("type", type);
+}
+
+void describe(auto& f, Is<Reserved> auto& value) {
+  auto& [node, gpus, why] = value;
+  f("gpus", gpus);
+  f("node", node);
+  f.unless_plain("why", why);
+}
+
 void describe(auto& f, Is<Estimated> auto& value) {
   auto& [job, speed, losses] = value;
   f("job", job);
@@ -458,6 +475,8 @@ Json write_json(Writer& writer, const std::derived_from<SpeedModel> auto& value)
   return write_speed(writer, value);
 }
 
+Json write_json(Writer& /*writer*/, const Is<NodeLabels> auto& value) { return value; }
+
 Json write_json(Writer& writer, const Is<Cluster> auto& value) {
   return write_cluster(writer, value);
 }
@@ -500,6 +519,10 @@ void read_json(Reader& reader, const JsonValue& json,
 void read_json(Reader& reader, const JsonValue& json,
                Is<std::shared_ptr<const ThroughputTable>> auto& table) {
   read_table(reader, json, table);
+}
+
+void read_json(Reader& /*reader*/, const JsonValue& json, Is<NodeLabels> auto& labels) {
+  labels = json.text_map();
 }
 
 void read_json(Reader& reader, const JsonValue& json, Is<Cluster> auto& cluster) {
@@ -752,8 +775,22 @@ Json write_cluster(Writer& writer, const Cluster& cluster) {
   Json types = Json::array();
   for (int t = 0; t < cluster.types(); ++t)
     types.push_back(cluster.type_name(GpuType(static_cast<GpuType::rep>(t))));
-  return {
+  Json json = {
       {"groups", std::move(groups)}, {"not_up", std::move(not_up)}, {"types", std::move(types)}};
+  // Clusters of one machine have neither, and older rows do not know them.
+  Json described = Json::array();
+  Json reserved = Json::array();
+  for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
+    const NodeId id(static_cast<NodeId::rep>(i));
+    const NodeLabels& labels = cluster.labels(id);
+    if (cluster.has_own_name(id) || !labels.empty())
+      described.push_back(Json::array({i, cluster.name(id), labels}));
+    if (const std::uint64_t gpus = cluster.node(id).reserved; gpus != 0)
+      reserved.push_back(Json::array({i, gpus}));
+  }
+  if (!described.empty()) json["described"] = std::move(described);
+  if (!reserved.empty()) json["reserved"] = std::move(reserved);
+  return json;
 }
 
 void read_cluster(Reader& reader, const JsonValue& json, Cluster& cluster) {
@@ -784,6 +821,21 @@ void read_cluster(Reader& reader, const JsonValue& json, Cluster& cluster) {
     if (node.must_be(id.index() < read.nodes().size() && state != NodeState::up,
                      "a node and a state other than up"))
       read.set_state(id, state);
+  });
+  const auto there = [&](const JsonValue& row, NodeId id) {
+    return row.must_be(id.index() < read.nodes().size(), "a node of the cluster");
+  };
+  fields.list_if_any("described", [&](const JsonValue& row) {
+    if (!row.is_row(3)) return;
+    const auto id = row.at(0).id<NodeId>();
+    if (there(row, id)) read.describe(id, row.at(1).text(), row.at(2).text_map());
+  });
+  fields.list_if_any("reserved", [&](const JsonValue& row) {
+    if (!row.is_row(2)) return;
+    const auto id = row.at(0).id<NodeId>();
+    const std::uint64_t gpus = row.at(1).natural();
+    if (there(row, id) && row.must_be((gpus & ~read.node(id).all()) == 0, "GPUs of its node"))
+      read.set_reserved(id, gpus);
   });
   cluster = std::move(read);
 }
@@ -894,6 +946,8 @@ constexpr std::string_view type_of(const Released& /*event*/) { return "released
 constexpr std::string_view type_of(const Finished& /*event*/) { return "finished"; }
 constexpr std::string_view type_of(const Failed& /*event*/) { return "failed"; }
 constexpr std::string_view type_of(const NodeChanged& /*event*/) { return "node-changed"; }
+constexpr std::string_view type_of(const NodeAdded& /*event*/) { return "node-added"; }
+constexpr std::string_view type_of(const Reserved& /*event*/) { return "reserved"; }
 constexpr std::string_view type_of(const Estimated& /*event*/) { return "estimated"; }
 constexpr std::string_view type_of(const Wake& /*event*/) { return "wake"; }
 constexpr std::string_view type_of(const Cancelled& /*event*/) { return "cancelled"; }
@@ -1009,11 +1063,11 @@ Result<V> decode_alternative(const Row& row, SpeedPool& pool, std::string_view w
 
 const std::map<std::string, int, std::less<>>& coded_versions() {
   static const std::map<std::string, int, std::less<>> versions = {
-      {"submitted", 1}, {"running", 1},      {"released", 1},  {"finished", 2},  {"failed", 2},
-      {"estimated", 1}, {"node-changed", 2}, {"wake", 1},      {"cancelled", 1}, {"held", 2},
-      {"limited", 1},   {"due", 1},          {"skipped", 1},   {"decided", 1},   {"start", 1},
-      {"resize", 1},    {"stop", 1},         {kAllocation, 1}, {kCluster, 1},    {kJobSpec, 1},
-      {kProgress, 1},   {kSpeed, 1},         {kState, 1},
+      {"submitted", 1}, {"running", 1},      {"released", 1},  {"finished", 2},   {"failed", 2},
+      {"estimated", 1}, {"node-changed", 2}, {"wake", 1},      {"cancelled", 1},  {"held", 2},
+      {"limited", 1},   {"due", 1},          {"skipped", 1},   {"decided", 1},    {"start", 1},
+      {"resize", 1},    {"stop", 1},         {kAllocation, 1}, {kCluster, 1},     {kJobSpec, 1},
+      {kProgress, 1},   {kSpeed, 1},         {kState, 1},      {"node-added", 1}, {"reserved", 1},
   };
   return versions;
 }

@@ -149,6 +149,14 @@ struct SameEvent {
     const auto& [node, state, why] = a;
     return node == b.node && state == b.state && why == b.why;
   }
+  bool operator()(const NodeAdded& a, const NodeAdded& b) const {
+    const auto& [node, added] = a;
+    return node == b.node && added == b.added;
+  }
+  bool operator()(const Reserved& a, const Reserved& b) const {
+    const auto& [node, gpus, why] = a;
+    return node == b.node && gpus == b.gpus && why == b.why;
+  }
   bool operator()(const Estimated& a, const Estimated& b) const {
     const auto& [job, speed, losses] = a;
     return job == b.job && same(speed, b.speed) && same(losses, b.losses);
@@ -353,7 +361,7 @@ class Draw {
   Event event() {
     const auto job = id<JobId>();
     const auto generation = id<Generation>();
-    switch (below(14)) {
+    switch (below(16)) {
       case 0:
         return Submitted{job, spec(), speed(), number()};
       case 1:
@@ -382,6 +390,10 @@ class Draw {
         return Due{job, maybe([&] { return time(); })};
       case 12:
         return Skipped{whole<int>(), whole<int>()};
+      case 13:
+        return NodeAdded{id<NodeId>(), {text(), text(), whole<int>(), labels()}};
+      case 14:
+        return Reserved{id<NodeId>(), whole<std::uint64_t>(), text()};
       default:
         return Decided{decision(), maybe([&] { return carried(); })};
     }
@@ -399,6 +411,11 @@ class Draw {
         return Stop{job, generation};
     }
   }
+  NodeLabels labels() {
+    NodeLabels labels;
+    for (std::size_t i = below(3); i > 0; --i) labels["key" + std::to_string(below(9))] = text();
+    return labels;
+  }
   Cluster cluster() {
     std::vector<std::string> types;
     for (std::size_t t = 0; t < 1 + below(3); ++t) types.push_back("type" + std::to_string(t));
@@ -410,6 +427,12 @@ class Draw {
     Cluster cluster(groups, types);
     for (std::size_t i = 0; i < cluster.nodes().size(); ++i)
       cluster.set_state(node_id(i), static_cast<NodeState>(below(4)));
+    for (std::size_t i = below(4); i > 0; --i)
+      cluster.add({"tux" + std::to_string(i), "type" + std::to_string(below(4)),
+                   1 + static_cast<int>(below(64)), labels()});
+    for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
+      if (coin()) cluster.set_reserved(node_id(i), random_.next() & cluster.node(node_id(i)).all());
+    }
     return cluster;
   }
 
@@ -450,6 +473,8 @@ RC_GTEST_PROP(Codec, ClustersKeepTheirNodes, (std::uint64_t seed)) {
     const auto& [type, gpus, state, reserved] = cluster.nodes()[i];
     RC_ASSERT(again.nodes()[i].type == type && again.nodes()[i].gpus == gpus);
     RC_ASSERT(again.nodes()[i].state == state && again.nodes()[i].reserved == reserved);
+    RC_ASSERT(again.name(node_id(i)) == cluster.name(node_id(i)));
+    RC_ASSERT(again.labels(node_id(i)) == cluster.labels(node_id(i)));
   }
   RC_ASSERT(again.types() == cluster.types());
   for (int t = 0; t < cluster.types(); ++t) {
@@ -500,6 +525,25 @@ TEST(Codec, RefusesWhatCannotBeStored) {
             "estimated: a speed of a kind that only the simulator knows cannot be stored");
   EXPECT_EQ(problem(encode(cluster_of("100001x1"))),
             "cluster: a cluster of more than 100000 nodes cannot be stored");
+}
+
+TEST(Codec, ClustersOfOlderJournalsAreReadAndWrittenAsTheyWere) {
+  const Coded old{"cluster", 1, R"({"groups":[[2,4,0]],"not_up":[[1,"down"]],"types":["gpu"]})"};
+  const auto cluster = decode_cluster(old);
+  ASSERT_TRUE(cluster.ok()) << cluster.error().message;
+  EXPECT_EQ(cluster->name(node_id(1)), "node1");
+  EXPECT_EQ(cluster->node(node_id(0)).reserved, 0U);
+  EXPECT_EQ(encode(*cluster).value(), old);
+  const auto problem = [](const std::string& more) {
+    const auto read = decode_cluster(
+        {"cluster", 1, R"({"groups":[[2,4,0]],"not_up":[],)" + more + R"(,"types":["gpu"]})"});
+    return read ? "accepted" : read.error().message;
+  };
+  EXPECT_EQ(problem(R"("reserved":[[1,15]])"), "accepted");
+  EXPECT_EQ(problem(R"("reserved":[[1,16]])"), "cluster.reserved[0]: must be GPUs of its node");
+  EXPECT_EQ(problem(R"("reserved":[[2,1]])"), "cluster.reserved[0]: must be a node of the cluster");
+  EXPECT_EQ(problem(R"("described":[[2,"tux",{}]])"),
+            "cluster.described[0]: must be a node of the cluster");
 }
 
 TEST(Codec, RefusesWhatItDoesNotUnderstandInOneSentence) {

@@ -83,6 +83,11 @@ void LaunchState::excuse(Time now, Uid uid) {
   if (!found->second.said_hello) found->second.since = std::max(found->second.since, now);
 }
 
+void LaunchState::blameless(Uid uid) {
+  const auto found = workers_.find(uid);
+  if (found != workers_.end()) found->second.blameless = true;
+}
+
 void LaunchState::end(Time now, Outcome outcome, bool ask) {
   CHECK(!ending_);
   forget_unstarted();

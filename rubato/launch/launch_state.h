@@ -52,6 +52,17 @@ struct LaunchCounts {
   int fresh_starts = 0;  // of all workers together from the checkpoint, after the first start
 };
 
+// What a launcher knows of a run that an earlier one began.
+struct AdoptedRun {
+  std::map<Uid, Slot> workers;  // that may live
+  std::vector<Uid> planned;     // those that should train
+  Uid next_uid = 1;
+  bool founded = false;  // a worker has started the job in this round
+  bool ending = false;   // all workers are being killed, and then a new round begins
+  bool spoke = false;    // the program knows Rubato
+  LaunchCounts counts;
+};
+
 class LaunchState {
  public:
   explicit LaunchState(LaunchLimits limits) : limits_(limits), wanted_(limits.start) {}
@@ -60,6 +71,8 @@ class LaunchState {
   virtual ~LaunchState() = default;
 
   virtual void begin(Time now) = 0;
+  // Instead of begin(): goes on with a run whose launcher has died.
+  virtual void adopt(Time now, const AdoptedRun& run) = 0;
   void exited(Time now, Uid uid, ProcessEnd end);
   // The program could not be started at all, and trying again would not help.
   void could_not_start(Time now, Uid uid, const std::string& why, bool infrastructure);
@@ -70,6 +83,10 @@ class LaunchState {
 
   // Its host is silent, so nothing can be expected of it.
   void excuse(Time now, Uid uid);
+  // If it ends, its host is to blame: no failure is counted.
+  void blameless(Uid uid);
+  // The worker should be another process in the same slot, because its share is about to end.
+  virtual void replace(Time now, Uid uid) = 0;
   // Whether all workers are to end.
   [[nodiscard]] bool ending() const { return ending_.has_value(); }
 
@@ -101,6 +118,8 @@ class LaunchState {
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
   [[nodiscard]] const std::optional<Outcome>& outcome() const { return outcome_; }
   [[nodiscard]] const LaunchCounts& counts() const { return counts_; }
+  // Whether a worker has sent a Hello, now or in an earlier round.
+  [[nodiscard]] virtual bool spoke() const { return false; }
   [[nodiscard]] int wanted() const { return wanted_; }
   [[nodiscard]] std::vector<Uid> living() const;
 
@@ -112,11 +131,13 @@ class LaunchState {
     Slot slot;
     int rank = 0;
     bool said_hello = false;
+    bool adopted = false;  // of an earlier launcher; it has not said hello to this one yet
     bool stranded = false;
     Time heard;
     std::string address;
     std::string killed_because;   // empty unless we killed it
     bool expected = false;        // we asked it to end, so its end is no failure
+    bool blameless = false;       // its end is no failure of the job
     std::string text;             // its own words about a refusal or failure
     std::optional<Time> outside;  // since when it is neither planned nor a member
   };

@@ -11,7 +11,9 @@
 #include "rubato/base/text.h"
 #include "rubato/launch/live_run.h"
 #include "rubato/launch/local_host.h"
+#include "rubato/launch/remote_shells.h"
 #include "rubato/launch/restart_run.h"
+#include "rubato/launch/share_files.h"
 #include "rubato/wire/random_hex.h"
 #include "rubato/wire/signals.h"
 
@@ -25,6 +27,9 @@ constexpr auto kHurriedTick = 20ms;
 constexpr Duration kLookAtSocketEvery = 1s;
 
 constexpr std::size_t kTokenBytes = 16;
+constexpr std::size_t kSecretBytes = 32;
+constexpr std::size_t kRunBytes = 8;
+constexpr std::size_t kLongestName = 40;  // in the name of a job (wire/job_key.h)
 
 std::unique_ptr<LaunchState> new_state(const RunSpec& spec) {
   if (spec.live) return std::make_unique<LiveRun>(spec.limits);
@@ -53,8 +58,8 @@ Launcher::Launcher(RunSpec spec, RunSocket socket, LauncherFace& face)
                         .dropped = [this](int key) { dropped(key); },
                         .handled = [this] { carry_out(); }}) {
   if (spec_.token.empty()) spec_.token = wire::random_hex(kTokenBytes);
-  if (spec_.hosts.hosts.empty()) {
-    host_ = std::make_unique<LocalHost>(poller_, host_events());
+  if (spec_.hosts.hosts.empty() && !spec_.shares) {
+    host_ = std::make_unique<LocalHost>(poller_, host_events(), spec_.warm);
   } else {
     open_shares();
   }
@@ -77,18 +82,73 @@ WorkerHost::Events Launcher::host_events() {
 }
 
 void Launcher::open_shares() {
-  CHECK(spec_.live);
   live_ = dynamic_cast<LiveRun*>(state_.get());
   Shares::Hooks hooks;
   hooks.greeted = [this](const wire::Hello& hello) { return greeted(hello); };
   hooks.heard = [this](Uid uid, const wire::FromWorker& message) { heard(uid, message); };
+  hooks.blameless = [this](Uid uid) { state_->blameless(uid); };
   hooks.say = [this](const std::string& text) {
     face_.log("say", {{"text", text}});
     face_.say(text);
   };
-  auto shares = std::make_unique<Shares>(poller_, spec_.hosts, spec_.name, host_events(), hooks);
+  if (spec_.shares) {
+    open_managed(hooks.say, hooks);
+  } else {
+    open_hosts(hooks.say, hooks);
+  }
+}
+
+void Launcher::open_hosts(const std::function<void(const std::string&)>& say, Shares::Hooks hooks) {
+  SharesSpec spec;
+  // Another run of the same name is another job, for its keys and its checkpoints.
+  spec.job = fmt::format("{}-{}", spec_.name.substr(0, kLongestName), wire::random_hex(kRunBytes));
+  spec.secret = wire::random_hex(kSecretBytes);
+  spec.address = spec_.hosts.address;
+  std::vector<ShareSpot> spots;
+  for (const HostPlace& host : spec_.hosts.hosts) {
+    spots.push_back({host.name, host.name, host.workers, {}});
+  }
+  auto shares = std::make_unique<Shares>(
+      poller_, std::move(spec), std::make_shared<RosterInMemory>(),
+      std::make_unique<RemoteShells>(poller_, spec_.hosts, say), host_events(), std::move(hooks));
+  shares->set_shares(spots, {});
   shares_ = shares.get();
   host_ = std::move(shares);
+}
+
+void Launcher::open_managed(const std::function<void(const std::string&)>& say,
+                            Shares::Hooks hooks) {
+  SharesSpec spec;
+  spec.job = spec_.shares->job;
+  spec.start = spec_.shares->start;
+  spec.secret = spec_.shares->roster->secret();
+  spec.address = spec_.shares->launch.address;
+  spec.secrets = spec_.shares->secrets;
+  auto shares =
+      std::make_unique<Shares>(poller_, std::move(spec), spec_.shares->roster,
+                               std::make_unique<ShareFiles>(spec_.shares->launch.directory, say),
+                               host_events(), std::move(hooks));
+  shares_ = shares.get();
+  host_ = std::move(shares);
+  const auto adopted = adopted_run();
+  if (adopted && adopted->place) {
+    place_ = adopted->place;
+    stopped_ = adopted->stopped;
+    spec_.slots = place_->slots;
+    set_shares(place_->shares, place_->ended_shares);
+  } else {
+    set_shares(spec_.shares->launch.placed, {});
+  }
+}
+
+void Launcher::set_shares(const std::vector<PlacedShare>& placed,
+                          const std::vector<ShareName>& ended) {
+  std::vector<ShareSpot> spots;
+  spots.reserve(placed.size());
+  for (const PlacedShare& share : placed) {
+    spots.push_back({share.name, share.node, static_cast<int>(share.slots.size()), share.slots});
+  }
+  shares_->set_shares(spots, ended);
 }
 
 Launcher::~Launcher() {
@@ -124,11 +184,10 @@ Outcome Launcher::run() {
   face_.log("run", {{"name", spec_.name},
                     {"mode", spec_.live ? "live" : "restart"},
                     {"command", spec_.command}});
-  if (!spec_.slots.empty()) CHECK(state_->place(now(), spec_.slots).ok());
-  state_->begin(now());
+  begin();
   carry_out();
   if (shares_ != nullptr) shares_->open();
-  while (!state_->outcome()) {
+  while (!state_->outcome() && !replaced()) {
     poller_.wait(face_.hurries() || host_->hurries() ? kHurriedTick : kTick);
     keep_listening();
     host_->turn();
@@ -137,13 +196,82 @@ Outcome Launcher::run() {
     carry_out();
     face_.turn();
   }
-  return *state_->outcome();
+  return state_->outcome().value_or(Outcome());
+}
+
+void Launcher::begin() {
+  if (!spec_.slots.empty()) CHECK(state_->place(now(), spec_.slots).ok());
+  if (shares_ != nullptr && shares_->adopted()) return adopt();
+  state_->begin(now());
+}
+
+// An earlier launcher has died. Its workers go on.
+void Launcher::adopt() {
+  const Roster& roster = shares_->roster();
+  AdoptedRun run;
+  run.planned = roster.plan.workers;
+  run.next_uid = roster.next_uid;
+  run.founded = roster.founder != 0;
+  run.ending = roster.ending;
+  run.spoke = roster.run.spoke;
+  run.counts.failures = roster.run.failures;
+  run.counts.resizes = roster.run.resizes;
+  run.counts.fresh_starts = roster.run.fresh_starts;
+  for (const Uid uid : roster.not_gone()) {
+    StartWorker start;
+    start.uid = uid;
+    start.slot = roster.workers.at(uid).slot;
+    start.round = 1;
+    run.workers[uid] = start.slot;
+    workers_[uid].start = start;
+    shares_->adopt(worker_start(start));
+  }
+  face_.log("adopt", {{"epoch", roster.epoch}, {"workers", roster.not_gone()}});
+  state_->adopt(now(), run);
+  if (stopped_) state_->stop_managed(now(), "stopped by its manager");
+}
+
+std::optional<RosterRun> Launcher::adopted_run() const {
+  if (shares_ == nullptr || !shares_->adopted()) return std::nullopt;
+  return shares_->roster().run;
+}
+
+RosterRun Launcher::roster_run() const {
+  RosterRun run;
+  run.start = spec_.shares ? spec_.shares->start : 0;
+  run.place = place_;
+  run.stopped = stopped_;
+  run.failures = state_->counts().failures;
+  run.resizes = state_->counts().resizes;
+  run.fresh_starts = state_->counts().fresh_starts;
+  run.spoke = state_->spoke();
+  return run;
+}
+
+Result<void> Launcher::place(const Place& place) {
+  if (spec_.shares) {
+    place_ = place;
+    if (!shares_->note(roster_run())) return Error{"it could not be stored"};
+    set_shares(place.shares, place.ended_shares);
+  }
+  return state_->place(now(), place.slots);
+}
+
+void Launcher::stop_managed(Generation generation, const std::string& why) {
+  stopped_ = generation;
+  if (spec_.shares) (void)shares_->note(roster_run());
+  state_->stop_managed(now(), why);
+}
+
+std::vector<ShareView> Launcher::shares() const {
+  return spec_.shares ? shares_->views() : std::vector<ShareView>();
 }
 
 void Launcher::keep_shares() {
   // Silence of a host is not the silence of its workers.
   for (const Uid uid : shares_->excused()) state_->excuse(now(), uid);
-  if (shares_->lost()) live_->give_up(now());
+  for (const Uid uid : shares_->misplaced()) state_->replace(now(), uid);
+  if (shares_->lost() && live_ != nullptr) live_->give_up(now());
   shares_->set_ending(state_->ending());
 }
 
@@ -234,7 +362,8 @@ void Launcher::carry_out() {
     }
   }
   if (shares_ == nullptr) return;
-  shares_->plan(live_->plan().workers);
+  shares_->set_run(roster_run());
+  if (live_ != nullptr) shares_->plan(live_->plan().workers);
   shares_->act();
 }
 
@@ -254,11 +383,15 @@ Environment Launcher::environment_of(const StartWorker& start) const {
   }
   const LaunchCounts& counts = state_->counts();
   set(environment, "RANK", fmt::format("{}", start.rank));
-  set(environment, "LOCAL_RANK", fmt::format("{}", start.rank));
   set(environment, "WORLD_SIZE", fmt::format("{}", start.world));
-  set(environment, "LOCAL_WORLD_SIZE", fmt::format("{}", start.world));
-  set(environment, "MASTER_ADDR", "127.0.0.1");
-  set(environment, "MASTER_PORT", fmt::format("{}", port_));
+  if (shares_ == nullptr) {  // else shares.cc sets them
+    set(environment, "LOCAL_RANK", fmt::format("{}", start.rank));
+    set(environment, "LOCAL_WORLD_SIZE", fmt::format("{}", start.world));
+    set(environment, "GROUP_RANK", "0");
+    set(environment, "GROUP_WORLD_SIZE", "1");
+    set(environment, "MASTER_ADDR", "127.0.0.1");
+    set(environment, "MASTER_PORT", fmt::format("{}", port_));
+  }
   set(environment, "TORCHELASTIC_RESTART_COUNT", fmt::format("{}", counts.failures));
   set(environment, "TORCHELASTIC_MAX_RESTARTS", fmt::format("{}", spec_.limits.max_failures));
   set(environment, "TORCHELASTIC_RUN_ID", spec_.name);
@@ -269,7 +402,7 @@ Environment Launcher::environment_of(const StartWorker& start) const {
 }
 
 void Launcher::carry_out(const StartWorker& start) {
-  if (!spec_.live && port_of_round_ != start.round) {
+  if (!spec_.live && shares_ == nullptr && port_of_round_ != start.round) {
     const auto port = free_port();
     if (!port) {
       state_->could_not_start(now(), start.uid, port.error().message, true);
@@ -279,6 +412,10 @@ void Launcher::carry_out(const StartWorker& start) {
     port_of_round_ = start.round;
   }
   workers_[start.uid].start = start;
+  host_->start(worker_start(start));
+}
+
+WorkerStart Launcher::worker_start(const StartWorker& start) const {
   WorkerStart what;
   what.uid = start.uid;
   what.round = start.round;
@@ -289,7 +426,11 @@ void Launcher::carry_out(const StartWorker& start) {
   what.close_others = spec_.close_others;
   what.mark =
       spec_.live ? fmt::format("RUBATO_WORKER={}", start.uid) : fmt::format("RANK={}", start.rank);
-  host_->start(what);
+  what.slot = start.slot;
+  what.rank = start.rank;
+  what.world = spec_.live ? 0 : start.world;
+  what.inherits = spec_.shares.has_value();
+  return what;
 }
 
 void Launcher::started(Uid uid, const ProcessName& process) {

@@ -9,8 +9,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "rubato/launch/launch_state.h"
 #include "rubato/launch/live_run.h"
 #include "rubato/launch/process.h"
+#include "rubato/launch/roster_files.h"
 #include "rubato/launch/run_control.h"
 #include "rubato/launch/shares.h"
 #include "rubato/launch/worker_host.h"
@@ -25,6 +29,14 @@
 #include "rubato/wire/poller.h"
 
 namespace rubato::launch {
+
+struct ManagedShares {
+  SharesLaunch launch;
+  std::int64_t start = 0;                        // of the job
+  std::string job;                               // in the identities of its processes
+  std::shared_ptr<RosterFiles> roster;           // taken over already
+  std::map<std::string, std::string> secrets{};  // NAME -> content
+};
 
 // What to launch. It does not depend on the face.
 struct RunSpec {
@@ -37,7 +49,10 @@ struct RunSpec {
   Environment environment;    // the workers' environment is derived from it
   std::string directory;      // where they start; empty: in our directory
   bool close_others = false;  // they inherit no descriptors except the standard ones
-  HostsSpec hosts{};          // without hosts: on this machine. With hosts, `live` is true
+  bool warm = false;          // Python workers are forked from a parent (warm_parent.h)
+  HostsSpec hosts{};          // without hosts: on this machine
+  // Of a run whose workers are in shares that a cluster manager starts.
+  std::optional<ManagedShares> shares{};
 };
 
 // Shows a run and answers requests about it. All functions are called on the launcher's thread.
@@ -71,6 +86,8 @@ class Launcher {
 
   // Runs until the job is over.
   Outcome run();
+  // A later launcher has taken the run over: run() has returned, and the job goes on elsewhere.
+  [[nodiscard]] bool replaced() const { return shares_ != nullptr && shares_->replaced(); }
 
   // For the face. Valid from the first turn of run().
   [[nodiscard]] Time now() const;
@@ -81,6 +98,13 @@ class Launcher {
   // yet.
   void collect_all();
   [[nodiscard]] std::vector<WorkerRecord> workers() const;
+  // For a managed run: the newest place, and how it was stopped. In shares, what was obeyed is in
+  // the roster before anybody is told.
+  [[nodiscard]] Result<void> place(const Place& place);
+  void stop_managed(Generation generation, const std::string& why);
+  // What an earlier launcher has obeyed.
+  [[nodiscard]] std::optional<RosterRun> adopted_run() const;
+  [[nodiscard]] std::vector<ShareView> shares() const;
   // The host of a worker, in a run that spans hosts.
   [[nodiscard]] std::string host_of(Uid uid) const { return shares_ ? shares_->host_of(uid) : ""; }
   void send(int connection, const Json& message);
@@ -111,7 +135,14 @@ class Launcher {
   [[nodiscard]] Environment environment_of(const StartWorker& start) const;
   [[nodiscard]] WorkerHost::Events host_events();
   void open_shares();
+  void open_hosts(const std::function<void(const std::string&)>& say, Shares::Hooks hooks);
+  void open_managed(const std::function<void(const std::string&)>& say, Shares::Hooks hooks);
+  void set_shares(const std::vector<PlacedShare>& placed, const std::vector<ShareName>& ended);
+  void begin();
+  void adopt();
   void keep_shares();
+  [[nodiscard]] WorkerStart worker_start(const StartWorker& start) const;
+  [[nodiscard]] RosterRun roster_run() const;
   [[nodiscard]] bool greeted(const wire::Hello& hello);
   void heard(Uid uid, const wire::FromWorker& message);
   void started(Uid uid, const ProcessName& process);
@@ -125,8 +156,10 @@ class Launcher {
   wire::Fd signals_;
   std::unique_ptr<LaunchState> state_;
   std::unique_ptr<WorkerHost> host_;
-  Shares* shares_ = nullptr;  // the same, in a run that spans hosts
-  LiveRun* live_ = nullptr;   // the state, in such a run
+  Shares* shares_ = nullptr;    // the same, in a run that spans hosts
+  LiveRun* live_ = nullptr;     // the state, if workers train live in such a run
+  std::optional<Place> place_;  // the newest one, of a managed run in shares
+  std::optional<Generation> stopped_;
   std::map<Uid, Worker> workers_;
   wire::FrameServer server_;
   std::map<int, Uid> speakers_;  // connections whose worker has sent a Hello

@@ -34,6 +34,34 @@ bool LiveRun::planned(Uid uid) const {
 
 void LiveRun::begin(Time now) { begin_round(now); }
 
+// Its workers connect again. Where they listen is only known then.
+void LiveRun::adopt(Time now, const AdoptedRun& run) {
+  round_ = 1;
+  counts_ = run.counts;
+  next_uid_ = run.next_uid;
+  spoke_ = run.spoke;
+  founded_ = run.founded;
+  plan_ = {1, run.planned};
+  for (const auto& [uid, slot] : run.workers) {
+    Worker worker;
+    worker.started = true;
+    worker.since = now;
+    worker.heard = now;
+    worker.slot = slot;
+    worker.said_hello = run.spoke;
+    worker.adopted = true;
+    workers_[uid] = std::move(worker);
+  }
+  starting_over_ = run.ending;
+  if (starting_over_) {
+    signal_all(SIGKILL);
+    if (workers_.empty()) begin_round(now);
+  } else {
+    fill(now, Duration::zero());
+    give_up_if_lost(now, true);
+  }
+}
+
 void LiveRun::begin_round(Time now) {
   starting_over_ = false;
   founded_ = false;
@@ -103,19 +131,22 @@ void LiveRun::publish() {
 
 bool LiveRun::said_hello(Time now, const wire::Hello& hello) {
   const auto found = workers_.find(hello.uid);
-  if (found == workers_.end() || !found->second.started || found->second.said_hello ||
-      !found->second.killed_because.empty() || starting_over_ || (!spoke_ && !planned(hello.uid))) {
+  if (found == workers_.end() || !found->second.started || !found->second.killed_because.empty() ||
+      (found->second.said_hello && !found->second.adopted) || starting_over_ ||
+      (!spoke_ && !planned(hello.uid))) {
     return false;
   }
   if (silent_) tell("the program has sent a Hello after all: it can have several workers again");
   spoke_ = true;
   silent_ = false;
-  slowest_hello_ = std::max(slowest_hello_, now - found->second.since);
+  const bool again = std::exchange(found->second.adopted, false);
+  if (!again) slowest_hello_ = std::max(slowest_hello_, now - found->second.since);
   const bool founder = !std::exchange(founded_, true);
   if (!ending_ && !finishing_) fill(now, Duration::zero());  // these replace no worker
   wire::Welcome welcome{{}, plan_, founder};
   for (const auto& [uid, worker] : workers_) {
-    if (worker.said_hello) welcome.peers.push_back({uid, worker.address});
+    if (uid != hello.uid && worker.said_hello && !worker.adopted)
+      welcome.peers.push_back({uid, worker.address});
   }
   found->second.said_hello = true;
   found->second.heard = now;
@@ -152,8 +183,7 @@ void LiveRun::heard_notice(Time now, Uid uid, const wire::Notice& notice) {
     }
     give_up_if_lost(now, false);
   } else if (notice.kind == kStraggler && limits_.replace_stragglers) {
-    if (const auto slow = wire::read_straggler(notice.content))
-      replace_straggler(now, slow->worker);
+    if (const auto slow = wire::read_straggler(notice.content)) replace_slow(now, slow->worker);
   }
 }
 
@@ -170,13 +200,18 @@ void LiveRun::heard_members(Time now, wire::MembersNotice notice) {
   members_ = std::move(notice.uids);
 }
 
-void LiveRun::replace_straggler(Time now, Uid uid) {
+void LiveRun::replace_slow(Time now, Uid uid) {
   if (ending_ || finishing_ || starting_over_ || !planned(uid)) return;
   ++counts_.resizes;
+  replace(now, uid);
+  tell(fmt::format("worker {} is slow; worker {} replaces it", uid, plan_.workers.back()));
+}
+
+void LiveRun::replace(Time now, Uid uid) {
+  if (ending_ || finishing_ || starting_over_ || !planned(uid)) return;
   const Slot slot = slot_of(uid);
   drop(uid);
   add_worker(now, slot, patience());
-  tell(fmt::format("worker {} is slow; worker {} replaces it", uid, plan_.workers.back()));
   publish();
 }
 
@@ -260,11 +295,15 @@ void LiveRun::refused(Time now, Uid uid, const Worker& worker) {
 }
 
 void LiveRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
-  ++counts_.failures;
-  const bool loading = !worker.said_hello && !silent_;
-  if (loading || now - worker.since < kYoung) ++died_young_;
+  if (!worker.blameless) {
+    ++counts_.failures;
+    const bool loading = !worker.said_hello && !silent_;
+    if (loading || now - worker.since < kYoung) ++died_young_;
+  }
   const std::string what =
-      fmt::format("worker {} {}{}", uid, to_text(end_of_worker), with_text(worker.text));
+      worker.blameless
+          ? fmt::format("worker {} has lost its host", uid)
+          : fmt::format("worker {} {}{}", uid, to_text(end_of_worker), with_text(worker.text));
   const bool missing = planned(uid);
   drop(uid);
   if (!missing || finishing_) {
@@ -368,7 +407,7 @@ Duration LiveRun::longest_load() const { return std::max(limits_.hello, 4 * slow
 // A worker that joins runs at a low priority, so on a busy machine it may get no processor for
 // long. Nobody waits for it; a worker that trains keeps all others waiting.
 Duration LiveRun::longest_silence(Uid uid, const Worker& worker) const {
-  const bool joins = worker.low_priority && !working_.contains(uid);
+  const bool joins = worker.adopted || (worker.low_priority && !working_.contains(uid));
   return joins ? std::max(limits_.heartbeat, longest_load()) : limits_.heartbeat;
 }
 

@@ -25,6 +25,8 @@ class LiveRun : public LaunchState {
   explicit LiveRun(LaunchLimits limits) : LaunchState(limits), silent_(limits.silent) {}
 
   void begin(Time now) override;
+  void adopt(Time now, const AdoptedRun& run) override;
+  void replace(Time now, Uid uid) override;
   [[nodiscard]] bool said_hello(Time now, const wire::Hello& hello) override;
   void heard(Time now, Uid uid, const wire::FromWorker& message) override;
   [[nodiscard]] const wire::MembershipPlan& plan() const { return plan_; }
@@ -37,6 +39,7 @@ class LiveRun : public LaunchState {
 
   [[nodiscard]] bool settled() const override;
   [[nodiscard]] bool silent() const override { return silent_; }
+  [[nodiscard]] bool spoke() const override { return spoke_; }
 
  private:
   void on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end) override;
@@ -62,7 +65,7 @@ class LiveRun : public LaunchState {
   void finishing();
   void ask_to_end(Uid uid, const Worker& worker);
   void heard_members(Time now, wire::MembersNotice notice);
-  void replace_straggler(Time now, Uid uid);
+  void replace_slow(Time now, Uid uid);
   void give_up_if_lost(Time now, bool counted);
   void start_over(Time now);
   void forget_the_young(Time now);

@@ -11,8 +11,8 @@
 
 namespace rubato::launch {
 
-LocalHost::LocalHost(wire::Poller& poller, Events events)
-    : poller_(poller), events_(std::move(events)), may_nice_(may_undo_nice()) {}
+LocalHost::LocalHost(wire::Poller& poller, Events events, bool warm)
+    : poller_(poller), events_(std::move(events)), may_nice_(may_undo_nice()), warm_(warm) {}
 
 LocalHost::~LocalHost() {
   for (const auto& [uid, worker] : workers_) {
@@ -27,8 +27,7 @@ void LocalHost::start(const WorkerStart& start) {
   Environment environment = start.environment;
   if (niced) set(environment, "RUBATO_NICED", "1");
   bool shortage = false;
-  auto process = spawn(start.command, environment,
-                       {niced, start.directory, start.close_others, start.dies_with_us}, &shortage);
+  auto process = make(start, environment, niced, &shortage);
   if (!process) {
     events_.could_not_start(start.uid, process.error().message, shortage);
     return;
@@ -38,6 +37,24 @@ void LocalHost::start(const WorkerStart& start) {
   worker.mark = start.mark;
   watch(start.uid, worker);
   events_.started(start.uid, {worker.process.pid, wire::start_time_of(worker.process.pid)});
+}
+
+Result<Process> LocalHost::make(const WorkerStart& start, const Environment& environment,
+                                bool niced, bool* shortage) {
+  const SpawnOptions options{niced, start.directory, start.close_others, start.dies_with_us};
+  if (warm_) {
+    if (auto forked = parent_.fork_worker(start.command, environment, options)) {
+      return std::move(*forked);
+    }
+  }
+  auto process = spawn(start.command, environment, options, shortage);
+  // After the first worker, which should not wait for the parent's imports.
+  if (warm_ && process) {
+    Environment shared = environment;
+    std::erase(shared, start.mark);
+    parent_.begin(start.command, shared, may_nice_);
+  }
+  return process;
 }
 
 void LocalHost::watch(Uid uid, const Worker& worker) {
@@ -109,7 +126,7 @@ void LocalHost::collect(Uid uid) {
 
 // Collects workers whose processes could not all be killed at once.
 void LocalHost::turn() {
-  std::set<int> own;
+  std::set<int> own = {parent_.pid()};
   std::vector<Uid> ended;
   for (const auto& [uid, worker] : workers_) {
     if (worker.end) {
@@ -129,7 +146,7 @@ bool LocalHost::hurries() const {
 
 // Whether nothing is left of workers that have ended. Kills what is left.
 bool LocalHost::nothing_is_left() const {
-  std::set<int> own;
+  std::set<int> own = {parent_.pid()};
   std::set<std::string> marks;
   for (const auto& [uid, worker] : workers_) {
     if (worker.end) continue;

@@ -15,6 +15,7 @@
 #include "rubato/launch/console.h"
 #include "rubato/launch/orphans.h"
 #include "rubato/launch/process.h"
+#include "rubato/launch/warm_parent.h"
 #include "rubato/launch/worker_host.h"
 #include "rubato/wire/poller.h"
 
@@ -22,7 +23,8 @@ namespace rubato::launch {
 
 class LocalHost : public WorkerHost {
  public:
-  LocalHost(wire::Poller& poller, Events events);
+  // `warm`: Python workers are forked from a parent that has imported torch already.
+  LocalHost(wire::Poller& poller, Events events, bool warm = false);
   ~LocalHost() override;
 
   void start(const WorkerStart& start) override;
@@ -46,11 +48,15 @@ class LocalHost : public WorkerHost {
   void read_output(Uid uid, bool is_err, bool to_the_end);
   [[nodiscard]] bool take_leave(Uid uid, Worker& worker);
   void collect(Uid uid);
+  [[nodiscard]] Result<Process> make(const WorkerStart& start, const Environment& environment,
+                                     bool niced, bool* shortage);
   [[nodiscard]] bool nothing_is_left() const;
 
   wire::Poller& poller_;
   Events events_;
   bool may_nice_;
+  bool warm_;
+  WarmParent parent_;
   Orphans orphans_;
   std::map<Uid, Worker> workers_;
 };

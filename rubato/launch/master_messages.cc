@@ -1,5 +1,6 @@
 #include "rubato/launch/master_messages.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
@@ -40,7 +41,48 @@ Json to_json(const std::optional<Batch>& batch) {
   return {{"per_gpu", batch->per_gpu}, {"accumulation", batch->accumulation}};
 }
 
+Json to_json(const std::vector<PlacedShare>& shares) {
+  Json json = Json::array();
+  for (const PlacedShare& share : shares) {
+    json.push_back({{"name", share.name}, {"node", share.node}, {"slots", share.slots}});
+  }
+  return json;
+}
+
+Json to_json(const SharesLaunch& shares) {
+  return {{"directory", shares.directory},
+          {"placed", to_json(shares.placed)},
+          {"address", shares.address}};
+}
+
+Json to_json(const std::vector<ShareView>& shares) {
+  Json json = Json::array();
+  for (const ShareView& share : shares) {
+    json.push_back({{"name", share.name}, {"linked", share.linked}, {"native", share.native}});
+  }
+  return json;
+}
+
+Json to_json(const Place& place) {
+  Json json = {{"type", "place"},
+               {"generation", place.generation.value()},
+               {"slots", place.slots},
+               {"batch", to_json(place.batch)}};
+  if (place.revision != 0) json["revision"] = place.revision;
+  if (!place.shares.empty()) json["shares"] = to_json(place.shares);
+  if (!place.ended_shares.empty()) json["ended_shares"] = place.ended_shares;
+  return json;
+}
+
 }  // namespace
+
+bool is_share_name(std::string_view name) {
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  };
+  return !name.empty() && name.size() <= kLongestShareName &&
+         std::all_of(name.begin(), name.end(), good);
+}
 
 // --- writing -------------------------------------------------------------------------------------
 
@@ -69,6 +111,7 @@ Json to_json(const JobLaunch& launch) {
   if (launch.stop_after) json["stop_after"] = seconds(*launch.stop_after);
   if (launch.hello != kHelloWithin) json["hello"] = seconds(launch.hello);
   if (launch.silent) json["silent"] = true;
+  if (launch.shares) json["shares"] = to_json(*launch.shares);
   return json;
 }
 
@@ -84,6 +127,8 @@ Json to_json(const JobProgress& progress) {
   set_if(json, "per_gpu", progress.per_gpu);
   set_if(json, "accumulation", progress.accumulation);
   if (progress.noise && std::isfinite(*progress.noise)) json["noise"] = *progress.noise;
+  if (progress.learning_rate && std::isfinite(*progress.learning_rate))
+    json["learning_rate"] = *progress.learning_rate;
   if (progress.tuning) json["tuning"] = wire::to_json(*progress.tuning);
   return json;
 }
@@ -108,6 +153,8 @@ Json to_json(const JobStatus& status) {
                {"pauses", std::move(pauses)}};
   if (status.ended) json["ended"] = to_json(*status.ended);
   if (status.silent) json["silent"] = true;
+  if (status.revision != 0) json["revision"] = status.revision;
+  if (!status.shares.empty()) json["shares"] = to_json(status.shares);
   return json;
 }
 
@@ -139,12 +186,7 @@ Json to_json(const ToMaster& message) {
   if (const auto* manage = std::get_if<Manage>(&message)) {
     return {{"type", "manage"}, {"token", manage->token}};
   }
-  if (const auto* place = std::get_if<Place>(&message)) {
-    return {{"type", "place"},
-            {"generation", place->generation.value()},
-            {"slots", place->slots},
-            {"batch", to_json(place->batch)}};
-  }
+  if (const auto* place = std::get_if<Place>(&message)) return to_json(*place);
   if (const auto* stop = std::get_if<StopJob>(&message)) {
     return {{"type", "stop"}, {"generation", stop->generation.value()}};
   }
@@ -207,6 +249,71 @@ Duration read_seconds(const JsonValue& json) { return from_seconds(json.number(0
 bool read_flag(JsonFields& fields, std::string_view name) {
   const auto found = fields.find(name);
   return found && found->boolean();
+}
+
+// A missing field means 0.
+std::int64_t read_revision(JsonFields& fields) {
+  const auto found = fields.find("revision");
+  return found ? found->integer(0, kMostInt64) : 0;
+}
+
+// It is part of names of files, and of names that a manager of clusters must accept.
+ShareName read_share_name(const JsonValue& json) {
+  const std::string& name = json.text();
+  json.must_be(is_share_name(name), "a name of at most 63 characters a-z, 0-9 and -");
+  return name;
+}
+
+std::vector<ShareName> read_share_names(const JsonValue& json) {
+  std::vector<ShareName> names;
+  json.each([&](const JsonValue& element) { names.push_back(read_share_name(element)); });
+  return names;
+}
+
+// Each of `slots` is in one share, and no other slot is.
+std::vector<PlacedShare> read_placed(const JsonValue& json, const std::vector<Slot>& slots) {
+  std::vector<PlacedShare> shares;
+  std::set<ShareName> names;
+  std::set<Slot> rest(slots.begin(), slots.end());
+  json.each([&](const JsonValue& element) {
+    JsonFields fields(element);
+    PlacedShare share;
+    share.name = read_share_name(fields["name"]);
+    share.node = fields["node"].text();
+    share.slots = read_slots(fields["slots"]);
+    if (!names.insert(share.name).second)
+      element.refuse(fmt::format("names the share {} again", share.name));
+    if (share.slots.empty()) element.refuse("has no slots");
+    for (const Slot& slot : share.slots) {
+      if (rest.erase(slot) == 0)
+        element.refuse(fmt::format(
+            "has the slot {}, which is not one of the job, or is in another share", slot));
+    }
+    shares.push_back(std::move(share));
+  });
+  if (!rest.empty()) json.refuse(fmt::format("has no share with the slot {}", *rest.begin()));
+  return shares;
+}
+
+SharesLaunch read_shares_launch(const JsonValue& json, const std::vector<Slot>& slots) {
+  JsonFields fields(json);
+  SharesLaunch shares;
+  const JsonValue directory = fields["directory"];
+  shares.directory = directory.system_text();
+  directory.must_be(shares.directory.starts_with('/'), "an absolute path");
+  shares.placed = read_placed(fields["placed"], slots);
+  shares.address = fields["address"].system_text();
+  return shares;
+}
+
+std::vector<ShareView> read_share_views(const JsonValue& json) {
+  std::vector<ShareView> shares;
+  json.each([&](const JsonValue& element) {
+    JsonFields fields(element);
+    shares.push_back(
+        {read_share_name(fields["name"]), fields["linked"].boolean(), fields["native"].text()});
+  });
+  return shares;
 }
 
 void check(JsonFields& fields, const JobLaunch& launch) {
@@ -311,6 +418,8 @@ void read_job_launch(const JsonValue& json, JobLaunch& launch) {
   launch.live = fields["live"].boolean();
   if (const auto hello = fields.find("hello")) launch.hello = read_seconds(*hello);
   launch.silent = read_flag(fields, "silent");
+  if (const auto shares = fields.find("shares"))
+    launch.shares = read_shares_launch(*shares, launch.slots);
   check(fields, launch);
 }
 
@@ -328,6 +437,8 @@ void read_job_progress(const JsonValue& json, JobProgress& progress) {
   if (const auto accumulation = fields.find("accumulation"))
     progress.accumulation = accumulation->whole(0, kMostInt);
   if (const auto noise = fields.find("noise")) progress.noise = noise->number(0, kMostReal);
+  if (const auto rate = fields.find("learning_rate"))
+    progress.learning_rate = rate->number(0, kMostReal);
   if (const auto tuning = fields.find("tuning"))
     wire::read_job_tuning(*tuning, progress.tuning.emplace());
 }
@@ -347,6 +458,8 @@ void read_job_status(const JsonValue& json, JobStatus& status) {
   fields["pauses"].each(
       [&](const JsonValue& pause) { status.pauses.push_back(pause.number(0, kMostReal)); });
   status.silent = read_flag(fields, "silent");
+  status.revision = read_revision(fields);
+  if (const auto shares = fields.find("shares")) status.shares = read_share_views(*shares);
 }
 
 ProcessName read_process_name(JsonFields& fields) {
@@ -358,6 +471,9 @@ Place read_place(JsonFields& fields) {
   place.generation = fields["generation"].id<Generation>();
   place.slots = read_slots(fields["slots"]);
   place.batch = read_batch(fields["batch"]);
+  place.revision = read_revision(fields);
+  if (const auto shares = fields.find("shares")) place.shares = read_placed(*shares, place.slots);
+  if (const auto ended = fields.find("ended_shares")) place.ended_shares = read_share_names(*ended);
   if (fields.ok() && place.slots.empty()) fields.refuse("names no slots; stop is another message");
   return place;
 }

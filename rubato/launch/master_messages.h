@@ -13,6 +13,7 @@
 // Pure. The files are in job_files.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -27,6 +28,7 @@
 #include "rubato/core/batch.h"
 #include "rubato/core/ids.h"
 #include "rubato/launch/slots.h"
+#include "rubato/wire/roster_messages.h"
 #include "rubato/wire/worker_messages.h"
 
 namespace rubato::launch {
@@ -40,6 +42,26 @@ inline constexpr std::string_view kRunsAsOneProcess =
 inline constexpr std::string_view kToUseMoreGpus =
     "to train on more, use that library (see examples/) or submit it with --no-elastic, "
     "which starts one process for each GPU; --gpus 1 asks for one GPU from the start";
+
+using wire::ShareName;
+inline constexpr std::size_t kLongestShareName = 63;
+// Of a share that a cluster manager starts: a-z, 0-9 and -.
+[[nodiscard]] bool is_share_name(std::string_view name);
+
+// A share of the job, and the slots of the workers that it runs (docs/many-hosts.md).
+struct PlacedShare {
+  ShareName name;
+  std::string node;  // the manager's name of it, for people
+  std::vector<Slot> slots;
+  friend bool operator==(const PlacedShare&, const PlacedShare&) = default;
+};
+// Of a job whose workers are in shares that a cluster manager starts.
+struct SharesLaunch {
+  std::string directory;            // of the job, which all hosts see: shares/NAME.json is there
+  std::vector<PlacedShare> placed;  // each slot of the launch is in one share
+  std::string address{};            // of the master's host, for shares; empty: found out
+  friend bool operator==(const SharesLaunch&, const SharesLaunch&) = default;
+};
 
 // Everything that a master needs to run a job.
 struct JobLaunch {
@@ -65,7 +87,8 @@ struct JobLaunch {
   std::int64_t log_limit = kLogLimit;  // bytes
   bool live = true;                    // false: a program that does not know Rubato
   Duration hello = kHelloWithin;
-  bool silent = false;  // live, but in an earlier start it sent no Hello in time
+  bool silent = false;                   // live, but in an earlier start it sent no Hello in time
+  std::optional<SharesLaunch> shares{};  // absent: the workers are on this machine
   friend bool operator==(const JobLaunch&, const JobLaunch&) = default;
 };
 
@@ -84,6 +107,7 @@ struct JobProgress {
   std::optional<int> accumulation;  // passes before the one that synchronises
   std::optional<double> noise;      // gradient noise scale, in samples
   std::optional<JobTuning> tuning = std::nullopt;
+  std::optional<double> learning_rate = std::nullopt;  // of the last step, if it is reported
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
 };
 
@@ -99,6 +123,13 @@ struct JobEnd {
 };
 [[nodiscard]] std::string_view to_text(JobEnd::How how);
 
+struct ShareView {
+  ShareName name;
+  bool linked = false;  // it is connected to the master now
+  std::string native;   // the manager's own id of the one that was admitted; empty: none yet
+  friend bool operator==(const ShareView&, const ShareView&) = default;
+};
+
 struct JobStatus {
   JobId job;
   Generation generation;     // the newest one that was obeyed
@@ -110,7 +141,9 @@ struct JobStatus {
   int resizes = 0;  // requested since this start
   // How long each of the newest ones stopped the training, in seconds.
   std::vector<double> pauses;
-  bool silent = false;  // its program sends no Hello, so it has one process in any case
+  bool silent = false;        // its program sends no Hello, so it has one process in any case
+  std::int64_t revision = 0;  // the newest one of `generation` that was obeyed
+  std::vector<ShareView> shares = {};  // without those that the master has ended
   friend bool operator==(const JobStatus&, const JobStatus&) = default;
 };
 inline constexpr std::size_t kPausesKept = 16;
@@ -167,10 +200,16 @@ struct Manage {  // first; the master hangs up on a wrong token
   std::string token;
   friend bool operator==(const Manage&, const Manage&) = default;
 };
-struct Place {  // ignored unless newer than all before
+// Ignored unless newer than all before: a later generation, or the same one with a later revision.
+// A revision changes only the shares, because the manager has ended one or another takes its place.
+struct Place {
   Generation generation;
   std::vector<Slot> slots;
   std::optional<Batch> batch;
+  std::int64_t revision = 0;
+  std::vector<PlacedShare> shares = {};  // of a job in shares: each slot is in one of them
+  // Of these the manager says that they have ended. Named as long as the manager's word may be new.
+  std::vector<ShareName> ended_shares = {};
   friend bool operator==(const Place&, const Place&) = default;
 };
 struct StopJob {  // with a checkpoint; ignored unless newer than all before

@@ -80,15 +80,22 @@ RC_GTEST_PROP(Managed, SlotsHaveGpusOfTheirOwnWhereThereAreEnough, ()) {
   }
 }
 
+std::vector<PlacedShare> placed() {
+  return {{"a1-7-3-n5-1", "node5", {"1.3"}}, {"a1-7-3-n6-2", "node6", {"1.0"}}};
+}
+
 TEST(Managed, LaunchesReadBackAsWritten) {
   EXPECT_EQ(parse_job_launch(to_json(launch())).value(), launch());
+  JobLaunch shared = launch();
+  shared.shares = SharesLaunch{"/shared/jobs/7", placed(), "10.0.0.1"};
+  EXPECT_EQ(parse_job_launch(to_json(shared)).value(), shared);
   JobLaunch plain = launch();
   plain.batch.reset();
   plain.stop_after.reset();
   plain.hello = kHelloWithin;
   plain.silent = false;
   EXPECT_EQ(parse_job_launch(to_json(plain)).value(), plain);
-  for (const char* newer : {"hello", "silent"}) {
+  for (const char* newer : {"hello", "silent", "shares"}) {
     EXPECT_FALSE(to_json(plain).contains(newer)) << "an older reader knows nothing of it";
   }
 }
@@ -101,7 +108,40 @@ TEST(Managed, StatusesReadBackAsWritten) {
   plain.progress = {};
   plain.silent = false;
   EXPECT_EQ(parse_job_status(to_json(plain)).value(), plain);
-  EXPECT_FALSE(to_json(plain).contains("silent")) << "an older reader knows nothing of it";
+  for (const char* newer : {"silent", "revision", "shares"}) {
+    EXPECT_FALSE(to_json(plain).contains(newer)) << "an older reader knows nothing of it";
+  }
+  plain.revision = 2;
+  plain.shares = {{"a1-7-3-n5-1", true, "4711"}, {"a1-7-3-n6-2", false, ""}};
+  EXPECT_EQ(parse_job_status(to_json(plain)).value(), plain);
+}
+
+TEST(Managed, SlotsOfSharesAreThoseOfTheJob) {
+  const auto why = [](const Json& shares) {
+    Json json = to_json(ToMaster(Place{Generation(4), {"1.0", "1.3"}, std::nullopt, 1, placed()}));
+    json["shares"] = shares;
+    const auto parsed = parse_to_master(json);
+    return parsed ? "" : parsed.error().message;
+  };
+  const auto share = [](const char* name, const Json& slots) {
+    return Json{{"name", name}, {"node", "n"}, {"slots", slots}};
+  };
+  EXPECT_EQ(why(Json::array({share("a", {"1.0", "1.3"})})), "");
+  EXPECT_EQ(why(Json::array({share("a", {"1.0"})})),
+            "message.shares: has no share with the slot 1.3");
+  EXPECT_EQ(why({share("a", {"1.0", "1.3"}), share("b", {"1.3"})}),
+            "message.shares[1]: has the slot 1.3, which is not one of the job, or is in another "
+            "share");
+  EXPECT_EQ(why({share("a", {"1.0"}), share("a", {"1.3"})}),
+            "message.shares[1]: names the share a again");
+  EXPECT_EQ(why({share("a", {"1.0", "1.3"}), share("b", Json::array())}),
+            "message.shares[1]: has no slots");
+  EXPECT_EQ(why(Json::array({share("../a", {"1.0", "1.3"})})),
+            "message.shares[0].name: must be a name of at most 63 characters a-z, 0-9 and -");
+  JobLaunch elsewhere = launch();
+  elsewhere.shares = SharesLaunch{"jobs/7", placed(), ""};
+  EXPECT_EQ(parse_job_launch(to_json(elsewhere)).error().message,
+            "launch.shares.directory: must be an absolute path");
 }
 
 TEST(Managed, WhatIsNotFiniteIsLeftOut) {
@@ -145,8 +185,12 @@ TEST(Managed, AnOlderMasterDoesNotSayWhenAJobEnded) {
 
 TEST(Managed, MessagesReadBackAsWritten) {
   const std::vector<ToMaster> messages = {
-      Manage{"token"}, Place{Generation(4), {"0.1", "1.0"}, Batch{8, 2}},
-      Place{Generation(5), {"0.1"}, std::nullopt}, StopJob{Generation(6)}, KillJob{}};
+      Manage{"token"},
+      Place{Generation(4), {"0.1", "1.0"}, Batch{8, 2}},
+      Place{Generation(5), {"0.1"}, std::nullopt},
+      Place{Generation(5), {"1.0", "1.3"}, std::nullopt, 2, placed(), {"a1-7-3-n5-0"}},
+      StopJob{Generation(6)},
+      KillJob{}};
   for (const ToMaster& message : messages) {
     EXPECT_EQ(parse_to_master(to_json(message)).value(), message);
   }

@@ -47,10 +47,12 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// The program must not inherit signals that the launcher blocks or ignores.
+// The program must not inherit signals that the launcher blocks or ignores. A shell lets the
+// programs that it starts in the background ignore some, too.
 void default_signals() {
-  // In this order, because a handler of the launcher would not let the signals end us.
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+  // In this order, because a handler of the launcher would not let the signals end us. SIGKILL and
+  // SIGSTOP cannot be changed, which does no harm.
+  for (int signal = 1; signal < NSIG; ++signal) std::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -74,6 +76,16 @@ bool enter_first_of(const std::vector<std::string>& directories) {
   return directories.empty();
 }
 
+// Uses system calls directly, because the functions of the C library take locks to inform other
+// threads.
+bool become_user(const RunAs& user) {
+  umask(S_IWGRP | S_IWOTH);
+  return syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
+         syscall(SYS_setresgid, user.gid, user.gid, user.gid) == 0 &&
+         syscall(SYS_setresuid, user.uid, user.uid, user.uid) == 0 &&
+         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
 // Returns only if it failed.
 void become_worker(char* const* arguments, char* const* environment, const Pipe& in,
                    const Pipe& out, const Pipe& err, const SpawnOptions& options) {
@@ -86,20 +98,11 @@ void become_worker(char* const* arguments, char* const* environment, const Pipe&
       dup2(err.write_end.get(), STDERR_FILENO) < 0) {
     return;
   }
+  if (options.user && !become_user(*options.user)) return;
   if (options.close_others && !keep_standard_only()) return;
   if (!enter(options.directory)) return;
   if (options.niced) setpriority(PRIO_PROCESS, 0, kNiced);
   execvpe(arguments[0], arguments, environment);
-}
-
-// Uses system calls directly, because the functions of the C library take locks to inform other
-// threads.
-bool become_user(const RunAs& user) {
-  umask(S_IWGRP | S_IWOTH);
-  return syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
-         syscall(SYS_setresgid, user.gid, user.gid, user.gid) == 0 &&
-         syscall(SYS_setresuid, user.uid, user.uid, user.uid) == 0 &&
-         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
 bool set_output(const std::string& path) {
@@ -171,6 +174,20 @@ void make_nonblocking(const wire::Fd& fd) {
   fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
+// A child whose output goes into these pipes.
+Result<Process> watched(int pid, Pipe& out, Pipe& err) {
+  Process process{pid, wire::watch_process(pid), std::move(out.read_end), std::move(err.read_end)};
+  if (!process.ended.valid()) {
+    const Error error{fmt::format("cannot watch a worker: {}", std::strerror(errno))};
+    kill(-pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    return error;
+  }
+  make_nonblocking(process.out);
+  make_nonblocking(process.err);
+  return process;
+}
+
 }  // namespace
 
 std::string to_text(const ProcessEnd& end) {
@@ -200,6 +217,10 @@ Result<Process> spawn(const std::vector<std::string>& command, const Environment
   if (!err) return err.error();
   auto in = options.input.empty() ? Result<Pipe>(Pipe()) : new_pipe();
   if (!in) return in.error();
+  // So that the process can also open it by its name, /dev/stdin.
+  if (options.user && in->read_end.valid()) {
+    [[maybe_unused]] const int given = fchown(in->read_end.get(), options.user->uid, -1);
+  }
   const std::vector<char*> arguments = pointers(command);
   const std::vector<char*> variables = pointers(environment);
   int failure = 0;
@@ -215,22 +236,24 @@ Result<Process> spawn(const std::vector<std::string>& command, const Environment
     }
     return Error{why_not_started(command.front(), failure)};
   }
-  Process process{pid, wire::watch_process(pid), std::move(out->read_end),
-                  std::move(err->read_end)};
-  if (!process.ended.valid()) {
-    const Error error{fmt::format("cannot watch a worker: {}", std::strerror(errno))};
-    kill(-pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
-    return error;
-  }
-  make_nonblocking(process.out);
-  make_nonblocking(process.err);
+  auto process = watched(pid, *out, *err);
+  if (!process) return process;
   // A pipe takes so few bytes at once, also if nobody reads them.
   if (in->write_end.valid()) {
     [[maybe_unused]] const auto size =
         write(in->write_end.get(), options.input.data(), options.input.size());
   }
   return process;
+}
+
+Result<Process> adopt(const std::function<int(int out, int err)>& make) {
+  auto out = new_pipe();
+  if (!out) return out.error();
+  auto err = new_pipe();
+  if (!err) return err.error();
+  const int pid = make(out->write_end.get(), err->write_end.get());
+  if (pid <= 0 || waitpid(pid, nullptr, WNOHANG) != 0) return Error{"no process was made"};
+  return watched(pid, *out, *err);
 }
 
 Result<RunAs> look_up_user(const std::string& name) {

@@ -12,6 +12,7 @@
 // daemon's user.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <sys/types.h>
@@ -34,27 +35,6 @@ struct Process {
   wire::Fd err;
 };
 
-struct SpawnOptions {
-  bool niced = false;         // starts at a lower priority, which it should raise itself
-  std::string directory{};    // where it starts; empty: in our directory
-  bool close_others = false;  // it inherits only the standard descriptors
-  bool dies_with_us = false;  // it is killed when this thread ends
-  std::string input{};        // its standard input, of at most 4096 bytes
-};
-// The program is looked up in our PATH. If it cannot be executed, that is an error here, not an
-// exit code. `shortage` says whether the machine had no process, descriptor or memory left: then
-// the program is not to blame.
-[[nodiscard]] Result<Process> spawn(const std::vector<std::string>& command,
-                                    const Environment& environment,
-                                    const SpawnOptions& options = {}, bool* shortage = nullptr);
-
-// Collects a child that has ended, after killing the rest of its group. nullopt if it lives.
-[[nodiscard]] std::optional<ProcessEnd> reap(const Process& process);
-
-// Sends a signal to the process alone, but SIGKILL to its whole group. Programs fork data loaders
-// that do not expect SIGTERM, and treat the death of one as an error.
-void send_signal(const Process& process, int signal);
-
 // A user of this machine, with the groups of a login.
 struct RunAs {
   std::string name;
@@ -64,6 +44,34 @@ struct RunAs {
   std::string home;
   std::string shell;
 };
+
+struct SpawnOptions {
+  bool niced = false;         // starts at a lower priority, which it should raise itself
+  std::string directory{};    // where it starts; empty: in our directory
+  bool close_others = false;  // it inherits only the standard descriptors
+  bool dies_with_us = false;  // it is killed when this thread ends
+  std::string input{};        // its standard input, of at most 4096 bytes
+  // Only root may name another user. As for Detached, it never gets more rights.
+  std::optional<RunAs> user{};
+};
+// The program is looked up in our PATH. If it cannot be executed, that is an error here, not an
+// exit code. `shortage` says whether the machine had no process, descriptor or memory left: then
+// the program is not to blame.
+[[nodiscard]] Result<Process> spawn(const std::vector<std::string>& command,
+                                    const Environment& environment,
+                                    const SpawnOptions& options = {}, bool* shortage = nullptr);
+
+// As spawn, for a process that somebody else makes for us. `make` gets the write ends of its
+// output, and returns the pid of our new child, or 0.
+[[nodiscard]] Result<Process> adopt(const std::function<int(int out, int err)>& make);
+
+// Collects a child that has ended, after killing the rest of its group. nullopt if it lives.
+[[nodiscard]] std::optional<ProcessEnd> reap(const Process& process);
+
+// Sends a signal to the process alone, but SIGKILL to its whole group. Programs fork data loaders
+// that do not expect SIGTERM, and treat the death of one as an error.
+void send_signal(const Process& process, int signal);
+
 [[nodiscard]] Result<RunAs> look_up_user(const std::string& name);
 // PATH, HOME, USER, LOGNAME and SHELL. Nothing of our own environment.
 [[nodiscard]] Environment clean_environment(const RunAs& user);

@@ -139,9 +139,11 @@ TEST(Process, SignalsOfTheLauncherDoNotReachIt) {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigprocmask(SIG_BLOCK, &set, &before);
-  const auto old = std::signal(SIGPIPE, SIG_IGN);
+  const auto old_pipe = std::signal(SIGPIPE, SIG_IGN);
+  const auto old_quit = std::signal(SIGQUIT, SIG_IGN);
   const Ended ended = run("grep -E '^Sig(Blk|Ign)' /proc/self/status | tr -d '\\t\\n'");
-  std::signal(SIGPIPE, old);
+  std::signal(SIGQUIT, old_quit);
+  std::signal(SIGPIPE, old_pipe);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   EXPECT_EQ(ended.out, "SigBlk:0000000000000000SigIgn:0000000000000000");
 }

@@ -19,6 +19,25 @@ void RestartRun::begin(Time now) {
   }
 }
 
+// Nobody knows which ranks have finished meanwhile. All start again from the program's checkpoint.
+void RestartRun::adopt(Time now, const AdoptedRun& run) {
+  round_ = 1;
+  counts_ = run.counts;
+  next_uid_ = run.next_uid;
+  for (const auto& [uid, slot] : run.workers) {
+    Worker worker;
+    worker.started = true;
+    worker.since = now;
+    worker.slot = slot;
+    workers_[uid] = std::move(worker);
+  }
+  interrupt(now);
+}
+
+void RestartRun::replace(Time now, Uid /*uid*/) {
+  if (!killed_at_ && !ending_) interrupt(now);
+}
+
 void RestartRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
   if (killed_at_) {
     // Its exit code does not matter, because it was asked to end.
@@ -31,10 +50,13 @@ void RestartRun::on_exit(Time now, Uid uid, const Worker& worker, ProcessEnd end
 }
 
 void RestartRun::failed(Time now, Uid uid, const Worker& worker, ProcessEnd end_of_worker) {
-  ++counts_.failures;
-  died_young_ = now - round_began_ < kYoung ? died_young_ + 1 : 0;
+  if (!worker.blameless) {
+    ++counts_.failures;
+    died_young_ = now - round_began_ < kYoung ? died_young_ + 1 : 0;
+  }
   const std::string what =
-      fmt::format("rank {} (worker {}) {}", worker.rank, uid, to_text(end_of_worker));
+      fmt::format("rank {} (worker {}) {}", worker.rank, uid,
+                  worker.blameless ? "has lost its host" : to_text(end_of_worker));
   if (too_many_failures()) {
     end(now, {1, fmt::format("{}, failure {} of at most {}", what, counts_.failures,
                              limits_.max_failures)});

@@ -14,6 +14,8 @@ class RestartRun : public LaunchState {
   using LaunchState::LaunchState;
 
   void begin(Time now) override;
+  void adopt(Time now, const AdoptedRun& run) override;
+  void replace(Time now, Uid uid) override;
   // These programs send no messages.
   [[nodiscard]] bool said_hello(Time, const wire::Hello&) override { return false; }
   void heard(Time, Uid, const wire::FromWorker&) override {}

@@ -10,14 +10,28 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "rubato/launch/master_messages.h"
 #include "rubato/wire/roster_messages.h"
 
 namespace rubato::launch {
 
-using wire::ShareName;
 using wire::Uid;
+
+// What a new master must know to go on with the run, besides who is in it.
+struct RosterRun {
+  std::int64_t start = 0;             // of the job; a new start begins a new round
+  std::optional<Place> place;         // the newest one that was obeyed, in a managed run
+  std::optional<Generation> stopped;  // by this command
+  int failures = 0;
+  int resizes = 0;
+  int fresh_starts = 0;
+  bool spoke = false;  // a worker has said hello, so the program knows Rubato
+  friend bool operator==(const RosterRun&, const RosterRun&) = default;
+};
 
 struct Roster {
   static constexpr std::int64_t kNotPlanned = std::numeric_limits<std::int64_t>::max();
@@ -25,7 +39,15 @@ struct Roster {
     ShareName share;
     // Number of the first plan from which on no plan has omitted the worker.
     std::int64_t planned_since = kNotPlanned;
+    Slot slot{};  // of a managed run
     friend bool operator==(const Worker&, const Worker&) = default;
+  };
+  // The process that has the name of a share. Another one with the name is told to end: a manager
+  // that was asked twice may start two, and one that was started again has forgotten its workers.
+  struct Admitted {
+    std::string native;    // the manager's own id; empty: not known
+    std::string instance;  // of the process
+    friend bool operator==(const Admitted&, const Admitted&) = default;
   };
 
   std::int64_t epoch = 0;  // counts the masters
@@ -37,6 +59,8 @@ struct Roster {
   wire::MembershipPlan plan;      // numbers grow over all rounds
   std::map<Uid, Worker> workers;  // of the round
   std::vector<Uid> gone;          // of the round, in order: vouched deaths and exclusions
+  std::map<ShareName, Admitted> admitted{};
+  RosterRun run{};
 
   [[nodiscard]] bool is_gone(Uid uid) const;
   [[nodiscard]] std::vector<Uid> not_gone() const;
@@ -47,20 +71,26 @@ struct Roster {
 // One more worker, with the number roster.next_uid.
 [[nodiscard]] Roster with_worker(Roster roster, const ShareName& share);
 // The same with another number, which was never used: who starts workers has counted them.
-[[nodiscard]] Roster with_worker(Roster roster, const ShareName& share, Uid uid);
+[[nodiscard]] Roster with_worker(Roster roster, const ShareName& share, Uid uid,
+                                 const Slot& slot = {});
 [[nodiscard]] Roster with_plan(Roster roster, std::vector<Uid> workers);
 // They are in no plan any more. The plan gets a new number, so that it is said again.
 [[nodiscard]] Roster with_gone(Roster roster, const std::vector<Uid>& uids);
 [[nodiscard]] Roster with_founder(Roster roster, Uid founder);
 [[nodiscard]] Roster with_ending(Roster roster);
 [[nodiscard]] Roster next_round(Roster roster);
+[[nodiscard]] Roster with_admitted(Roster roster, const ShareName& share,
+                                   const Roster::Admitted& process);
+
+[[nodiscard]] Json to_json(const Roster& roster);
+[[nodiscard]] Result<Roster> parse_roster(const Json& json);
 
 struct RosterVersion {
   std::int64_t number = 0;
   Roster roster;
 };
 
-// Where the versions are: files made with link() or O_EXCL, or rows of a database.
+// Where the versions are (roster_files.h).
 class RosterStore {
  public:
   RosterStore() = default;

@@ -81,6 +81,14 @@ void RosterMaster::order_share(const wire::ShareHello& hello) {
   }
 }
 
+bool RosterMaster::admit(const wire::ShareHello& hello) {
+  if (hello.native.empty() && hello.instance.empty()) return true;  // it does not say
+  const Roster::Admitted process{hello.native, hello.instance};
+  const auto found = roster_.admitted.find(hello.share);
+  if (found != roster_.admitted.end()) return found->second == process;
+  return write(with_admitted(roster_, hello.share, process));
+}
+
 void RosterMaster::share_silent(const ShareName& share) { shares_.erase(share); }
 
 void RosterMaster::share_gone(const ShareName& share) { gone_shares_.insert(share); }
@@ -90,9 +98,9 @@ std::optional<Uid> RosterMaster::add_worker(const ShareName& share) {
   return add_worker(share, uid) ? std::optional<Uid>(uid) : std::nullopt;
 }
 
-bool RosterMaster::add_worker(const ShareName& share, Uid uid) {
+bool RosterMaster::add_worker(const ShareName& share, Uid uid, const Slot& slot) {
   const bool possible = share_linked(share) && !gone_shares_.contains(share) && !roster_.ending;
-  if (!possible || !write(with_worker(roster_, share, uid))) return false;
+  if (!possible || !write(with_worker(roster_, share, uid, slot))) return false;
   actions_.emplace_back(SayToShare{share, wire::StartOrder{roster_.round, roster_.epoch, uid}});
   return true;
 }
@@ -216,6 +224,19 @@ bool RosterMaster::look_for_end() {
   if (!write(next_round(roster_))) return false;
   say_to_all();  // whoever of the old round still lives ends
   return true;
+}
+
+bool RosterMaster::begin_start(std::int64_t start) {
+  Roster next = next_round(roster_);
+  next.admitted.clear();
+  next.run = {};
+  next.run.start = start;
+  return write(next);
+}
+
+bool RosterMaster::note(RosterRun run) {
+  set_run(std::move(run));
+  return write(roster_);
 }
 
 bool RosterMaster::give_up() { return roster_.ending || write(with_ending(roster_)); }

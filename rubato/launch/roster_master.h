@@ -61,10 +61,15 @@ class RosterMaster {
   bool worker_said(const wire::WorkerHello& hello);
   void worker_silent(Uid uid);
 
+  // Whether this is the process that has the share's name: the first one that asked. Another one
+  // must end.
+  bool admit(const wire::ShareHello& hello);
+
   // --- decisions; false: not possible now ---
   // Starts one more worker, which no plan names yet.
   std::optional<Uid> add_worker(const ShareName& share);
-  bool add_worker(const ShareName& share, Uid uid);  // with this number, which was never used
+  // With this number, which was never used.
+  bool add_worker(const ShareName& share, Uid uid, const Slot& slot = {});
   bool plan(std::vector<Uid> workers);
   bool kill(Uid uid);
   // Excludes the workers of shares that are silent or gone, if that is legal.
@@ -74,6 +79,11 @@ class RosterMaster {
   bool look_for_end();
   // Ends the round: the caller knows that no worker has the state.
   bool give_up();
+  // A new start of the job: whoever is left of the earlier one has no part in it.
+  bool begin_start(std::int64_t start);
+  // What the next master should know. set_run() waits for the next version, note() writes one.
+  void set_run(RosterRun run) { roster_.run = std::move(run); }
+  bool note(RosterRun run);
   // Reads the epoch again. A master that no worker needs to talk to would never hear that it was
   // replaced, and would keep its connections for ever.
   void read_epoch();

@@ -1,10 +1,15 @@
 // A share: the process that starts and watches the workers of one host for the master of a job that
 // spans hosts (`rubato share`). ShareState has its rules.
 //
-// It dials the master, and dials again when the connection breaks. What its workers print goes to
-// the master; what does not fit into a buffer while the connection is slow or broken is left out
-// and counted. Its workers die with it. A share that hears of no master for long kills its workers
-// and ends.
+// It dials the master, and dials again when the connection breaks. If a cluster manager started it,
+// a file says where the master is (share_files.h); the share reads it again while it has no master,
+// because a new master listens elsewhere, and tells its workers by a file of its own. What its
+// workers print goes to the master; what does not fit into a buffer while the connection is slow or
+// broken is left out and counted. Its workers die with it. A share that hears of no master for long
+// kills its workers and ends.
+//
+// If somebody else tells it to end (SIGTERM: a preemption, a time limit), it tells the master, so
+// that its workers can leave, and ends when they have, or after kLeaveWithin.
 #pragma once
 
 #include <chrono>
@@ -22,10 +27,18 @@
 
 namespace rubato::launch {
 
+// What a share knows by itself.
+struct ShareProcess {
+  ShareConfig config;       // empty, if it comes from the file
+  std::string config_file;  // empty: the config never changes
+  std::string directory;    // of this user alone, for keys and secrets of the workers
+  Environment environment;  // of this host
+  std::string native;       // the manager's own id of this process; empty: not known
+};
+
 class Share {
  public:
-  // `directory`: of this user alone, for the keys of the workers. `environment`: of this host.
-  Share(ShareConfig config, std::string directory, Environment environment);
+  explicit Share(ShareProcess process);
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
   ~Share();
@@ -37,6 +50,9 @@ class Share {
   using Clock = std::chrono::steady_clock;
 
   void watch_signals();
+  void asked_to_end(int signal);
+  void read_config(Clock::time_point now);
+  void take_config(ShareConfig config);
   void dial();
   void lost();
   void hear();
@@ -44,6 +60,8 @@ class Share {
   void obey(const ShareStart& message);
   void obey(const ShareSignal& message);
   void obey(const wire::EndsKept& kept);
+  void obey(const ShareSecret& secret);
+  void obey(const ShareAskPort& ask);
   void obey(const ShareEnd&);
   void obey(const ShareBeat&) {}
   void say(const FromShare& message);
@@ -53,10 +71,14 @@ class Share {
   [[nodiscard]] Result<std::string> key_file(const wire::JobKey& key);
   [[nodiscard]] Environment environment_for(const ShareStart& message,
                                             const std::string& key) const;
+  void add_devices(Environment& environment, int device) const;
 
-  ShareConfig config_;
+  ShareProcess process_;
+  ShareConfig config_;  // the newest
   std::string directory_;
   Environment environment_;
+  std::string instance_;
+  std::string own_address_;  // that leads to the master
   wire::Poller poller_;
   wire::Fd signals_;
   ShareState state_;
@@ -68,8 +90,12 @@ class Share {
   Clock::time_point redial_at_;
   Clock::time_point beat_at_;
   bool ever_heard_ = false;
-  std::map<Uid, std::int64_t> left_out_;  // lines of output
-  std::optional<int> ending_;             // with this exit code, when the last worker has ended
+  std::map<Uid, std::int64_t> left_out_;        // lines of output
+  std::map<std::string, std::string> secrets_;  // NAME -> path of the file
+  Clock::time_point read_at_;                   // of the config, next
+  std::optional<int> leaving_;                  // this signal has told us to end
+  Clock::time_point leave_until_;
+  std::optional<int> ending_;  // with this exit code, when the last worker has ended
 };
 
 }  // namespace rubato::launch

@@ -1,16 +1,43 @@
 #include "rubato/launch/share_messages.h"
 
 #include <fmt/format.h>
+#include <limits>
+#include <openssl/evp.h>
 #include <optional>
 #include <utility>
 
 #include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
+#include "rubato/wire/frames.h"
 
 namespace rubato::launch {
 namespace {
 
 constexpr auto kIgnored = JsonFields::Unknown::ignored;
+
+// The content of a file need not be UTF-8.
+std::string to_base64(const std::string& bytes) {
+  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), data,
+                                   static_cast<int>(bytes.size()));
+  text.resize(static_cast<std::size_t>(size));
+  return text;
+}
+
+std::optional<std::string> from_base64(const std::string& text) {
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const auto* data = reinterpret_cast<const unsigned char*>(text.data());
+  if (text.empty()) return bytes;
+  const int size = text.size() % 4 != 0
+                       ? -1
+                       : EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()), data,
+                                         static_cast<int>(text.size()));
+  if (size < 0) return std::nullopt;
+  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  bytes.resize(static_cast<std::size_t>(size) - padding);
+  return bytes;
+}
 
 Json encode(const ShareStart& message) {
   const WorkerStart& start = message.start;
@@ -22,6 +49,9 @@ Json encode(const ShareStart& message) {
           {"environment", start.environment},
           {"directory", start.directory},
           {"low_priority", start.low_priority},
+          {"inherits", start.inherits},
+          {"world", start.world},
+          {"device", start.device},
           {"key", wire::to_json(message.key)}};
 }
 Json encode(const ShareSignal& message) {
@@ -34,6 +64,10 @@ Json encode(const ShareSignal& message) {
 Json encode(const wire::EndsKept& kept) {
   return {{"type", "kept"}, {"epoch", kept.epoch}, {"uids", kept.uids}};
 }
+Json encode(const ShareSecret& secret) {
+  return {{"type", "secret"}, {"name", secret.name}, {"content", to_base64(secret.content)}};
+}
+Json encode(const ShareAskPort& ask) { return {{"type", "port"}, {"round", ask.round}}; }
 Json encode(const ShareEnd&) { return {{"type", "end"}}; }
 Json encode(const ShareBeat&) { return {{"type", "beat"}}; }
 
@@ -49,6 +83,9 @@ Json encode(const ShareStatus& status) {
           {"share", status.hello.share},
           {"epoch", status.hello.epoch},
           {"running", status.hello.running},
+          {"native", status.hello.native},
+          {"instance", status.hello.instance},
+          {"leaving", status.leaving},
           {"ended", ended}};
 }
 Json encode(const ShareStarted& started) {
@@ -62,6 +99,10 @@ Json encode(const ShareTrouble& trouble) {
 }
 Json encode(const ShareOutput& output) {
   return {{"type", "output"}, {"uid", output.uid}, {"err", output.is_err}, {"line", output.line}};
+}
+
+Json encode(const SharePort& port) {
+  return {{"type", "port"}, {"round", port.round}, {"address", port.address}, {"port", port.port}};
 }
 
 template <class Order>
@@ -91,6 +132,11 @@ ShareStart read_start(JsonFields& fields) {
   message.start.environment = read_texts(fields["environment"]);
   message.start.directory = fields["directory"].system_text();
   message.start.low_priority = fields["low_priority"].boolean();
+  if (const auto inherits = fields.find("inherits")) message.start.inherits = inherits->boolean();
+  if (const auto world = fields.find("world"))
+    message.start.world = world->whole(0, std::numeric_limits<int>::max());
+  if (const auto device = fields.find("device"))
+    message.start.device = device->whole(WorkerStart::kAllDevices, kMaxGpusPerNode);
   const JsonValue key = fields["key"];
   if (auto read = wire::parse_job_key(key.json())) {
     message.key = std::move(*read);
@@ -98,6 +144,16 @@ ShareStart read_start(JsonFields& fields) {
     key.refuse("must be the key of a round");
   }
   return message;
+}
+
+ShareSecret read_secret(JsonFields& fields) {
+  ShareSecret secret;
+  secret.name = fields["name"].system_text();
+  const JsonValue content = fields["content"];
+  auto decoded = from_base64(content.text(wire::kLargestFrame));
+  (void)content.must_be(decoded.has_value(), "in base64");
+  if (decoded) secret.content = std::move(*decoded);
+  return secret;
 }
 
 std::optional<ToShare> read_to_share(const std::string& type, JsonFields& fields) {
@@ -108,6 +164,8 @@ std::optional<ToShare> read_to_share(const std::string& type, JsonFields& fields
   if (type == "kept") {
     return wire::EndsKept{fields["epoch"].whole<std::int64_t>(), read_uids(fields["uids"])};
   }
+  if (type == "secret") return read_secret(fields);
+  if (type == "port") return ShareAskPort{fields["round"].whole<std::int64_t>()};
   if (type == "end") return ShareEnd{};
   if (type == "beat") return ShareBeat{};
   return std::nullopt;
@@ -119,6 +177,9 @@ ShareStatus read_status(JsonFields& fields) {
   status.hello.share = fields["share"].text();
   status.hello.epoch = fields["epoch"].whole<std::int64_t>();
   status.hello.running = read_uids(fields["running"]);
+  if (const auto native = fields.find("native")) status.hello.native = native->text();
+  if (const auto instance = fields.find("instance")) status.hello.instance = instance->text();
+  if (const auto leaving = fields.find("leaving")) status.leaving = leaving->boolean();
   fields["ended"].each([&](const JsonValue& json) {
     JsonFields one(json, kIgnored);
     const Uid uid = one["uid"].whole<Uid>();
@@ -136,6 +197,10 @@ std::optional<FromShare> read_from_share(const std::string& type, JsonFields& fi
   }
   if (type == "output") {
     return ShareOutput{fields["uid"].whole<Uid>(), fields["err"].boolean(), fields["line"].text()};
+  }
+  if (type == "port") {
+    return SharePort{fields["round"].whole<std::int64_t>(), fields["address"].system_text(),
+                     fields["port"].whole<int>(0, 65535)};
   }
   if (type == "beat") return ShareBeat{};
   if (type != "started") return std::nullopt;
@@ -167,6 +232,7 @@ Result<Message> parse(const Json& json,
 }  // namespace
 
 Json to_json(const ShareConfig& config) {
+  if (config.ended) return {{"name", config.name}, {"ended", true}};
   return {{"master", config.master},
           {"identity", config.identity},
           {"name", config.name},
@@ -178,6 +244,13 @@ Result<ShareConfig> parse_share_config(const Json& json) {
   ShareConfig config;
   JsonTrouble trouble;
   JsonFields fields(JsonValue(json, trouble), kIgnored);
+  const auto ended = fields.find("ended");
+  config.ended = ended && ended->boolean();
+  if (config.ended) {
+    config.name = fields["name"].text();
+    if (!trouble.ok()) return trouble.error("share");
+    return config;
+  }
   config.master = fields["master"].system_text();
   config.identity = fields["identity"].text(128);
   (void)fields["identity"].must_be(!config.identity.empty(), "not empty");

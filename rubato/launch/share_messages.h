@@ -23,14 +23,15 @@ namespace rubato::launch {
 constexpr std::chrono::milliseconds kShareBeat{500};
 constexpr std::chrono::milliseconds kShareSilence{5000};
 
-// A share reads this from its standard input: the secret is neither in an argument nor in the
-// environment, where others could see it.
+// A share reads this from its standard input, or from a file of its user alone: the secret is
+// neither in an argument nor in the environment, where others could see it.
 struct ShareConfig {
   std::string master;  // its address
   std::string identity;
   std::string name;
   std::string secret;   // of this share
   std::string address;  // of this host, for its peers; empty: the one that leads to the master
+  bool ended = false;   // the share must end; all else but its name is then empty
   friend bool operator==(const ShareConfig&, const ShareConfig&) = default;
 };
 [[nodiscard]] Json to_json(const ShareConfig& config);
@@ -46,14 +47,28 @@ struct ShareSignal {
   wire::KillOrder order;
   int signal = 0;
 };
+// A secret of the job, before the first start. Workers find it in a file that the variable names.
+struct ShareSecret {
+  std::string name;  // of the variable
+  std::string content;
+};
+// For the ranks of a round of programs that do not know Rubato: where should they meet? Only the
+// host of rank 0 knows which of its ports is free.
+struct ShareAskPort {
+  std::int64_t round = 0;
+};
 struct ShareEnd {};  // kill all workers, and end
 struct ShareBeat {};
-using ToShare = std::variant<ShareStart, ShareSignal, wire::EndsKept, ShareEnd, ShareBeat>;
+using ToShare = std::variant<ShareStart, ShareSignal, wire::EndsKept, ShareSecret, ShareAskPort,
+                             ShareEnd, ShareBeat>;
 
 // From a share.
 struct ShareStatus {
   wire::ShareHello hello;
   std::map<Uid, ProcessEnd> ends;  // of hello.ended
+  // The share was told to end by somebody else, and does so when its workers have left. If they do
+  // not leave in time, their end is not their fault.
+  bool leaving = false;
 };
 struct ShareStarted {
   Uid uid = 0;
@@ -69,7 +84,13 @@ struct ShareOutput {
   bool is_err = false;
   std::string line;
 };
-using FromShare = std::variant<ShareStatus, ShareStarted, ShareTrouble, ShareOutput, ShareBeat>;
+struct SharePort {
+  std::int64_t round = 0;
+  std::string address;  // without a port
+  int port = 0;         // 0: none is free
+};
+using FromShare =
+    std::variant<ShareStatus, ShareStarted, ShareTrouble, ShareOutput, SharePort, ShareBeat>;
 
 [[nodiscard]] Json to_json(const ToShare& message);
 [[nodiscard]] Json to_json(const FromShare& message);

@@ -17,12 +17,20 @@ ShareStart start_of(Uid uid) {
   message.start.environment = {"A=b", "C=d e"};
   message.start.directory = "/data/job";
   message.start.low_priority = true;
+  message.start.inherits = true;
+  message.start.world = 4;
+  message.start.device = 1;
   return message;
 }
 
 TEST(ShareMessages, ComeBackAsTheyWere) {
-  const std::vector<ToShare> to = {start_of(3), ShareSignal{{1, 2, 3}, SIGTERM},
-                                   wire::EndsKept{2, {3, 4}}, ShareEnd{}, ShareBeat{}};
+  const std::vector<ToShare> to = {start_of(3),
+                                   ShareSignal{{1, 2, 3}, SIGTERM},
+                                   wire::EndsKept{2, {3, 4}},
+                                   ShareSecret{"KEY", std::string("\xff\0a", 3)},
+                                   ShareAskPort{3},
+                                   ShareEnd{},
+                                   ShareBeat{}};
   for (const ToShare& message : to) {
     const Json json = to_json(message);
     const auto again = parse_to_share(json);
@@ -32,7 +40,9 @@ TEST(ShareMessages, ComeBackAsTheyWere) {
   }
   const std::vector<FromShare> from = {
       ShareStatus{{7, "a", 2, {3}, {4, 5}}, {{4, {true, 9}}, {5, {false, 3}}}},
+      ShareStatus{{7, "a", 2, {}, {}, "4711", "x"}, {}, true},
       ShareStarted{3, {100, 12345}},
+      SharePort{3, "192.0.2.1", 7000},
       ShareTrouble{3, "there is no such program", false},
       ShareOutput{3, true, "a line"},
       ShareBeat{},
@@ -46,6 +56,20 @@ TEST(ShareMessages, ComeBackAsTheyWere) {
   }
   const ShareConfig config{"tcp:192.0.2.1:7000", "pearl/0/share/a", "a", kKey.secret, ""};
   EXPECT_EQ(*parse_share_config(to_json(config)), config);
+  ShareConfig ended;
+  ended.name = "a";
+  ended.ended = true;
+  EXPECT_EQ(*parse_share_config(to_json(ended)), ended);
+}
+
+TEST(ShareMessages, SecretsMayHaveAnyBytes) {
+  for (std::size_t size = 0; size < 8; ++size) {
+    const std::string content = std::string("\0\xff=\n\x80zz", 7).substr(0, size);
+    const auto again = parse_to_share(to_json(ToShare(ShareSecret{"KEY", content})));
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(std::get<ShareSecret>(*again).content, content);
+  }
+  EXPECT_FALSE(parse_to_share({{"type", "secret"}, {"name", "KEY"}, {"content", "a"}}).ok());
 }
 
 TEST(ShareMessages, RefuseWhatIsNoMessage) {

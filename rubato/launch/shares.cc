@@ -1,120 +1,27 @@
 #include "rubato/launch/shares.h"
 
 #include <algorithm>
-#include <arpa/inet.h>
-#include <array>
-#include <cctype>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <fmt/format.h>
-#include <netdb.h>
-#include <poll.h>
 #include <set>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 
 #include "rubato/base/check.h"
 #include "rubato/base/json_reader.h"
 #include "rubato/base/text.h"
-#include "rubato/wire/random_hex.h"
 
 namespace rubato::launch {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kSecretBytes = 32;
 constexpr auto kSilentHost = 10s;  // without a connection
 constexpr auto kEndWithin = 3s;
-constexpr int kMostOnHost = 4096;
-constexpr std::size_t kLongestHost = 64;
-
-bool good_host(std::string_view name) {
-  const auto good = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::strchr("._-@:[]%", c) != nullptr;
-  };
-  // Only an IPv6 address has colons, and it is in brackets.
-  const bool plain = name.find(':') == std::string_view::npos;
-  const bool brackets = name.find('[') != std::string_view::npos && name.ends_with(']');
-  // A name that begins with a hyphen would be an option of the remote shell.
-  return !name.empty() && name.size() <= kLongestHost && name.front() != '-' &&
-         (plain || brackets) && std::all_of(name.begin(), name.end(), good);
-}
-
-// The address of this machine from which it would reach the host. Empty if that is not known.
-std::string way_to(const std::string& host) {
-  std::string name = host.substr(host.find('@') == std::string::npos ? 0 : host.find('@') + 1);
-  if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(name.c_str(), "9", &hints, &found) != 0) return "";
-  std::string address;
-  for (const addrinfo* one = found; one != nullptr && address.empty(); one = one->ai_next) {
-    // Nothing is sent: this only asks for the route.
-    const wire::Fd fd(socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (!fd.valid() || connect(fd.get(), one->ai_addr, one->ai_addrlen) != 0) continue;
-    const auto here = wire::address_of(fd);
-    if (here) address = here->substr(4, here->rfind(':') - 4);
-  }
-  freeaddrinfo(found);
-  return address;
-}
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "[::1]";
-}
-
-std::string in_brackets(const std::string& address) {
-  const bool bare = address.find(':') != std::string::npos && !address.starts_with('[');
-  return bare ? "[" + address + "]" : address;
-}
+constexpr auto kReadEpoch = 1s;
+constexpr auto kAskPortAgain = 1s;
 
 }  // namespace
-
-Result<std::vector<HostPlace>> parse_hosts(std::string_view text) {
-  std::vector<HostPlace> hosts;
-  std::set<std::string> names;
-  for (const std::string_view word : split(text, ',')) {
-    HostPlace host{std::string(word), 1};
-    const auto colon = word.rfind(':');
-    const auto bracket = word.rfind(']');
-    if (colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket)) {
-      const auto number = parse_integer(word.substr(colon + 1));
-      if (!number || *number < 1 || *number > kMostOnHost) {
-        return Error{fmt::format("--hosts {}: write HOST:WORKERS with 1 to {} workers",
-                                 base::quoted(word), kMostOnHost)};
-      }
-      host = {std::string(word.substr(0, colon)), static_cast<int>(*number)};
-    }
-    if (!good_host(host.name)) {
-      return Error{fmt::format("--hosts {}: {} is not the name of a host", base::quoted(text),
-                               base::quoted(host.name))};
-    }
-    if (!names.insert(host.name).second) {
-      return Error{fmt::format("--hosts {}: {} is named twice", base::quoted(text),
-                               base::quoted(host.name))};
-    }
-    hosts.push_back(std::move(host));
-  }
-  return hosts;
-}
-
-Result<void> check_remote_program(const std::string& program) {
-  const auto good = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::strchr("._-+/=@%:,", c) != nullptr;
-  };
-  if (!program.empty() && program.front() != '-' &&
-      std::all_of(program.begin(), program.end(), good)) {
-    return {};
-  }
-  return Error{fmt::format(
-      "--remote-program {}: a remote shell could change it; use letters, digits and ._-+/=@%:,",
-      base::quoted(program))};
-}
 
 bool RosterInMemory::create(std::int64_t number, const Roster& roster) {
   if (number != newest_.number + 1) return false;
@@ -122,45 +29,33 @@ bool RosterInMemory::create(std::int64_t number, const Roster& roster) {
   return true;
 }
 
-Shares::Shares(wire::Poller& poller, HostsSpec spec, std::string job, Events events, Hooks hooks)
+Shares::Shares(wire::Poller& poller, SharesSpec spec, std::shared_ptr<RosterStore> store,
+               std::unique_ptr<ShareStarter> starter, Events events, Hooks hooks)
     : poller_(poller),
       spec_(std::move(spec)),
-      job_(std::move(job)),
-      secret_(wire::random_hex(kSecretBytes)),
+      store_(std::move(store)),
+      starter_(std::move(starter)),
       events_(std::move(events)),
       hooks_(std::move(hooks)),
-      core_(store_, store_.newest()),
-      key_(wire::key_of_round(secret_, job_, 0, core_.roster().round)),
+      adopted_(store_->newest().number > 0 && store_->newest().roster.run.start == spec_.start),
+      core_(*store_, store_->newest()),
       server_(poller_, {.message = [this](int key, const Json& json) { message(key, json); },
                         .dropped = [this](int key) { dropped(key); },
                         .handled = [this] { events_.handled(); }}) {
-  for (const HostPlace& place : spec_.hosts) {
-    ShareOf& share = shares_[place.name];
-    share.place = place;
-    share.identity = wire::share_identity(job_, 0, place.name);
-    share.secret = wire::secret_of_share(secret_, share.identity);
-    order_.push_back(place.name);
-  }
+  // Whatever is left of an earlier start has no part in this one.
+  if (!adopted_ && spec_.start != core_.roster().run.start) (void)core_.begin_start(spec_.start);
+  key_ = wire::key_of_round(spec_.secret, spec_.job, spec_.start, core_.roster().round);
 }
 
 Shares::~Shares() {
-  for (const auto& [name, share] : shares_) tell_share(share, ShareEnd{});
-  const auto until = Clock::now() + kEndWithin;
-  const auto running = [](const auto& entry) {
-    return entry.second.shell.process.pid != 0 && !entry.second.shell.ended;
-  };
-  while (Clock::now() < until && std::any_of(shares_.begin(), shares_.end(), running)) {
-    poller_.wait(20ms);
-  }
+  if (replaced()) return;
   for (auto& [name, share] : shares_) {
-    Process& process = share.shell.process;
-    if (process.pid == 0 || share.shell.ended) continue;
-    send_signal(process, SIGKILL);
-    waitpid(process.pid, nullptr, 0);
-    for (const wire::Fd* fd : {&process.ended, &process.out, &process.err}) {
-      if (fd->valid()) poller_.remove(fd->get());
-    }
+    tell_share(share, ShareEnd{});
+    starter_->end(name);
   }
+  const auto until = Clock::now() + kEndWithin;
+  while (server_.any_unsent() && Clock::now() < until) poller_.wait(20ms);
+  starter_->finish();
 }
 
 // --- starting the shares ---
@@ -195,80 +90,95 @@ std::optional<wire::LinkKey> Shares::find_key(std::string_view identity) const {
 }
 
 void Shares::start_share(ShareOf& share) {
-  std::string address = spec_.address.empty() ? way_to(share.place.name) : spec_.address;
-  // This machine reaches itself by an address that leads nowhere on the others.
-  for (const HostPlace& other : spec_.hosts) {
-    if (!address.empty() && !is_loopback(address)) break;
-    if (const std::string way = way_to(other.name); !way.empty()) address = way;
-  }
-  const ShareName name = share.place.name;
-  share.unlinked_since = Clock::now();
-  if (address.empty()) address = "127.0.0.1";
+  std::vector<std::string> others;
+  for (const auto& [name, other] : shares_) others.push_back(other.spot.host);
   ShareConfig config;
-  config.master = fmt::format("tcp:{}:{}", in_brackets(address), port_);
+  config.master =
+      fmt::format("tcp:{}:{}", address_for(share.spot.host, spec_.address, others), port_);
   config.identity = share.identity;
-  config.name = name;
+  config.name = share.spot.name;
   config.secret = share.secret;
-  std::vector<std::string> command = spec_.remote_shell;
-  command.insert(command.end(), {name, spec_.program, "share"});
-  SpawnOptions options;
-  options.input = to_json(config).dump() + "\n";
-  auto process = spawn(command, own_environment(), options);
-  if (!process) {
-    share.shell.ended = true;
-    share.shell.last_line = process.error().message;
-    hooks_.say(fmt::format("host {}: {}", name, process.error().message));
-    return;
-  }
-  share.shell.process = std::move(*process);
-  watch_shell(name);
+  share.unlinked_since = Clock::now();
+  starter_->start(config);
 }
 
-void Shares::watch_shell(const std::string& name) {
-  const Process& process = shares_.at(name).shell.process;
-  poller_.add(process.out.get(), [this, name](wire::Poller::Ready) { read_shell(name, false); });
-  poller_.add(process.err.get(), [this, name](wire::Poller::Ready) { read_shell(name, true); });
-  poller_.add(process.ended.get(), [this, name](wire::Poller::Ready) { shell_ended(name); });
+void Shares::add_share(const ShareSpot& spot) {
+  ShareOf& share = shares_[spot.name];
+  share.spot = spot;
+  share.identity = wire::share_identity(spec_.job, spec_.start, spot.name);
+  share.secret = wire::secret_of_share(spec_.secret, share.identity);
+  order_.push_back(spot.name);
+  if (!port_.empty()) start_share(share);
 }
 
-// What the remote shell or the share itself says: the output of workers comes over the connection.
-void Shares::read_shell(const std::string& name, bool is_err) {
-  RemoteShell& shell = shares_.at(name).shell;
-  wire::Fd& fd = is_err ? shell.process.err : shell.process.out;
-  std::array<char, 4096> buffer{};
-  const ssize_t size = fd.valid() ? read(fd.get(), buffer.data(), buffer.size()) : 0;
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  const auto print = [&](std::string_view line) {
-    shell.last_line = line;
-    hooks_.say(fmt::format("host {}: {}", name, line));
-  };
-  LineCutter& cutter = is_err ? shell.err : shell.out;
-  if (size > 0) return cutter.feed({buffer.data(), static_cast<std::size_t>(size)}, print);
-  cutter.finish(print);
-  if (!fd.valid()) return;
-  poller_.remove(fd.get());
-  fd.close();
-}
-
-void Shares::shell_ended(const std::string& name) {
-  ShareOf& share = shares_.at(name);
-  const auto end = reap(share.shell.process);
-  if (!end) return;
-  for (const bool is_err : {false, true}) {
-    const wire::Fd& fd = is_err ? share.shell.process.err : share.shell.process.out;
-    while (fd.valid()) {
-      pollfd more{fd.get(), POLLIN, 0};
-      if (poll(&more, 1, 0) <= 0) break;
-      read_shell(name, is_err);
+void Shares::set_shares(const std::vector<ShareSpot>& spots, const std::vector<ShareName>& ended) {
+  std::set<ShareName> wanted;
+  for (const ShareSpot& spot : spots) {
+    wanted.insert(spot.name);
+    const auto found = shares_.find(spot.name);
+    if (found == shares_.end()) {
+      add_share(spot);
+    } else {
+      found->second.spot = spot;
     }
   }
-  share.shell.ended = true;
-  for (wire::Fd* fd :
-       {&share.shell.process.ended, &share.shell.process.out, &share.shell.process.err}) {
-    if (fd->valid()) poller_.remove(fd->get());
-    fd->close();
+  // Workers of an earlier master may be in shares that nobody wants any more.
+  for (const auto& [uid, worker] : core_.roster().workers) {
+    if (!core_.roster().is_gone(uid) && !shares_.contains(worker.share))
+      add_share({worker.share, worker.share, 0, {}});
   }
-  if (!ending_) hooks_.say(fmt::format("host {}: its share {}", name, to_text(*end)));
+  for (auto& [name, share] : shares_) share.wanted = wanted.contains(name);
+  for (const ShareName& name : ended) {
+    core_.share_gone(name);
+    const auto found = shares_.find(name);
+    if (found != shares_.end()) found->second.gone = true;
+  }
+}
+
+std::vector<ShareView> Shares::views() const {
+  std::vector<ShareView> views;
+  for (const auto& [name, share] : shares_) {
+    if (share.told_to_end) continue;
+    const auto admitted = core_.roster().admitted.find(name);
+    const bool known = admitted != core_.roster().admitted.end();
+    views.push_back({name, share.connection >= 0, known ? admitted->second.native : ""});
+  }
+  return views;
+}
+
+std::vector<Uid> Shares::misplaced() const {
+  std::set<Slot> wanted;
+  for (const auto& [name, share] : shares_) {
+    if (share.wanted && !share.gone)
+      wanted.insert(share.spot.slots.begin(), share.spot.slots.end());
+  }
+  std::vector<Uid> uids;
+  for (const auto& [uid, worker] : workers_) {
+    const ShareOf& share = shares_.at(worker.share);
+    const bool stays = share.wanted && !share.leaving;
+    if (!stays && !share.gone && wanted.contains(worker.start.slot)) uids.push_back(uid);
+  }
+  return uids;
+}
+
+// Their workers have left. A share that cannot be told reads it in its file.
+void Shares::end_unwanted(Clock::time_point now) {
+  std::vector<ShareName> over;
+  for (auto& [name, share] : shares_) {
+    if ((share.wanted && !share.gone) || workers_on(name) > 0) continue;
+    if (!share.told_to_end) {
+      share.told_to_end = now;
+      starter_->end(name);
+      tell_share(share, ShareEnd{});
+    }
+    if (share.connection < 0 || now - *share.told_to_end > kEndWithin) over.push_back(name);
+  }
+  for (const ShareName& name : over) {
+    if (const int key = shares_.at(name).connection; key >= 0) server_.drop(key);
+    core_.share_silent(name);
+    shares_.erase(name);
+    std::erase(order_, name);
+  }
 }
 
 // --- connections ---
@@ -298,9 +208,24 @@ void Shares::greet(int key, const Json& json) {
 void Shares::greet_share(int key, ShareOf& share, const Json& json) {
   const auto parsed = parse_from_share(json);
   const auto* status = parsed ? std::get_if<ShareStatus>(&*parsed) : nullptr;
-  if (status == nullptr || status->hello.share != share.place.name) return server_.drop(key);
-  share_speakers_[key] = share.place.name;
+  if (status == nullptr || status->hello.share != share.spot.name) return server_.drop(key);
+  if (!core_.admit(status->hello)) return refuse_share(key, share.spot.name);
+  share_speakers_[key] = share.spot.name;
+  if (share.connection != key) send_secrets(key);
   heard_status(share, key, *status);
+}
+
+// The manager has started it twice, or again. Nothing that it started is known.
+void Shares::refuse_share(int key, const ShareName& name) {
+  if (replaced()) return server_.drop(key);
+  hooks_.say(fmt::format("share {} was started twice; one of the two is ended", name));
+  server_.send(key, to_json(ToShare(ShareEnd{})));
+}
+
+void Shares::send_secrets(int key) {
+  for (const auto& [name, content] : spec_.secrets) {
+    server_.send(key, to_json(ToShare(ShareSecret{name, content})));
+  }
 }
 
 void Shares::greet_worker(int key, Uid uid, const Json& json) {
@@ -343,8 +268,12 @@ void Shares::heard_share(ShareOf& share, int key, const FromShare& message) {
   } else if (const auto* trouble = std::get_if<ShareTrouble>(&message)) {
     if (!workers_.contains(trouble->uid)) return;
     events_.could_not_start(trouble->uid,
-                            fmt::format("host {}: {}", share.place.name, trouble->why),
+                            fmt::format("host {}: {}", shown(share.spot.name), trouble->why),
                             trouble->shortage);
+  } else if (const auto* port = std::get_if<SharePort>(&message)) {
+    if (port->round == core_.roster().round && port->port != 0)
+      meeting_ = Meeting{share.spot.name, *port};
+    start_pending();
   }
 }
 
@@ -353,9 +282,15 @@ void Shares::heard_status(ShareOf& share, int key, const ShareStatus& status) {
   const int before = std::exchange(share.connection, key);
   share.heard = Clock::now();
   if (std::exchange(share.silent, false)) {
-    hooks_.say(fmt::format("host {} is back", share.place.name));
+    hooks_.say(fmt::format("host {} is back", shown(share.spot.name)));
   }
   share.ever = true;
+  if (status.leaving && !std::exchange(share.leaving, true)) {
+    hooks_.say(fmt::format("host {}: its share was told to end", shown(share.spot.name)));
+    for (const auto& [uid, worker] : workers_) {
+      if (worker.share == share.spot.name) hooks_.blameless(uid);
+    }
+  }
   if (before != key) {
     if (before >= 0) server_.drop(before);
     // Signals may have been lost with the connection.
@@ -414,6 +349,16 @@ void Shares::start(const WorkerStart& start) {
   start_pending();
 }
 
+void Shares::adopt(const WorkerStart& start) {
+  Worker& worker = workers_[start.uid];
+  worker.start = start;
+  worker.share = core_.roster().workers.at(start.uid).share;
+  round_ = std::max(round_, start.round);
+  told_lost_ = core_.roster().ending;
+  // It will be heard of, or it will not.
+  shares_.at(worker.share).ever = true;
+}
+
 // A new round begins when every worker of the old one is gone.
 bool Shares::begin_round(int round) {
   if (round <= round_) return true;
@@ -424,30 +369,121 @@ bool Shares::begin_round(int round) {
   }
   round_ = round;
   told_lost_ = false;
-  key_ = wire::key_of_round(secret_, job_, 0, core_.roster().round);
+  meeting_.reset();
+  key_ = wire::key_of_round(spec_.secret, spec_.job, spec_.start, core_.roster().round);
   return true;
 }
 
-Shares::ShareOf* Shares::free_share() {
+int Shares::workers_on(const ShareName& name) const {
+  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [&](const auto& worker) {
+    return worker.second.share == name;
+  }));
+}
+
+bool Shares::takes_workers(const ShareOf& share) const {
+  return share.wanted && !share.gone && !share.leaving && share.connection >= 0;
+}
+
+// The share of its slot. Without slots, the first one that has room.
+Shares::ShareOf* Shares::share_for(const WorkerStart& start) {
   for (const ShareName& name : order_) {
     ShareOf& share = shares_.at(name);
-    const auto here = std::count_if(workers_.begin(), workers_.end(), [&](const auto& worker) {
-      return worker.second.share == name;
-    });
-    if (share.connection >= 0 && here < share.place.workers) return &share;
+    if (!takes_workers(share)) continue;
+    const std::vector<Slot>& slots = share.spot.slots;
+    const bool fits = start.slot.empty()
+                          ? workers_on(name) < share.spot.workers
+                          : std::find(slots.begin(), slots.end(), start.slot) != slots.end();
+    if (fits) return &share;
   }
   return nullptr;
 }
 
+bool Shares::place_worker(const WorkerStart& start, const ShareOf& share) {
+  if (!core_.add_worker(share.spot.name, start.uid, start.slot)) return false;
+  Worker& worker = workers_[start.uid];
+  worker.start = start;
+  worker.share = share.spot.name;
+  return true;
+}
+
 void Shares::start_pending() {
-  while (!pending_.empty() && begin_round(pending_.front().round)) {
-    ShareOf* share = free_share();
-    const WorkerStart start = pending_.front();
-    if (share == nullptr || !core_.add_worker(share->place.name, start.uid)) return;
-    pending_.erase(pending_.begin());
-    Worker& worker = workers_[start.uid];
-    worker.start = start;
-    worker.share = share->place.name;
+  if (!pending_.empty() && pending_.front().world > 0) return start_ranks();
+  // Not all of them may have a share, and each goes where its own slot is.
+  for (std::size_t i = 0; i < pending_.size();) {
+    if (!begin_round(pending_[i].round)) return;
+    const ShareOf* share = share_for(pending_[i]);
+    if (share != nullptr && place_worker(pending_[i], *share)) {
+      pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+// --- ranks of programs that do not know Rubato ---
+
+// All ranks of a round, or none: each must know how many there are on its host.
+void Shares::start_ranks() {
+  const auto world = static_cast<std::size_t>(pending_.front().world);
+  if (pending_.size() < world || !begin_round(pending_.front().round)) return;
+  const std::vector<ShareOf*> shares = shares_for_ranks();
+  if (shares.empty()) return;
+  // Another share may have been the first when a port was asked for.
+  const bool meet = meeting_ && meeting_->share == shares.front()->spot.name &&
+                    meeting_->at.round == core_.roster().round;
+  if (!meet) {
+    const auto now = Clock::now();
+    if (now - asked_port_ < kAskPortAgain) return;
+    asked_port_ = now;
+    return tell_share(*shares.front(), ShareAskPort{core_.roster().round});
+  }
+  complete_ranks(shares);
+  const std::vector<WorkerStart> starts = std::exchange(pending_, {});
+  for (std::size_t i = 0; i < starts.size(); ++i) (void)place_worker(starts[i], *shares[i]);
+}
+
+// Of each pending rank; empty if there is no room for one of them.
+std::vector<Shares::ShareOf*> Shares::shares_for_ranks() {
+  std::vector<ShareOf*> found;
+  std::map<ShareName, int> used;
+  for (const WorkerStart& start : pending_) {
+    ShareOf* share = nullptr;
+    for (const ShareName& name : order_) {
+      ShareOf& one = shares_.at(name);
+      const std::vector<Slot>& slots = one.spot.slots;
+      const bool fits = start.slot.empty()
+                            ? used[name] < one.spot.workers
+                            : std::find(slots.begin(), slots.end(), start.slot) != slots.end();
+      if (takes_workers(one) && fits) share = share == nullptr ? &one : share;
+    }
+    if (share == nullptr) return {};
+    ++used[share->spot.name];
+    found.push_back(share);
+  }
+  return found;
+}
+
+// As torchrun: a share is a group, and local ranks count within it.
+void Shares::complete_ranks(const std::vector<ShareOf*>& shares) {
+  std::vector<ShareName> groups;
+  std::map<ShareName, int> sizes;
+  for (const ShareOf* share : shares) {
+    if (sizes[share->spot.name]++ == 0) groups.push_back(share->spot.name);
+  }
+  std::map<ShareName, int> next;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const ShareName& name = shares[i]->spot.name;
+    const auto group = std::find(groups.begin(), groups.end(), name) - groups.begin();
+    Environment& environment = pending_[i].environment;
+    const auto set_number = [&](const char* variable, std::int64_t number) {
+      set(environment, variable, fmt::format("{}", number));
+    };
+    set_number("LOCAL_RANK", next[name]++);
+    set_number("LOCAL_WORLD_SIZE", sizes[name]);
+    set_number("GROUP_RANK", group);
+    set_number("GROUP_WORLD_SIZE", static_cast<std::int64_t>(groups.size()));
+    set(environment, "MASTER_ADDR", meeting_->at.address);
+    set_number("MASTER_PORT", meeting_->at.port);
   }
 }
 
@@ -505,7 +541,12 @@ std::vector<Uid> Shares::excused() const {
 
 std::string Shares::host_of(Uid uid) const {
   const auto found = workers_.find(uid);
-  return found == workers_.end() ? "" : found->second.share;
+  return found == workers_.end() ? "" : shown(found->second.share);
+}
+
+std::string Shares::shown(const ShareName& name) const {
+  const auto found = shares_.find(name);
+  return found == shares_.end() ? name : found->second.spot.host;
 }
 
 // --- what is said ---
@@ -531,11 +572,18 @@ void Shares::perform(const RosterMaster::SayToWorker& action) {
 }
 
 void Shares::perform(const RosterMaster::SayToShare& action) {
-  const ShareOf& share = shares_.at(action.share);
+  const auto found = shares_.find(action.share);
+  if (found == shares_.end()) return;
+  const ShareOf& share = found->second;
   if (const auto* order = std::get_if<wire::StartOrder>(&action.order)) {
     const auto worker = workers_.find(order->uid);
     if (worker == workers_.end()) return;
-    tell_share(share, ShareStart{*order, worker->second.start, key_});
+    WorkerStart start = worker->second.start;
+    const std::vector<Slot>& slots = share.spot.slots;
+    const auto slot = std::find(slots.begin(), slots.end(), start.slot);
+    if (start.world == 0 && slot != slots.end())
+      start.device = static_cast<int>(slot - slots.begin());
+    tell_share(share, ShareStart{*order, std::move(start), key_});
   } else if (const auto* kill = std::get_if<wire::KillOrder>(&action.order)) {
     tell_share(share, ShareSignal{*kill, SIGKILL});
   } else {
@@ -555,20 +603,24 @@ void Shares::turn() {
     beat_at_ = now + kShareBeat;
     beat();
   }
+  if (now >= read_epoch_at_) {
+    read_epoch_at_ = now + kReadEpoch;
+    core_.read_epoch();
+  }
   look_for_silence(now);
   exclude();
-  if (round_ > 0) (void)core_.look_for_end();
   if (ending_) give_up_hosts();
   start_pending();
+  end_unwanted(now);
   fail_without_hosts();
 }
 
 // No share could be started, so no worker can.
 void Shares::fail_without_hosts() {
-  const bool hope = std::any_of(shares_.begin(), shares_.end(), [](const auto& entry) {
-    return entry.second.ever || !entry.second.shell.ended;
+  const bool hope = std::any_of(shares_.begin(), shares_.end(), [this](const auto& entry) {
+    return entry.second.ever || !starter_->over(entry.first);
   });
-  if (hope || pending_.empty()) return;
+  if (hope || shares_.empty() || pending_.empty()) return;
   for (const WorkerStart& start : std::exchange(pending_, {})) {
     events_.could_not_start(start.uid, "rubato share could be started on no host", true);
   }
@@ -594,8 +646,8 @@ void Shares::look_for_silence(Clock::time_point now) {
     if (!share.ever) continue;  // it is still being started, and has no workers
     share.silent = true;
     core_.share_silent(name);
-    if (share.shell.ended) core_.share_gone(name);
-    if (!ending_) hooks_.say(fmt::format("host {} does not answer", name));
+    if (starter_->over(name)) core_.share_gone(name);
+    if (!ending_) hooks_.say(fmt::format("host {} does not answer", shown(name)));
   }
   for (const auto& [uid, worker] : workers_) {
     if (worker.connection >= 0 && now - worker.heard > kShareSilence)
@@ -606,16 +658,27 @@ void Shares::look_for_silence(Clock::time_point now) {
 
 void Shares::exclude() {
   const bool anybody = std::any_of(workers_.begin(), workers_.end(), [&](const auto& worker) {
-    return shares_.at(worker.second.share).silent;
+    const ShareOf& share = shares_.at(worker.second.share);
+    return share.silent || share.gone;
   });
-  if (!anybody || !core_.exclude_silent()) return;
-  std::vector<Uid> excluded;
+  if (anybody) (void)core_.exclude_silent();
+  if (round_ > 0) (void)core_.look_for_end();
+  collect_gone();
+}
+
+// Nobody saw their end: they were excluded, or their round has ended without their share.
+void Shares::collect_gone() {
+  std::vector<Uid> gone;
   for (const auto& [uid, worker] : workers_) {
-    if (core_.roster().is_gone(uid)) excluded.push_back(uid);
+    const Roster& roster = core_.roster();
+    if (roster.is_gone(uid) || !roster.workers.contains(uid)) gone.push_back(uid);
   }
-  for (const Uid uid : excluded) {
-    hooks_.say(
-        fmt::format("worker {} is excluded, because host {} does not answer", uid, host_of(uid)));
+  for (const Uid uid : gone) {
+    const bool ended = shares_.at(workers_.at(uid).share).gone;
+    hooks_.say(fmt::format("worker {} is excluded, because {} {}", uid,
+                           ended ? "its share has ended on host" : "there is no answer from host",
+                           host_of(uid)));
+    hooks_.blameless(uid);
     finished(uid, {true, SIGKILL});
   }
 }

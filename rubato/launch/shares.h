@@ -1,15 +1,15 @@
 // The workers of a run that spans hosts: the master's side of its shares.
 //
-// A share is started on each host by a remote shell (ssh), which is told by standard input where
-// the master listens and what the share's secret is. From then on shares and workers speak with the
-// master over TCP, encrypted with keys that only they have (wire/job_key.h). RosterMaster has the
-// rules: who is gone, and when a round ends. LiveRun decides how many workers there are.
+// A ShareStarter brings each share to life: a remote shell, or a cluster manager. From then on
+// shares and workers speak with the master over TCP, encrypted with keys that only they have
+// (wire/job_key.h). RosterMaster has the rules: who is gone, and when a round ends. LaunchState
+// decides how many workers there are. Which shares there are may change at any time.
 //
 // A host that is silent may come back. If it does not, and it is legal, its workers are excluded
 // (roster_master.h).
 //
-// The roster is kept in memory: when the master dies, nobody can take the job over yet. Its shares
-// then end after some minutes.
+// If the roster is on files (roster_files.h), a new master takes the run over after the death of
+// this one: its shares and workers connect again. Otherwise the shares end after some minutes.
 #pragma once
 
 #include <chrono>
@@ -22,32 +22,30 @@
 #include <string_view>
 #include <vector>
 
-#include "rubato/launch/console.h"
+#include "rubato/launch/hosts.h"
 #include "rubato/launch/roster_master.h"
 #include "rubato/launch/share_messages.h"
+#include "rubato/launch/share_starter.h"
 #include "rubato/launch/worker_host.h"
 #include "rubato/wire/frame_server.h"
 
 namespace rubato::launch {
 
-struct HostPlace {
-  std::string name;  // as the remote shell knows it
-  int workers = 1;   // at most
-  friend bool operator==(const HostPlace&, const HostPlace&) = default;
+// A share that the run should have.
+struct ShareSpot {
+  ShareName name;
+  std::string host;           // for people
+  int workers = 1;            // at most
+  std::vector<Slot> slots{};  // of a managed run: its workers are in these
 };
-// "a:4,b:2": at most 4 workers on a, and 2 on b. Without a number: 1. An IPv6 address is in
-// brackets.
-[[nodiscard]] Result<std::vector<HostPlace>> parse_hosts(std::string_view text);
 
-struct HostsSpec {
-  std::vector<HostPlace> hosts;
-  // A program and its first arguments. The host and the words of a command follow.
-  std::vector<std::string> remote_shell{"ssh", "-o", "BatchMode=yes"};
-  std::string program = "rubato";  // on each host
-  std::string address{};           // of the master, for its hosts; empty: what leads to them
+struct SharesSpec {
+  std::string job;  // in the identities of its processes
+  std::int64_t start = 0;
+  std::string secret;
+  std::string address{};                         // of the master, for its hosts; empty: found out
+  std::map<std::string, std::string> secrets{};  // of the job: NAME -> content
 };
-// A remote shell may give the words to a shell, so they must mean the same with and without one.
-[[nodiscard]] Result<void> check_remote_program(const std::string& program);
 
 class RosterInMemory : public RosterStore {
  public:
@@ -65,11 +63,33 @@ class Shares : public WorkerHost {
     std::function<bool(const wire::Hello&)> greeted;
     std::function<void(Uid, const wire::FromWorker&)> heard;
     std::function<void(const std::string&)> say;  // to people
+    // If it ends now, its host is to blame.
+    std::function<void(Uid)> blameless;
   };
 
-  Shares(wire::Poller& poller, HostsSpec spec, std::string job, Events events, Hooks hooks);
-  // Ends the shares.
+  // Takes the run over that is in the store, if it is of this start.
+  Shares(wire::Poller& poller, SharesSpec spec, std::shared_ptr<RosterStore> store,
+         std::unique_ptr<ShareStarter> starter, Events events, Hooks hooks);
+  // Ends the shares, unless a later master has taken the run over.
   ~Shares() override;
+
+  // Whether there was a master before this one. Its workers are in the roster, and go on.
+  [[nodiscard]] bool adopted() const { return adopted_; }
+  [[nodiscard]] const Roster& roster() const { return core_.roster(); }
+  // A worker of an earlier master, which goes on.
+  void adopt(const WorkerStart& start);
+  // A later master has taken the run over. This one must end without a word.
+  [[nodiscard]] bool replaced() const { return core_.ended(); }
+  // What the next master should know: at once, or with the next change of the roster.
+  bool note(const RosterRun& run) { return core_.note(run); }
+  void set_run(const RosterRun& run) { core_.set_run(run); }
+
+  // These shares should be there, and no others. The manager says that those in `ended` have ended.
+  // A share that should not be there is ended when its workers have left.
+  void set_shares(const std::vector<ShareSpot>& spots, const std::vector<ShareName>& ended);
+  [[nodiscard]] std::vector<ShareView> views() const;
+  // Workers whose slot is in another share now.
+  [[nodiscard]] std::vector<Uid> misplaced() const;
 
   // Starts the shares. Workers start when a share has answered.
   void open();
@@ -99,22 +119,23 @@ class Shares : public WorkerHost {
  private:
   using Clock = std::chrono::steady_clock;
 
-  struct RemoteShell {
-    Process process;
-    LineCutter out, err;
-    bool ended = false;
-    std::string last_line;
-  };
   struct ShareOf {
-    HostPlace place;
+    ShareSpot spot;
+    bool wanted = true;
     std::string secret;
     std::string identity;
-    RemoteShell shell;
     int connection = -1;
     bool ever = false;  // it has answered at least once
     Clock::time_point heard;
     Clock::time_point unlinked_since;
-    bool silent = false;  // for so long that its workers may be excluded
+    bool silent = false;   // for so long that its workers may be excluded
+    bool leaving = false;  // somebody else has told it to end
+    bool gone = false;     // the manager says that it has ended
+    std::optional<Clock::time_point> told_to_end;
+  };
+  struct Meeting {
+    ShareName share;  // of rank 0, which listens there
+    SharePort at;
   };
   struct Worker {
     WorkerStart start;
@@ -130,10 +151,9 @@ class Shares : public WorkerHost {
   };
 
   [[nodiscard]] Result<void> listen();
+  void add_share(const ShareSpot& spot);
   void start_share(ShareOf& share);
-  void watch_shell(const std::string& name);
-  void read_shell(const std::string& name, bool is_err);
-  void shell_ended(const std::string& name);
+  void end_unwanted(Clock::time_point now);
   [[nodiscard]] std::optional<wire::LinkKey> find_key(std::string_view identity) const;
 
   void message(int key, const Json& json);
@@ -146,9 +166,19 @@ class Shares : public WorkerHost {
   void heard_worker(Uid uid, int key, const wire::FromWorker& message);
   void finished(Uid uid, ProcessEnd end);
 
+  void refuse_share(int key, const ShareName& name);
+  void send_secrets(int key);
+
   void start_pending();
+  void start_ranks();
+  [[nodiscard]] std::vector<ShareOf*> shares_for_ranks();
+  void complete_ranks(const std::vector<ShareOf*>& shares);
   [[nodiscard]] bool begin_round(int round);
-  [[nodiscard]] ShareOf* free_share();
+  [[nodiscard]] ShareOf* share_for(const WorkerStart& start);
+  [[nodiscard]] bool takes_workers(const ShareOf& share) const;
+  [[nodiscard]] int workers_on(const ShareName& name) const;
+  bool place_worker(const WorkerStart& start, const ShareOf& share);
+  [[nodiscard]] std::string shown(const ShareName& name) const;
   void perform(const RosterMaster::SayToWorker& action);
   void perform(const RosterMaster::SayToShare& action);
   void perform(const RosterMaster::CancelShare&) {}
@@ -156,22 +186,25 @@ class Shares : public WorkerHost {
   void beat();
   void look_for_silence(Clock::time_point now);
   void exclude();
+  void collect_gone();
   void give_up_hosts();
   void fail_without_hosts();
 
   wire::Poller& poller_;
-  HostsSpec spec_;
-  std::string job_;
-  std::string secret_;
+  SharesSpec spec_;
+  std::shared_ptr<RosterStore> store_;
+  std::unique_ptr<ShareStarter> starter_;
   Events events_;
   Hooks hooks_;
-  RosterInMemory store_;
+  bool adopted_;
   RosterMaster core_;
   wire::JobKey key_;  // of the present round
   std::map<ShareName, ShareOf> shares_;
   std::vector<ShareName> order_;  // as they were named
   std::map<Uid, Worker> workers_;
   std::vector<WorkerStart> pending_;  // no host yet
+  std::optional<Meeting> meeting_;    // of the ranks of this round
+  Clock::time_point asked_port_;
   std::map<int, Uid> worker_speakers_;
   std::map<int, ShareName> share_speakers_;
   wire::FrameServer server_;
@@ -180,6 +213,7 @@ class Shares : public WorkerHost {
   bool told_lost_ = false;
   bool ending_ = false;
   Clock::time_point beat_at_;
+  Clock::time_point read_epoch_at_;
 };
 
 }  // namespace rubato::launch

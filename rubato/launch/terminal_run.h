@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "rubato/launch/console.h"
 #include "rubato/launch/launcher.h"
 
 namespace rubato::launch {

@@ -28,6 +28,15 @@ struct WorkerStart {
   bool close_others = false;  // it inherits no descriptors except the standard ones
   bool dies_with_us = false;  // it is killed when the process that started it ends
   std::string mark;           // a variable of its environment that no other worker has
+
+  // On several hosts.
+  Slot slot{};            // of a managed run
+  int rank = 0;           // of a program that does not know Rubato
+  int world = 0;          // 0: the program knows Rubato
+  bool inherits = false;  // the environment is added to that of its share
+  // Which of the GPUs of its share it sees: the first is 0.
+  static constexpr int kAllDevices = -1;
+  int device = kAllDevices;
   friend bool operator==(const WorkerStart&, const WorkerStart&) = default;
 };
 

@@ -43,7 +43,10 @@ struct FailedFact {
   bool infrastructure = false;
   std::string why = {};
 };
-using Fact = std::variant<RunningFact, ReleasedFact, Finished, FailedFact, NodeChanged>;
+// NodeAdded: the numbers of nodes are the engine's own, in order. A fact about a node comes after
+// it.
+using Fact =
+    std::variant<RunningFact, ReleasedFact, Finished, FailedFact, NodeChanged, NodeAdded, Reserved>;
 
 class Engine {
  public:

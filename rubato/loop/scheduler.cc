@@ -58,13 +58,16 @@ bool promised(const Decision& decision, JobId job) {
 }  // namespace
 
 Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval, QuietRule rule)
-    : state_(std::move(cluster)), differ_(placement, state_.snapshot.cluster, rule) {
+    : state_(std::move(cluster)),
+      placement_(placement),
+      rule_(rule),
+      differ_(placement, state_.snapshot.cluster, rule) {
   state_.snapshot.interval = interval;
   state_.snapshot.jobs_move = in_blocks(placement);
 }
 
 Scheduler::Scheduler(State state, Placement placement)
-    : state_(std::move(state)), differ_(placement, state_.snapshot.cluster) {
+    : state_(std::move(state)), placement_(placement), differ_(placement, state_.snapshot.cluster) {
   state_.snapshot.jobs_move = in_blocks(placement);
 }
 
@@ -89,7 +92,11 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
   } else if (auto* halted = std::get_if<Released>(&event); halted != nullptr && halted->stopped) {
     if (const JobView* job = jobs.find(halted->job)) released = job->held;
   }
+  std::vector<JobId> to_move;
+  if (const auto* reserved = std::get_if<Reserved>(&event))
+    to_move = jobs_to_move(state_, *reserved);
   fold(state_, now, event);
+  for (const JobId id : to_move) issue(*jobs.find(id), reaction);
   if (auto* decided = std::get_if<Decided>(&event)) {
     carry_out(std::move(*decided), reaction);
   } else if (auto* given_up = std::get_if<Released>(&event)) {
@@ -103,6 +110,8 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
     if (JobView* job = jobs.find(limited->job)) issue(*job, reaction);
   } else if (std::holds_alternative<Skipped>(event)) {
     say_again(reaction);
+  } else if (std::holds_alternative<NodeAdded>(event)) {
+    differ_ = Differ(placement_, state_.snapshot.cluster, rule_);
   }
   issue_waiting(released, reaction);
 }
@@ -245,7 +254,13 @@ Result<std::vector<Change>> Scheduler::from_the_past(Carried past) {
 
 void Scheduler::keep_staying(Decision& decision) {
   named_.new_round();
-  for (const auto& grant : decision.run) named_.mark(grant.job.index());
+  for (auto& grant : decision.run) {
+    named_.mark(grant.job.index());
+    // The node may have become unknown while the policy was deciding.
+    const JobView* job = state_.snapshot.jobs.find(grant.job);
+    if (job == nullptr || !std::holds_alternative<Count>(grant.want)) continue;
+    if (out_of_reach(*job, state_.snapshot.cluster)) grant.want = Exact{job->target};
+  }
   for (const JobId id : state_.targeted) {
     const JobView* job = state_.snapshot.jobs.find(id);
     if (job == nullptr || named_.marked(id.index())) continue;

@@ -69,6 +69,8 @@ class Scheduler {
   State state_;
   Marks named_;
   Validator validator_;
+  Placement placement_;
+  QuietRule rule_;
   Differ differ_;
 };
 

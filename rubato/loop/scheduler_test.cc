@@ -470,6 +470,76 @@ TEST(Scheduler, ANodeThatLeavesWhileAJobMovesThereLeavesOthersTheirPromises) {
   EXPECT_EQ(loop.released(3, 0, gpus_on({{0, 0b10}})), Lines{"start 1 gen 1 on 0:10"});
 }
 
+TEST(Scheduler, AJobLeavesGpusThatOthersUseAndComesBack) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  loop.decide(0, {grant_count(0, 4)});
+  loop.running(0, 0);
+  EXPECT_EQ(loop.on(1, Reserved{node_id(0), 0b1010, "a job of Slurm"}),
+            Lines{"resize 0 gen 2 on 0:101"});
+  EXPECT_TRUE(loop.scheduler.decision_due());
+  EXPECT_EQ(loop.scheduler.snapshot().cluster.usable(), 2);
+  EXPECT_EQ(loop.released(2, 0, gpus_on({{0, 0b1010}})), Lines{});
+  EXPECT_EQ(loop.scheduler.state().free.free_of(GpuType()), 0)
+      << "they wait until others return them";
+  EXPECT_EQ(loop.decide(2, {grant_count(0, 4)}), Lines{});
+  EXPECT_NE(loop.reaction.refused, "");
+  EXPECT_EQ(loop.on(3, Reserved{node_id(0), 0b1000}), Lines{});
+  EXPECT_EQ(loop.scheduler.state().free.free_of(GpuType()), 1);
+  EXPECT_EQ(loop.decide(3, {grant_count(0, 3)}), Lines{"resize 0 gen 3 on 0:111"});
+}
+
+TEST(Scheduler, AJobThatCannotUseTheRestStopsAndIsDecidedAgain) {
+  Loop loop("2x4");
+  loop.on(0, submitted(0, rigid_spec(4)));
+  loop.decide(0, {grant_count(0, 4)});
+  loop.running(0, 0);
+  EXPECT_EQ(loop.on(1, Reserved{node_id(0), 0b1}), Lines{"stop 0 gen 2"});
+  EXPECT_EQ(loop.decide(1, {grant_count(0, 4)}), Lines{});
+  EXPECT_EQ(loop.released(2, 0, gpus_on({{0, 0b1111}}), true),
+            Lines{"start 0 gen 3 on 0:1110 1:1"});
+}
+
+TEST(Scheduler, AJobThatOnlyWaitsForReservedGpusIsDecidedAgain) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  loop.on(0, submitted(1, elastic_spec(1, 4)));
+  loop.decide(0, {grant_count(0, 4)});
+  loop.running(0, 0);
+  loop.decide(1, {grant_count(1, 4)});
+  EXPECT_EQ(loop.on(2, Reserved{node_id(0), 0b1}), Lines{});
+  EXPECT_TRUE(loop.job(1).target.empty());
+  EXPECT_EQ(loop.released(3, 0, gpus_on({{0, 0b1111}}), true), Lines{});
+  EXPECT_EQ(loop.decide(3, {grant_count(1, 3)}), Lines{"start 1 gen 1 on 0:1110"});
+}
+
+TEST(Scheduler, ADecisionThatIsTooLateCannotGiveOutReservedGpus) {
+  Loop loop("1x4");
+  loop.on(0, submitted(0, elastic_spec(1, 4)));
+  Decision decision;
+  decision.as_of = loop.scheduler.ask(time_at(0)).as_of;
+  decision.run = {grant_exact(0, gpus_on({{0, 0b11}}))};
+  loop.on(1, Reserved{node_id(0), 0b10});
+  EXPECT_EQ(loop.on(2, Decided{decision}), Lines{});
+  EXPECT_EQ(loop.reaction.refused, "job 0: names a GPU that others use");
+  EXPECT_TRUE(loop.scheduler.decision_due());
+}
+
+TEST(Scheduler, ANodeJoinsWhileJobsRun) {
+  Loop loop("1x2");
+  loop.on(0, submitted(0, elastic_spec(1, 8)));
+  loop.decide(0, {grant_count(0, 2)});
+  loop.running(0, 0);
+  EXPECT_EQ(loop.on(1, NodeAdded{node_id(1), {"tux", "gpu", 4, {{"rack", "3"}}}}), Lines{});
+  EXPECT_TRUE(loop.scheduler.decision_due());
+  EXPECT_EQ(loop.decide(1, {grant_count(0, 6)}), Lines{"resize 0 gen 2 on 0:11 1:1111"});
+  loop.on(2, NodeAdded{node_id(2), {"fast", "h100", 8}});
+  EXPECT_EQ(loop.scheduler.snapshot().cluster.types(), 2);
+  loop.on(2, submitted(1, elastic_spec(1, 8)));
+  EXPECT_EQ(loop.decide(2, {grant_count(0, 6), {job_id(1), Count{gpu_type(1), 8}}}),
+            Lines{"start 1 gen 1 on 2:11111111"});
+}
+
 TEST(Scheduler, ACancelledJobLeavesWhenItHasLetGo) {
   Loop loop("1x4");
   loop.on(0, submitted(0, elastic_spec(1, 4)));
@@ -843,6 +913,8 @@ class World {
       end_any();
     } else if (what < 0.94) {
       wish_any();
+    } else if (what < 0.97) {
+      change_machines();
     } else {
       change_node();
     }
@@ -867,6 +939,7 @@ class World {
 
   Lines log;
   int refused = 0, carried_out = 0, rejected = 0, late = 0, shared = 0, wishes = 0;
+  int reservations = 0;
 
  private:
   struct Attained {
@@ -1080,6 +1153,20 @@ class World {
     post(NodeChanged{node, state});
   }
 
+  // Others take and return GPUs, and nodes join.
+  void change_machines() {
+    const auto& cluster = scheduler_.snapshot().cluster;
+    const auto nodes = cluster.nodes().size();
+    if (nodes < 8 && random_.uniform() < 0.2) {
+      const std::string type = random_.uniform() < 0.7 ? "a" : "new";
+      return post(NodeAdded{node_id(nodes), {"late" + std::to_string(nodes), type, 3}});
+    }
+    const NodeId node = node_id(random_.below(nodes));
+    const std::uint64_t some = random_.next() & random_.next() & cluster.node(node).all();
+    post(Reserved{node, random_.uniform() < 0.5 ? 0 : some, "others"});
+    ++reservations;
+  }
+
   void check() {
     const State& state = scheduler_.state();
     const Snapshot& snapshot = state.snapshot;
@@ -1124,7 +1211,9 @@ class World {
         const std::uint64_t mask = std::uint64_t{1} << bit;
         ASSERT_EQ((state.busy.used(node_id(n)) & mask) != 0, held.contains({n, bit}));
         ASSERT_EQ((state.busy.shared(node_id(n)) & mask) != 0, twice.contains({n, bit}));
-        const bool free = node.state == NodeState::up && !targets.contains({n, bit});
+        const bool reserved = (node.reserved & mask) != 0;
+        ASSERT_FALSE(reserved && targets.contains({n, bit})) << "a job is to have what others use";
+        const bool free = node.state == NodeState::up && !targets.contains({n, bit}) && !reserved;
         ASSERT_EQ(state.free.is_free({node_id(n), mask}), free);
       }
     }
@@ -1145,6 +1234,7 @@ class World {
 
 TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
   int carried_out = 0, refused = 0, rejected = 0, late = 0, shared = 0, wishes = 0;
+  int reservations = 0;
   for (std::uint64_t seed = 0; seed < tries(200); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -1160,6 +1250,7 @@ TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
     late += world.late;
     shared += world.shared;
     wishes += world.wishes;
+    reservations += world.reservations;
   }
   // The test would prove little if little happened.
   EXPECT_GT(carried_out, static_cast<int>(tries(5'000)));
@@ -1168,6 +1259,7 @@ TEST(SchedulerProperties, NoGpuIsEverInTwoHandsAndEveryTargetIsReached) {
   EXPECT_GT(late, static_cast<int>(tries(2'500)));
   EXPECT_GT(shared, static_cast<int>(tries(2'500)));
   EXPECT_GT(wishes, static_cast<int>(tries(1'000)));
+  EXPECT_GT(reservations, static_cast<int>(tries(1'000)));
 }
 
 TEST(SchedulerProperties, TheSameEventsGiveTheSameCommands) {

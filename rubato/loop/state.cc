@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rubato/base/check.h"
+
 namespace rubato::loop {
 namespace {
 
@@ -99,6 +101,32 @@ struct Folder {
     }
   }
 
+  void operator()(const NodeAdded& e) const {
+    CHECK(e.node.index() == state.snapshot.cluster.nodes().size());
+    state.snapshot.cluster.add(e.added);
+    state.busy.add_node();
+    state.waiting_on.emplace_back();
+    recount_free(state);
+    state.decision_due = true;
+  }
+
+  // Jobs leave these GPUs at once. The Scheduler tells them.
+  void operator()(const Reserved& e) const {
+    state.snapshot.cluster.set_reserved(e.node, e.gpus);
+    state.free.set_reserved(e.node, e.gpus);
+    state.decision_due = true;
+    for (const JobId id : jobs_to_move(state, e)) {
+      JobView& job = *state.snapshot.jobs.find(id);
+      Allocation lost(job.target.type());
+      lost.add({e.node, job.target.mask_on(e.node) & e.gpus});
+      // A job that still waits for its GPUs, or cannot use the rest, waits for the next decision.
+      const bool goes_on =
+          !job.held.empty() && job.spec->limits.legal(job.target.gpus() - lost.gpus());
+      goes_on ? give_up(state, job, lost) : drop_target(state, job);
+      note_change(state, id);
+    }
+  }
+
   void operator()(const Estimated& e) const {
     JobView* job = state.snapshot.jobs.find(e.job);
     if (job == nullptr) return;
@@ -188,6 +216,14 @@ void fold(State& state, Time now, const Event& event) {
   state.snapshot.now = now;
   state.snapshot.as_of = state.snapshot.as_of.next();
   std::visit(Folder{state, now}, event);
+}
+
+std::vector<JobId> jobs_to_move(const State& state, const Reserved& reserved) {
+  std::vector<JobId> jobs;
+  for (const JobView& job : state.snapshot.jobs) {
+    if ((job.target.mask_on(reserved.node) & reserved.gpus) != 0) jobs.push_back(job.id);
+  }
+  return jobs;
 }
 
 void give_up(State& state, JobView& job, const Allocation& gpus) {

@@ -33,6 +33,9 @@ struct State {
 // The Scheduler folds Decided, because it knows the placement.
 void fold(State& state, Time now, const Event& event);
 
+// The jobs whose target has some of these GPUs.
+[[nodiscard]] std::vector<JobId> jobs_to_move(const State& state, const Reserved& reserved);
+
 // Removes GPUs from a job's target. GPUs that another job shares stay in that job's target.
 void give_up(State& state, JobView& job, const Allocation& gpus);
 

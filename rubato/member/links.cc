@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <fstream>
 #include <poll.h>
 #include <span>
 #include <unistd.h>
@@ -35,6 +36,19 @@ std::string with_host(const std::string& address, const std::string& host) {
 // "tcp:192.0.2.1:7000": "192.0.2.1".
 std::string host_in(const std::string& address) {
   return address.substr(4, address.rfind(':') - 4);
+}
+
+// "file:PATH": the address in the file, which changes when another master has taken over.
+Result<std::string> address_in(const std::string& launcher) {
+  constexpr std::string_view kFile = "file:";
+  if (!launcher.starts_with(kFile)) return launcher;
+  const std::string path = launcher.substr(kFile.size());
+  std::ifstream file(path);
+  std::string address;
+  if (!std::getline(file, address)) {
+    return Error{fmt::format("cannot read where the master is from {}", base::quoted(path, 200))};
+  }
+  return address;
 }
 
 }  // namespace
@@ -106,7 +120,9 @@ Result<void> Links::listen() {
 // --- the launcher ---
 
 Result<void> Links::dial_launcher() {
-  Result<wire::Fd> fd = wire::connect_to(place_.launcher);
+  const Result<std::string> launcher = address_in(place_.launcher);
+  if (!launcher) return launcher.error();
+  Result<wire::Fd> fd = wire::connect_to(*launcher);
   if (!fd) return fd.error();
   if (spans()) {
     const Result<std::string> here = wire::address_of(*fd);

@@ -41,7 +41,9 @@ namespace rubato::member {
 
 // What a launcher tells a worker through its environment.
 struct Place {
-  std::string launcher;  // address; empty: the worker was started by hand and trains alone
+  // Address, or "file:PATH" of a file that has it; empty: the worker was started by hand and trains
+  // alone.
+  std::string launcher;
   Uid uid = 1;
   std::string token;
   bool niced = false;  // runs at a low priority until it is a member

@@ -10,6 +10,7 @@
 //   m.sock        where the master listens
 //   log           what the workers print        events.jsonl   what happened, one JSON a line
 //   checkpoint/   RUBATO_CHECKPOINT             secrets/       only where there is no tmpfs
+//   roster/       of a job in shares: what the next master must know (launch/roster_files.h)
 //
 // A JSON file is complete or missing: it is written to a temporary file and renamed. Only the owner
 // can access the files (0600). None of them is opened if it is a symbolic link.
@@ -19,6 +20,7 @@
 #include <string>
 #include <string_view>
 
+#include "rubato/launch/json_file.h"
 #include "rubato/launch/master_messages.h"
 #include "rubato/wire/socket.h"
 
@@ -37,6 +39,7 @@ struct JobFiles {
   [[nodiscard]] std::string log() const { return directory + "/log"; }
   [[nodiscard]] std::string events() const { return directory + "/events.jsonl"; }
   [[nodiscard]] std::string checkpoint() const { return directory + "/checkpoint"; }
+  [[nodiscard]] std::string roster() const { return directory + "/roster"; }
   [[nodiscard]] std::string secrets() const { return directory + "/secrets"; }
 };
 
@@ -58,14 +61,6 @@ class HeldDirectory {
   wire::Fd fd_;
   std::string path_;  // where it was
 };
-
-// The file gets mode 0600. If writing fails, the old file stays. With Durable::no the call does not
-// wait for the disk; that is for files about processes, which a reboot makes useless.
-enum class Durable : bool { no, yes };
-[[nodiscard]] Result<void> write_json_file(const std::string& path, const Json& content,
-                                           Durable durable = Durable::yes);
-// nullopt if there is no such file. An error if it cannot be read, is too large, or is not JSON.
-[[nodiscard]] Result<std::optional<Json>> read_json_file(const std::string& path);
 
 // nullopt if there is no such file.
 [[nodiscard]] Result<std::optional<JobLaunch>> read_launch(const JobFiles& files);

@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 constexpr Duration kProgressEvery = 500ms;
 constexpr Duration kFirstManagerWithin = 10s;
 constexpr auto kLastWords = 3s;
+constexpr int kReplaced = 1;  // exit code
 constexpr auto kBetweenTries = 1s;
 constexpr int kTriesToWriteExit = 600;
 constexpr std::int64_t kEventsLimit = std::int64_t{16} << 20U;
@@ -70,6 +71,22 @@ bool has_ended(const JobFiles& files, const JobLaunch& launch) {
       launch.generation);
 }
 
+std::string checkpoint_of(const JobLaunch& launch, const JobFiles& files) {
+  return launch.shares ? launch.shares->directory + "/checkpoint" : files.checkpoint();
+}
+
+// Takes the job over from the master before this one, if there was one.
+Result<ManagedShares> shares_of(const JobFiles& files, const JobLaunch& launch) {
+  auto roster = RosterFiles::open(files.roster());
+  if (!roster) return roster.error();
+  ManagedShares shares;
+  shares.launch = *launch.shares;
+  shares.start = static_cast<std::int64_t>(launch.generation.value());
+  shares.job = fmt::format("job-{}", launch.job.value());
+  shares.roster = std::move(*roster);
+  return shares;
+}
+
 Result<void> check_directory(const std::string& directory) {
   if (directory.empty() || access(directory.c_str(), X_OK) == 0) return {};
   return Error{fmt::format("the working directory {}: {}", base::quoted(directory, 200),
@@ -114,22 +131,37 @@ Result<std::unique_ptr<Master>> Master::open(HeldDirectory held, const JobLaunch
     unlink(socket->path.c_str());
     return written ? error : written.error();
   };
-  if (auto entered = check_directory(launch.directory); !entered) return refused(entered.error());
+  // The directories of other hosts are looked at there.
+  if (!launch.shares) {
+    if (auto entered = check_directory(launch.directory); !entered) return refused(entered.error());
+  }
   auto output = LimitedLog::open(files.log(), launch.log_limit);
   if (!output) return refused(output.error(), true);
   auto events = LimitedLog::open(files.events(), std::min(launch.log_limit, kEventsLimit));
   if (!events) return refused(events.error(), true);
-  auto secrets = hand_out_secrets({path}, launch.secrets);  // workers need the path
-  if (!secrets) return refused(secrets.error());
+  RunSpec spec = run_spec_of(launch, environment);
+  Copies copies;
+  if (launch.shares) {
+    auto shares = shares_of(files, launch);
+    if (!shares) return refused(shares.error(), true);
+    spec.shares = std::move(*shares);
+    auto contents = read_secrets(launch.secrets);
+    if (!contents) return refused(contents.error());
+    spec.shares->secrets = std::move(*contents);
+  } else {
+    auto secrets = hand_out_secrets({path}, launch.secrets);  // workers need the path
+    if (!secrets) return refused(secrets.error());
+    copies = std::move(*secrets);
+  }
   // Programs that know nothing of Rubato may expect it to be there.
-  mkdir(files.checkpoint().c_str(), S_IRWXU);
-  return std::unique_ptr<Master>(new Master(
-      std::move(held), launch, machine_gpus, run_spec_of(launch, environment), std::move(*socket),
-      {std::move(*output), std::move(*events)}, std::move(*secrets)));
+  mkdir(checkpoint_of(launch, files).c_str(), S_IRWXU);
+  return std::unique_ptr<Master>(
+      new Master(std::move(held), launch, machine_gpus, std::move(spec), std::move(*socket),
+                 {std::move(*output), std::move(*events)}, std::move(copies)));
 }
 
 Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec spec,
-               RunSocket socket, Logs logs, std::map<std::string, std::string> secrets)
+               RunSocket socket, Logs logs, Copies secrets)
     : held_(std::move(held)),
       files_{held_.own_path()},
       launch_(std::move(launch)),
@@ -139,14 +171,28 @@ Master::Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec s
       generation_(launch_.generation),
       batch_(launch_.batch),
       managed_at_(kStart + kFirstManagerWithin),
-      launcher_(std::move(spec), std::move(socket), *this) {}
+      launcher_(std::move(spec), std::move(socket), *this) {
+  const auto run = launcher_.adopted_run();
+  if (!run) return;
+  if (run->place) {
+    generation_ = run->place->generation;
+    revision_ = run->place->revision;
+    batch_ = run->place->batch;
+  }
+  stopping_ = run->stopped.has_value();
+  if (run->stopped) generation_ = *run->stopped;
+}
 
 Master::~Master() { remove_secrets(files_); }
 
 int Master::run() {
-  say(fmt::format("start {} of job {} ({}) in {}", launch_.generation.value(), launch_.job.value(),
-                  launch_.name, fmt::join(launch_.slots, " ")));
+  say(launcher_.adopted_run()
+          ? fmt::format("the launcher of job {} ({}) died; another one goes on",
+                        launch_.job.value(), launch_.name)
+          : fmt::format("start {} of job {} ({}) in {}", launch_.generation.value(),
+                        launch_.job.value(), launch_.name, fmt::join(launch_.slots, " ")));
   const Outcome outcome = launcher_.run();
+  if (launcher_.replaced()) return kReplaced;  // the next one says how it ends
   end(outcome);
   return outcome.code;
 }
@@ -221,6 +267,7 @@ void Master::heard_notice(const wire::Notice& notice) {
 // --- processes -----------------------------------------------------------------------------------
 
 void Master::processes_changed() {
+  if (launch_.shares) return;  // they are processes of other hosts
   const auto written = write_json_file(files_.workers(), to_json(launcher_.workers()), Durable::no);
   // Workers that are not named there are found by the token in their environment.
   if (!written) log("warning", {{"text", written.error().message}});
@@ -244,13 +291,15 @@ std::optional<std::string> Master::visible_gpus(const StartWorker& start) const 
 void Master::complete(Environment& environment, const StartWorker& start) const {
   for (const auto& [name, path] : secrets_) set(environment, name, path);
   const JobFiles here{held_.path()};
-  set_default(environment, "RUBATO_CHECKPOINT", here.checkpoint());
-  if (launch_.live) set(environment, "RUBATO_LAUNCHER", "unix:" + here.socket());
+  set_default(environment, "RUBATO_CHECKPOINT", checkpoint_of(launch_, here));
+  if (launch_.live && !launch_.shares) set(environment, "RUBATO_LAUNCHER", "unix:" + here.socket());
   set(environment, "RUBATO_START", fmt::format("{}", launch_.generation.value()));
   set(environment, "RUBATO_JOB", fmt::format("{}", launch_.job.value()));
   set(environment, "RUBATO_TOKEN", launch_.token);
   set(environment, "RUBATO_SLOT", start.slot);
-  if (const auto gpus = visible_gpus(start)) set(environment, "CUDA_VISIBLE_DEVICES", *gpus);
+  // A share knows its own GPUs.
+  const auto gpus = launch_.shares ? std::nullopt : visible_gpus(start);
+  if (gpus) set(environment, "CUDA_VISIBLE_DEVICES", *gpus);
   if (batch_) {
     set(environment, "RUBATO_BATCH", fmt::format("{},{}", batch_->per_gpu, batch_->accumulation));
   }
@@ -283,13 +332,15 @@ void Master::asked(int connection, const Json& message) {
 void Master::hung_up(int connection) { managers_.erase(connection); }
 
 void Master::obey(const Place& place) {
-  if (place.generation <= generation_ || stopping_) return;
-  const auto placed = launcher_.state().place(launcher_.now(), place.slots);
+  const auto age = std::pair(place.generation, place.revision);
+  if (age <= std::pair(generation_, revision_) || stopping_) return;
+  const auto placed = launcher_.place(place);
   if (!placed) {
     say(fmt::format("generation {}: {}", place.generation.value(), placed.error().message));
     return;
   }
   generation_ = place.generation;
+  revision_ = place.revision;
   batch_ = place.batch;
   log("place", {{"generation", place.generation.value()}, {"slots", place.slots}});
   if (!launcher_.state().settled()) meter_.resize_asked(launcher_.now());
@@ -300,7 +351,7 @@ void Master::obey(const StopJob& stop) {
   generation_ = stop.generation;
   stopping_ = true;
   log("stop", {{"generation", stop.generation.value()}});
-  launcher_.state().stop_managed(launcher_.now(), "stopped by its manager");
+  launcher_.stop_managed(stop.generation, "stopped by its manager");
 }
 
 void Master::obey(const KillJob&) {
@@ -336,6 +387,8 @@ JobStatus Master::status() const {
   status.resizes = launcher_.state().counts().resizes;
   status.pauses = meter_.pauses();
   status.silent = launcher_.state().silent();
+  status.revision = revision_;
+  status.shares = launcher_.shares();
   return status;
 }
 

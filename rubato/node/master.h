@@ -8,6 +8,9 @@
 // is in workers.json before anything else happens. How the run ended is in exit.json before anybody
 // is told.
 //
+// If the workers are in shares (docs/many-hosts.md), they survive the master, too. The agent starts
+// another one in the same directory, which goes on with the roster that the first one left.
+//
 // It has only the permissions of the job's user (process.h), and belongs to one thread.
 #pragma once
 
@@ -40,13 +43,14 @@ class Master : private LauncherFace {
   struct Logs {
     LimitedLog output, events;
   };
+  using Copies = std::map<std::string, std::string>;  // of secrets: NAME -> the workers' copy
   struct Manager {
     std::optional<JobStatus> told;
     Time progress_due;
   };
 
   Master(HeldDirectory held, JobLaunch launch, int machine_gpus, RunSpec spec, RunSocket socket,
-         Logs logs, std::map<std::string, std::string> secrets);
+         Logs logs, Copies secrets);
 
   [[nodiscard]] static Result<std::unique_ptr<Master>> open(HeldDirectory held,
                                                             const JobLaunch& launch,
@@ -80,8 +84,9 @@ class Master : private LauncherFace {
   JobLaunch launch_;
   int machine_gpus_;
   Logs logs_;
-  std::map<std::string, std::string> secrets_;  // NAME -> the workers' copy
+  Copies secrets_;
   Generation generation_;
+  std::int64_t revision_ = 0;  // of the shares
   std::optional<Batch> batch_;
   bool stopping_ = false;
   bool settled_ = false;

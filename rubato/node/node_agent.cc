@@ -195,18 +195,15 @@ void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
   NodeJobs::Found found;
   found.launch = launch;
   found.exit = exit_that_counts(recorded_end(id), launch);
-  const auto living_master = [&]() -> std::optional<ProcessName> {
-    const auto master = read_master(files);
-    return master && *master && lives(**master) ? *master : std::nullopt;
-  };
-  std::optional<ProcessName> master = living_master();
-  if (!master && !found.exit) {
+  std::optional<ProcessName> master = living_master(id);
+  // A job in shares gets another master, which finds out whether the first one lives after all.
+  if (!master && !found.exit && !launch.shares) {
     // The master has died, or our predecessor died while it was starting the master. A master that
     // finds an exit of its own start exits before it starts anything. A master that does not find
     // it has written master.json before we look again.
     const JobExit exit{launch.generation, {JobEnd::How::failed, 1, "its launcher died"}, {}, 0, 0};
     write(id, "exit.json", to_json(exit));
-    master = living_master();
+    master = living_master(id);
     if (master) {
       unlink(files.exit().c_str());
     } else {
@@ -220,6 +217,11 @@ void NodeAgent::look_at_job(JobId id, const JobLaunch& launch) {
   }
   jobs_.found(found);
   if (master) watch(id, *master);
+}
+
+std::optional<ProcessName> NodeAgent::living_master(JobId job) const {
+  const auto master = read_master(files_of(job));
+  return master && *master && lives(**master) ? *master : std::nullopt;
 }
 
 RecordedEnd NodeAgent::recorded_end(JobId job) const {
@@ -392,6 +394,12 @@ void NodeAgent::carry_out(const NodeJobs::StartMaster& order) {
   if (access(files.launch().c_str(), F_OK) != 0) unlink(files.exit().c_str());
   if (const auto exit = exit_that_counts(recorded_end(id), order.launch))
     return jobs_.master_gone(id, exit);
+  // A master in shares that our predecessor had started: a second one could not have its socket.
+  const auto there = order.launch.shares ? living_master(id) : std::nullopt;
+  if (there) {
+    watch(id, *there);
+    return jobs_.started(id);
+  }
   const auto process = start_master(order.launch);
   if (!process) {
     say(process.error().message);
@@ -416,6 +424,10 @@ Result<ProcessName> NodeAgent::start_master(const JobLaunch& launch) {
   if (!user) return user.error();
   const auto made = make_job_directory(options_.state_directory, launch.job, *user);
   if (!made) return made.error();
+  if (launch.shares && launch.shares->directory != files.directory) {
+    const auto shared = make_shared_directory(launch.shares->directory, *user);
+    if (!shared) return shared.error();
+  }
   const auto written =
       write_job_file(options_.state_directory, launch.job, "launch.json", to_json(launch));
   if (!written) return written.error();

@@ -64,6 +64,7 @@ class NodeAgent {
   void watch_signals();
   [[nodiscard]] Result<void> look_at_disk();
   void look_at_job(JobId id, const JobLaunch& launch);
+  [[nodiscard]] std::optional<ProcessName> living_master(JobId job) const;
   [[nodiscard]] JobFiles files_of(JobId job) const;
   void watch(JobId job, const ProcessName& process);
   void master_ended(JobId job);

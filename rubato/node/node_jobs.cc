@@ -42,7 +42,7 @@ void NodeJobs::found(const Found& found) {
   if (found.master_lives) {
     orders_.emplace_back(Connect{id});
   } else {
-    sweep(id, job);
+    lose_master(id, job);
   }
 }
 
@@ -90,7 +90,7 @@ void NodeJobs::obey(Time now, const LaunchJob& start) {
   if (found == jobs_.end()) return launch(start.launch);
   Job& job = found->second;
   if (start.launch.token != job.launch.token) return replace(now, id, job, start.launch);
-  if (start.launch.generation <= newest(job) || finished(job)) {
+  if (start.launch.generation <= newest(job).first || finished(job)) {
     if (job.phase == Phase::ended) tell(job);
   } else if (job.phase == Phase::ended) {
     launch(start.launch);
@@ -98,7 +98,8 @@ void NodeJobs::obey(Time now, const LaunchJob& start) {
     job.next = start.launch;
   } else {
     const JobLaunch& to = start.launch;
-    command(id, job, Place{to.generation, to.slots, to.batch});
+    const auto shares = to.shares ? to.shares->placed : std::vector<PlacedShare>();
+    command(id, job, Place{to.generation, to.slots, to.batch, 0, shares});
   }
 }
 
@@ -118,7 +119,7 @@ void NodeJobs::obey(Time now, const HaltJob& order) {
   }
   Job& job = found->second;
   command(order.job, job, order.stop);
-  const bool counts = job.phase == Phase::alive && order.stop.generation >= newest(job);
+  const bool counts = job.phase == Phase::alive && order.stop.generation >= newest(job).first;
   if (counts && !job.kill_due) job.kill_due = now + job.launch.grace + limits_.leave;
 }
 
@@ -145,11 +146,17 @@ void NodeJobs::tell_not_here(JobId id, Generation generation, JobEnd end) {
 
 bool NodeJobs::finished(const Job& job) { return job.end && job.end->how == JobEnd::How::finished; }
 
-Generation NodeJobs::newest(const Job& job) {
-  Generation generation = std::max(job.launch.generation, job.status.generation);
-  if (job.command) generation = std::max(generation, generation_of(*job.command));
-  if (job.next) generation = std::max(generation, job.next->generation);
-  return generation;
+NodeJobs::Age NodeJobs::age_of(const Command& command) {
+  const auto* place = std::get_if<Place>(&command);
+  return {generation_of(command), place == nullptr ? 0 : place->revision};
+}
+
+NodeJobs::Age NodeJobs::newest(const Job& job) {
+  Age age =
+      std::max(Age(job.launch.generation, 0), Age(job.status.generation, job.status.revision));
+  if (job.command) age = std::max(age, age_of(*job.command));
+  if (job.next) age = std::max(age, Age(job.next->generation, 0));
+  return age;
 }
 
 // The job that is here is another one, which had this number before. Nothing of it is an answer.
@@ -178,12 +185,13 @@ void NodeJobs::command(JobId id, Job& job, Command command) {
     job.status.generation = std::max(job.status.generation, generation);
     return tell(job);
   }
-  if (generation <= newest(job)) return;
+  if (age_of(command) <= newest(job)) return;
   if (job.next) {  // a run that has not begun
     if (const auto* place = std::get_if<Place>(&command)) {
       job.next->generation = generation;
       job.next->slots = place->slots;
       job.next->batch = place->batch;
+      if (job.next->shares) job.next->shares->placed = place->shares;
       return;
     }
     job.next.reset();
@@ -227,6 +235,7 @@ void NodeJobs::started(JobId id) {
 void NodeJobs::could_not_start(JobId id, const JobEnd& end) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end() || found->second.phase != Phase::alive) return;
+  if (found->second.resumes > 0) return lose_master(id, found->second);
   if (!found->second.end) found->second.end = end;
   sweep(id, found->second);
 }
@@ -252,7 +261,8 @@ void NodeJobs::master_said(Time now, JobId id, const JobStatus& status) {
   job.status = status;
   job.status.job = id;
   job.status.ended.reset();
-  if (job.command && status.generation >= generation_of(*job.command)) job.command.reset();
+  if (job.command && Age(status.generation, status.revision) >= age_of(*job.command))
+    job.command.reset();
   if (status.ended) {
     job.end = status.ended;
     job.status.running = false;
@@ -267,7 +277,25 @@ void NodeJobs::master_gone(JobId id, const std::optional<JobExit>& exit) {
   if (found == jobs_.end() || found->second.phase != Phase::alive) return;
   Job& job = found->second;
   if (exit) take_end(job, *exit);
-  sweep(id, job);
+  lose_master(id, job);
+}
+
+// Another master goes on with workers that are on other hosts. Otherwise the run has ended.
+void NodeJobs::lose_master(JobId id, Job& job) {
+  const bool goes_on = job.launch.shares && !job.end && !job.doomed && !job.overdue;
+  if (!goes_on || job.resumes >= limits_.resumes) return sweep(id, job);
+  job.connected = false;
+  job.masterless = true;
+}
+
+void NodeJobs::resume_if_due(Time now, Job& job) {
+  if (!job.masterless || now < job.resume_due) return;
+  job.masterless = false;
+  if (now - job.resumed > limits_.healthy) job.resumes = 0;
+  job.resume_due = now + std::min(limits_.longest_resume, limits_.resume * (1 << job.resumes));
+  job.resumed = now;
+  ++job.resumes;
+  orders_.emplace_back(StartMaster{job.launch});
 }
 
 void NodeJobs::take_end(Job& job, const JobExit& exit) {
@@ -280,6 +308,7 @@ void NodeJobs::take_end(Job& job, const JobExit& exit) {
 
 JobEnd NodeJobs::end_without_a_word(const Job& job) {
   if (job.doomed) return failed("killed: it should not be running here");
+  if (job.resumes > 0 && !job.overdue) return failed("its launcher died again and again");
   if (!job.overdue) return failed("its launcher died");
   return {JobEnd::How::stopped, 128 + SIGKILL, "killed: it did not stop in time"};
 }
@@ -372,6 +401,7 @@ void NodeJobs::pass(Time now) {
   if (!trouble_.empty() && now >= probe_due_) orders_.emplace_back(Probe{});
   for (auto& [id, job] : jobs_) {
     if (job.phase == Phase::alive) {
+      resume_if_due(now, job);
       kill_if_due(now, id, job);
       hang_up_if_alone(now, id, job);
     } else {
@@ -388,6 +418,7 @@ void NodeJobs::kill_if_due(Time now, JobId id, Job& job) {
   if (finished(job) && !job.recorded && !job.doomed) return record_again(now, id, job);
   job.overdue = true;
   job.kill_due = now + limits_.obey;  // then it is tried again
+  if (job.masterless) return sweep(id, job);
   orders_.emplace_back(KillMaster{id});
 }
 

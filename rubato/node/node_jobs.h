@@ -18,6 +18,10 @@
 // time limit, after which the master is killed, and a status of a generation that nobody has told
 // the master is ignored.
 //
+// A job in shares (docs/many-hosts.md) survives its master: its workers are on other hosts. So if
+// the master died and left no exit, another one is started, with a longer pause each time, and
+// after Limits::resumes of them in a row the job has failed.
+//
 // If the engine is silent, jobs go on. One exception: for a job that asked to stop when it is left
 // alone (stop_after), an agent without an engine does not count as a manager, so it hangs up on the
 // job's master.
@@ -27,6 +31,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -85,6 +90,10 @@ class NodeJobs {
     Duration record = from_seconds(2);  // between two tries to write exit.json
     Duration probe = from_seconds(1);   // between the first two probes of a node in trouble
     Duration longest_probe = from_seconds(30);
+    Duration resume = from_seconds(1);  // between the first two new masters of a job in shares
+    Duration longest_resume = from_seconds(30);
+    Duration healthy = from_seconds(120);  // a master that lived so long was none of a row
+    int resumes = 10;
   };
 
   NodeJobs(NodeId node, Limits limits) : node_(node), limits_(limits) {}
@@ -127,6 +136,7 @@ class NodeJobs {
  private:
   enum class Phase : std::uint8_t { alive, sweeping, ended };
   using Command = std::variant<Place, StopJob>;
+  using Age = std::pair<Generation, std::int64_t>;  // with the revision of its shares
 
   struct Job {
     JobLaunch launch;
@@ -144,7 +154,11 @@ class NodeJobs {
     std::optional<Time> kill_due;    // of its master
     bool overdue = false;            // its master was killed because it had not stopped
     bool doomed = false;
-    bool forgotten = false;         // as soon as it has ended
+    bool forgotten = false;   // as soon as it has ended
+    bool masterless = false;  // in shares: another master is to be started at resume_due
+    Time resume_due;
+    Time resumed;                   // the last time
+    int resumes = 0;                // in a row
     std::optional<JobLaunch> next;  // to be started when this run has ended
   };
 
@@ -173,7 +187,10 @@ class NodeJobs {
   void tell(const Job& job) { orders_.emplace_back(TellEngine{job.status}); }
   void tell_not_here(JobId id, Generation generation, JobEnd end);
   void settle();
-  [[nodiscard]] static Generation newest(const Job& job);
+  [[nodiscard]] static Age age_of(const Command& command);
+  [[nodiscard]] static Age newest(const Job& job);
+  void lose_master(JobId id, Job& job);
+  void resume_if_due(Time now, Job& job);
   [[nodiscard]] static bool finished(const Job& job);
   [[nodiscard]] static JobEnd end_without_a_word(const Job& job);
 

@@ -301,6 +301,120 @@ TEST_F(Agent, AMasterThatDiesWithoutAWordHasFailed) {
   EXPECT_EQ(told().at(0).ended->why, "its launcher died");
 }
 
+// --- jobs in shares, whose workers are on other hosts ---
+
+class AgentOfShares : public Agent {
+ protected:
+  static JobLaunch shared(unsigned generation) {
+    JobLaunch shared = launch(generation);
+    shared.shares = SharesLaunch{"/shared/7", {{"s-1", "n1", {"1.0", "1.1"}}}};
+    return shared;
+  }
+  void run_shared(unsigned generation) {
+    engine(LaunchJob{shared(generation)});
+    jobs.started(job_id(7));
+    jobs.connected(now, job_id(7));
+    jobs.master_said(now, job_id(7), status(generation));
+    skip();
+  }
+};
+
+TEST_F(AgentOfShares, AMasterThatDiesIsReplaced) {
+  run_shared(1);
+  jobs.master_gone(job_id(7), {});
+  later(0.1);
+  const auto starts = orders<NodeJobs::StartMaster>();
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].launch, shared(1));
+  EXPECT_TRUE(told().empty()) << "nothing has ended";
+  jobs.started(job_id(7));
+  EXPECT_EQ(orders<NodeJobs::Connect>().size(), 1U);
+}
+
+TEST_F(AgentOfShares, TheNewestCommandWaitsForTheNextMaster) {
+  run_shared(1);
+  jobs.disconnected(job_id(7));
+  jobs.master_gone(job_id(7), {});
+  const Place place{
+      Generation(1), {"1.0", "1.1"}, std::nullopt, 1, {{"s-2", "n2", {"1.0", "1.1"}}}};
+  engine(PlaceJob{job_id(7), place});
+  later(0.1);
+  jobs.started(job_id(7));
+  skip();
+  jobs.connected(now, job_id(7));
+  const auto sent = orders<NodeJobs::SendToMaster>();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(std::get<Place>(sent[0].message), place);
+  // The same revision again, and an older one.
+  engine(PlaceJob{job_id(7), place});
+  engine(PlaceJob{job_id(7), Place{Generation(1), {"1.0", "1.1"}, std::nullopt, 0, place.shares}});
+  EXPECT_TRUE(orders<NodeJobs::SendToMaster>().empty());
+  JobStatus obeyed = status(1);
+  obeyed.revision = 1;
+  jobs.master_said(now, job_id(7), obeyed);
+  skip();
+  jobs.disconnected(job_id(7));
+  jobs.connected(now, job_id(7));
+  EXPECT_TRUE(orders<NodeJobs::SendToMaster>().empty()) << "it was obeyed";
+}
+
+TEST_F(AgentOfShares, MastersThatDieAgainAndAgainFailTheJob) {
+  run_shared(1);
+  int starts = 0;
+  for (int i = 0; i < 400 && starts < 100; ++i) {
+    jobs.master_gone(job_id(7), {});
+    later(1);
+    const auto orders = jobs.take_orders();
+    for (const auto& order : orders) {
+      if (std::holds_alternative<NodeJobs::StartMaster>(order)) ++starts;
+      if (std::holds_alternative<NodeJobs::Sweep>(order)) jobs.swept(job_id(7));
+    }
+  }
+  EXPECT_EQ(starts, NodeJobs::Limits().resumes);
+  ASSERT_EQ(jobs.statuses().size(), 1U);
+  ASSERT_TRUE(jobs.statuses()[0].ended);
+  EXPECT_EQ(jobs.statuses()[0].ended->why, "its launcher died again and again");
+}
+
+TEST_F(AgentOfShares, AMasterThatLeftAnExitOrIsNotWantedIsNotReplaced) {
+  run_shared(1);
+  jobs.master_gone(job_id(7), exit(1, JobEnd::How::finished));
+  EXPECT_EQ(orders<NodeJobs::Sweep>().size(), 1U);
+  jobs.swept(job_id(7));
+  run_shared(2);
+  engine(NodeTable{});
+  jobs.master_gone(job_id(7), {});
+  later(5);
+  EXPECT_TRUE(orders<NodeJobs::StartMaster>().empty());
+}
+
+TEST_F(AgentOfShares, AStopOfAJobWithoutAMasterIsEnforced) {
+  run_shared(1);
+  jobs.master_gone(job_id(7), {});
+  later(0.1);
+  jobs.could_not_start(job_id(7), {JobEnd::How::failed, 1, "its disk is full", true, {}});
+  engine(HaltJob{job_id(7), StopJob{Generation(2)}});
+  for (int i = 0; i < 100; ++i) {
+    later(1);
+    for (const auto& order : jobs.take_orders()) {
+      if (std::holds_alternative<NodeJobs::StartMaster>(order)) {
+        jobs.could_not_start(job_id(7), {JobEnd::How::failed, 1, "its disk is full", true, {}});
+      }
+      if (std::holds_alternative<NodeJobs::Sweep>(order)) jobs.swept(job_id(7));
+    }
+  }
+  ASSERT_EQ(jobs.statuses().size(), 1U);
+  EXPECT_TRUE(jobs.statuses()[0].ended);
+}
+
+TEST_F(AgentOfShares, AJobThatIsFoundWithoutAMasterGetsOne) {
+  NodeJobs::Found found;
+  found.launch = shared(1);
+  jobs.found(found);
+  later(0.1);
+  EXPECT_EQ(orders<NodeJobs::StartMaster>().size(), 1U);
+}
+
 TEST_F(Agent, AFoundMasterIsAdoptedAndADeadOneJudged) {
   jobs.found({launch(1), true, {"1.3"}, std::nullopt});
   EXPECT_EQ(orders<NodeJobs::Connect>().size(), 1U);

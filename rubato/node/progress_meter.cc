@@ -29,6 +29,7 @@ bool ProgressMeter::report(Time now, int round, const wire::StepReport& report) 
   newest_.per_gpu = report.per_gpu;
   newest_.accumulation = report.accumulation;
   newest_.noise = report.noise;
+  newest_.learning_rate = report.learning_rate;
   newest_.tuning = report.tuning;
   const double epoch = report.epoch.value_or(0);
   const double size = report.epoch_samples.value_or(0);

@@ -114,6 +114,17 @@ Result<std::map<std::string, std::string>> hand_out_secrets(
   return copies;
 }
 
+Result<std::map<std::string, std::string>> read_secrets(
+    const std::map<std::string, std::string>& secrets) {
+  std::map<std::string, std::string> contents;
+  for (const auto& [name, path] : secrets) {
+    auto content = content_of(name, path);
+    if (!content) return content.error();
+    contents[name] = std::move(*content);
+  }
+  return contents;
+}
+
 void remove_secrets(const JobFiles& files) {
   const std::string own = files.secrets();
   struct stat link {};

@@ -99,7 +99,12 @@ Result<void> make_own_directory(const std::string& path) {
 }
 
 Result<void> make_state_directory(const std::string& path) {
-  for (const std::string& one : {path, path + "/jobs", path + "/nodes"}) {
+  if (auto made = make_directory_of_jobs(path); !made) return made;
+  return make_own_directory(path + "/nodes");
+}
+
+Result<void> make_directory_of_jobs(const std::string& path) {
+  for (const std::string& one : {path, path + "/jobs"}) {
     if (auto made = make_own_directory(one); !made) return made;
   }
   if (geteuid() != 0) return {};
@@ -107,9 +112,9 @@ Result<void> make_state_directory(const std::string& path) {
   return let_pass(path + "/jobs");
 }
 
-Result<void> make_job_directory(const std::string& state_directory, JobId job,
-                                const std::optional<RunAs>& user) {
-  const std::string path = job_directory(state_directory, job);
+namespace {
+
+Result<void> make_directory_for(const std::optional<RunAs>& user, const std::string& path) {
   if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
     return cannot("make the directory", path);
   }
@@ -117,6 +122,22 @@ Result<void> make_job_directory(const std::string& state_directory, JobId job,
     return cannot("give to its user", path);
   }
   return {};
+}
+
+}  // namespace
+
+Result<void> make_job_directory(const std::string& state_directory, JobId job,
+                                const std::optional<RunAs>& user) {
+  return make_directory_for(user, job_directory(state_directory, job));
+}
+
+Result<void> make_shared_directory(const std::string& path, const std::optional<RunAs>& user) {
+  const std::string above = path.substr(0, path.rfind('/'));
+  const mode_t others = geteuid() == 0 ? S_IXGRP | S_IXOTH : 0;
+  if (mkdir(above.c_str(), S_IRWXU | others) != 0 && errno != EEXIST) {
+    return cannot("make the directory", above);
+  }
+  return make_directory_for(user, path);
 }
 
 Result<std::vector<JobId>> jobs_with_directory(const std::string& state_directory) {

@@ -31,9 +31,15 @@ namespace rubato::node {
 [[nodiscard]] Result<void> make_own_directory(const std::string& path);
 // The same with jobs/ and nodes/ in it. If we are root, others can go through to their own jobs.
 [[nodiscard]] Result<void> make_state_directory(const std::string& path);
+// The part of it that a directory for the jobs on other hosts has, too: itself and jobs/.
+[[nodiscard]] Result<void> make_directory_of_jobs(const std::string& path);
 // Creates the directory of a job and gives it to this user. Only this user can enter it.
 [[nodiscard]] Result<void> make_job_directory(const std::string& state_directory, JobId job,
                                               const std::optional<RunAs>& user);
+
+// The same for a directory of the job that all hosts see, and for the directory above it.
+[[nodiscard]] Result<void> make_shared_directory(const std::string& path,
+                                                 const std::optional<RunAs>& user);
 
 // The numbers of all jobs that have a directory, ascending.
 [[nodiscard]] Result<std::vector<JobId>> jobs_with_directory(const std::string& state_directory);

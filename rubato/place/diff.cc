@@ -82,6 +82,16 @@ bool fill(Placement /*placement*/, FreeGpus& /*free*/, Allocation& /*gpus*/,
   return true;  // follow_hosts() does this when all hosts have their GPUs
 }
 
+// GPUs on nodes that leave (drained or down). A job that may not be preempted keeps even these.
+Allocation to_leave(const Allocation& now, const JobView& job, const FreeGpus& free) {
+  Allocation gpus(now.type());
+  if (job.stays()) return gpus;
+  for (const Slice& slice : now.slices()) {
+    if (!free.is_up(slice.node)) gpus.add(slice);
+  }
+  return gpus;
+}
+
 bool satisfied(const Allocation& now, const Count& want) {
   return now.gpus() == want.gpus && now.type() == want.type;
 }
@@ -256,8 +266,10 @@ void Differ::fill_quietly(const JobView& job, const Count& want, FreeGpus& free,
                           Allocation& gpus) const {
   const int more = want.gpus - gpus.gpus();
   if (more == 0) return;
-  // A job that must not wait, or that has given up all its GPUs for others, gets some anywhere.
-  const bool must = loud_.marked(job.id.index()) || (gpus.empty() && !job.target.empty());
+  // A job that must not wait, or that has given up GPUs that it is to have again, gets some
+  // anywhere.
+  const bool must =
+      loud_.marked(job.id.index()) || gpus.gpus() < std::min(want.gpus, job.target.gpus());
   must ? grow(placement_, free, gpus, more)
        : quiet_.grow(job.id, job.spec->model, free, gpus, more);
 }
@@ -286,20 +298,28 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   bool guests = false;
   for (const auto& grant : decision.run) {
     const JobView& job = *jobs.find(grant.job);
-    const Allocation part = sharing ? own_part(job, jobs) : Allocation();
-    const Allocation& now = sharing ? part : job.target;
-    guests = guests || grant.want.index() == kBeside;
     const auto* count = std::get_if<Count>(&grant.want);
+    std::optional<Allocation> part;
+    if (sharing) part = own_part(job, jobs);
+    bool leaves = false;
+    if (count != nullptr) {
+      const Allocation gone = to_leave(part ? *part : job.target, job, free);
+      leaves = !gone.empty();
+      if (leaves) part = minus(part ? *part : job.target, gone);
+      free.give(gone);
+    }
+    const Allocation& now = part ? *part : job.target;
+    guests = guests || grant.want.index() == kBeside;
     if (count != nullptr && in_blocks(placement_)) {
       const Count want = rounded(*count, job);
-      if (satisfied(now, want)) continue;
+      if (!leaves && satisfied(now, want)) continue;
       free.give(now);
       wishes.push_back({changes.size(), want});
       changes.push_back({grant.job, Change::Kind::start, Allocation(want.type)});
       wants.push_back(nullptr);
       continue;
     }
-    if (satisfied(now, grant.want)) continue;
+    if (!leaves && satisfied(now, grant.want)) continue;
     Allocation rest =
         std::visit([&](const auto& want) { return kept(placement_, now, want); }, grant.want);
     free.give(minus(now, rest));

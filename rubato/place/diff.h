@@ -20,11 +20,12 @@ class Differ {
   Differ(Placement placement, const Cluster& cluster, QuietRule rule = {});
 
   // `targeted`: the jobs that may have a target now. Takes GPUs from `free` and returns GPUs to it.
-  // The caller stores the new targets. Jobs keep their GPUs wherever the wish allows it. Shrinks
-  // come before grows. Fails if wishes for exact GPUs or nodes collide with GPUs that other jobs
-  // keep. `free` is then in an undefined state, so a caller with such wishes keeps a copy. Wishes
-  // for numbers of GPUs that fit never fail. With the placement quiet, a job may get no GPUs, or no
-  // more than it has, although it was granted some.
+  // The caller stores the new targets. Jobs keep their GPUs wherever the wish allows it; with a
+  // wish for a number, they leave nodes that are not up. Shrinks come before grows. Fails if wishes
+  // for exact GPUs or nodes collide with GPUs that other jobs keep. `free` is then in an undefined
+  // state, so a caller with such wishes keeps a copy. Wishes for numbers of GPUs that fit never
+  // fail. With the placement quiet, a job may get no GPUs, or no more than it has, although it was
+  // granted some.
   [[nodiscard]] Result<std::vector<Change>> diff(const Decision& decision, const JobTable& jobs,
                                                  const std::vector<JobId>& targeted,
                                                  FreeGpus& free);

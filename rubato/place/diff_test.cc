@@ -191,6 +191,32 @@ TEST_P(DifferWith, AValidDecisionForAnIdleClusterAlwaysFits) {
   }
 }
 
+TEST_P(DifferWith, JobsLeaveANodeThatIsDrained) {
+  World world("2x4", 2);
+  world.give(0, gpus_on({{0, 0b0011}}));
+  world.give(1, gpus_on({{0, 0b0100}, {1, 0b0001}}));
+  world.snapshot.cluster.set_state(node_id(0), NodeState::draining);
+  world.free.set_up(node_id(0), false);
+  world.apply(GetParam(), {grant_count(0, 2), grant_count(1, 2)});
+  EXPECT_EQ(world.target(0).mask_on(node_id(0)), 0U);
+  EXPECT_EQ(world.target(0).gpus(), 2);
+  EXPECT_EQ(world.target(1).mask_on(node_id(0)), 0U);
+  EXPECT_EQ(world.target(1).gpus(), 2);
+  EXPECT_EQ(world.free.free_of(GpuType()), 0);
+  world.free.set_up(node_id(0), true);
+  EXPECT_EQ(world.free.free_of(GpuType()), 4) << "all of the node is free again";
+}
+
+TEST_P(DifferWith, AJobThatShrinksGivesUpTheNodeThatIsDrained) {
+  World world("2x4", 1);
+  world.give(0, gpus_on({{0, 0b0011}, {1, 0b0011}}));
+  world.snapshot.cluster.set_state(node_id(0), NodeState::draining);
+  world.free.set_up(node_id(0), false);
+  world.apply(GetParam(), {grant_count(0, 2)});
+  EXPECT_EQ(world.target(0), gpus_on({{1, 0b0011}}));
+  EXPECT_EQ(world.free.free_of(GpuType()), 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Placements, DifferWith,
                          ::testing::Values(Placement::count, Placement::pack, Placement::spread),
                          [](const auto& info) { return std::string(name_of(info.param)); });
@@ -251,6 +277,18 @@ TEST(Differ, SpreadOnNodesOfAnotherTypeKnowsTheType) {
   World world("1x4:a,1x4:b", 1);
   world.apply(Placement::count, {grant_spread(0, {{1, 2}})});
   EXPECT_EQ(world.target(0).type(), gpu_type(1));
+}
+
+TEST(Differ, AJobThatMayNotBePreemptedStaysOnADrainedNode) {
+  World world("2x4", 0);
+  const auto spec = elastic_spec(1, 4);
+  spec->preemptible = false;
+  JobView job = job_view(job_id(0), spec);
+  job.held = gpus_on({{0, 0b0011}});
+  world.snapshot.jobs.insert(job);
+  world.give(0, job.held);
+  world.free.set_up(node_id(0), false);
+  EXPECT_TRUE(world.apply(Placement::pack, {grant_count(0, 2)}).empty());
 }
 
 TEST(Differ, GpusOnANodeThatLeftAreNotOfferedAgain) {

@@ -28,15 +28,12 @@ FreeGpus::FreeGpus(const Cluster& cluster)
   }
   for (std::size_t i = 0; i < nodes; ++i) {
     const Node& node = cluster.nodes()[i];
-    places_.push_back({node.type, all_gpus(node.gpus), node.state == NodeState::up});
-    if (places_.back().up) enter(node_at(i));
+    places_.push_back({node.type, node.all(), node.reserved, node.state == NodeState::up});
+    enter(node_at(i));
   }
 }
 
-int FreeGpus::free_on(NodeId node) const {
-  const Place& place = places_[node.index()];
-  return place.up ? std::popcount(place.free) : 0;
-}
+int FreeGpus::free_on(NodeId node) const { return std::popcount(offered(node)); }
 
 std::optional<NodeId> FreeGpus::first_with_any(GpuType type) const {
   const std::size_t at = index_[type.index()].any.first();
@@ -59,39 +56,50 @@ std::optional<NodeId> FreeGpus::most(GpuType type) const {
 }
 
 Slice FreeGpus::take(NodeId node, int gpus) {
-  std::uint64_t rest = places_[node.index()].free;
-  CHECK(free_on(node) >= gpus);
+  std::uint64_t rest = offered(node);
+  CHECK(std::popcount(rest) >= gpus);
   std::uint64_t taken = 0;
   for (int i = 0; i < gpus; ++i) {
     taken |= rest & (~rest + 1);
     rest &= rest - 1;
   }
-  change(node, rest, places_[node.index()].up);
+  take(Slice{node, taken});
   return {node, taken};
 }
 
 void FreeGpus::take(Slice slice) {
-  const Place& place = places_[slice.node.index()];
+  Place place = places_[slice.node.index()];
   CHECK((place.free & slice.mask) == slice.mask);
-  change(slice.node, place.free & ~slice.mask, place.up);
+  place.free &= ~slice.mask;
+  change(slice.node, place);
 }
 
 void FreeGpus::give(Slice slice) {
-  const Place& place = places_[slice.node.index()];
+  Place place = places_[slice.node.index()];
   CHECK((place.free & slice.mask) == 0);
-  change(slice.node, place.free | slice.mask, place.up);
+  place.free |= slice.mask;
+  change(slice.node, place);
 }
 
 void FreeGpus::give(const Allocation& gpus) {
   for (const auto& slice : gpus.slices()) give(slice);
 }
 
-void FreeGpus::set_up(NodeId node, bool up) { change(node, places_[node.index()].free, up); }
+void FreeGpus::set_up(NodeId node, bool up) {
+  Place place = places_[node.index()];
+  place.up = up;
+  change(node, place);
+}
 
-void FreeGpus::change(NodeId node, std::uint64_t free, bool up) {
+void FreeGpus::set_reserved(NodeId node, std::uint64_t gpus) {
+  Place place = places_[node.index()];
+  place.reserved = gpus;
+  change(node, place);
+}
+
+void FreeGpus::change(NodeId node, const Place& place) {
   leave(node);
-  places_[node.index()].free = free;
-  places_[node.index()].up = up;
+  places_[node.index()] = place;
   enter(node);
 }
 

@@ -1,5 +1,6 @@
-// Which GPUs are not assigned, with an index by the number of free GPUs of a node. Only nodes that
-// are up are offered. GPUs returned on other nodes wait until the node comes back.
+// Which GPUs are not assigned, with an index by the number of free GPUs of a node. Only usable GPUs
+// are offered. GPUs that are returned while their node is not up, or while they are reserved, wait
+// until they are usable again.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,12 @@ class FreeGpus {
   [[nodiscard]] bool is_up(NodeId node) const { return places_[node.index()].up; }
   // The GPUs that can be taken there.
   [[nodiscard]] std::uint64_t offered(NodeId node) const {
-    return is_up(node) ? places_[node.index()].free : 0;
+    const Place& place = places_[node.index()];
+    return place.up ? place.free & ~place.reserved : 0;
   }
   [[nodiscard]] int free_of(GpuType type) const { return free_of_[type.index()]; }
   [[nodiscard]] bool is_free(Slice slice) const {
-    return places_[slice.node.index()].up &&
-           (places_[slice.node.index()].free & slice.mask) == slice.mask;
+    return is_up(slice.node) && (offered(slice.node) & slice.mask) == slice.mask;
   }
   [[nodiscard]] GpuType type_of(NodeId node) const { return places_[node.index()].type; }
 
@@ -41,11 +42,13 @@ class FreeGpus {
   void give(const Allocation& gpus);
 
   void set_up(NodeId node, bool up);
+  void set_reserved(NodeId node, std::uint64_t gpus);
 
  private:
   struct Place {
     GpuType type;
     std::uint64_t free = 0;
+    std::uint64_t reserved = 0;
     bool up = true;
   };
   struct TypeIndex {
@@ -55,7 +58,7 @@ class FreeGpus {
     std::vector<int> how_many;            // nodes in nodes_with[n]
   };
 
-  void change(NodeId node, std::uint64_t free, bool up);
+  void change(NodeId node, const Place& place);
   void enter(NodeId node);
   void leave(NodeId node);
 

@@ -139,6 +139,20 @@ TEST(FreeGpus, WhatIsGivenBackOnADownNodeWaitsForItsReturn) {
   EXPECT_EQ(free.free_of(GpuType()), 8);
 }
 
+TEST(FreeGpus, ReservedGpusAreNotOffered) {
+  FreeGpus free(cluster_of("2x4"));
+  const Slice taken = free.take(node_id(0), 1);
+  free.set_reserved(node_id(0), 0b0011);
+  EXPECT_EQ(free.offered(node_id(0)), 0b1100U);
+  EXPECT_EQ(free.free_of(GpuType()), 6);
+  free.give(taken);
+  EXPECT_EQ(free.free_of(GpuType()), 6);
+  EXPECT_FALSE(free.is_free({node_id(0), 0b0010}));
+  EXPECT_EQ(free.take(node_id(0), 2).mask, 0b1100U);
+  free.set_reserved(node_id(0), 0);
+  EXPECT_EQ(free.offered(node_id(0)), 0b0011U);
+}
+
 TEST(FreeGpusDeathTest, AGpuIsTakenAndGivenOnce) {
   FreeGpus free(cluster_of("2x4"));
   free.take(Slice{node_id(0), 0b11});

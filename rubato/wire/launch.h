@@ -7,10 +7,10 @@
 // the worker sends Beat, Report and Notice. A worker that loses its launcher continues to train.
 //
 // In a job that spans hosts (docs/many-hosts.md) the launcher is the job's master, at a tcp:
-// address, and both sides prove that they know the key of the round (job_key.h). The worker sends a
-// Hello at each connection, and a WorkerHello then and whenever something in it changes. The master
-// answers with a RosterWord, instead of a Welcome and plans, and sends it again whenever it
-// changes.
+// address or one that a file: names (a new master has another one), and both sides prove that they
+// know the key of the round (job_key.h). The worker sends a Hello at each connection, and a
+// WorkerHello then and whenever something in it changes. The master answers with a RosterWord,
+// instead of a Welcome and plans, and sends it again whenever it changes.
 //
 // Every message is a JSON object with "type". Unknown fields are ignored, so that one side may be
 // newer.

@@ -43,6 +43,9 @@ struct ShareHello {
   std::int64_t epoch = 0;
   std::vector<Uid> running;
   std::vector<Uid> ended;  // until the master has said that they are kept
+  // Which process has the name: the manager's own id of it (empty: not known), and a random word.
+  std::string native{};
+  std::string instance{};
 };
 
 }  // namespace rubato::wire

@@ -1,0 +1,571 @@
+#!/usr/bin/env python3
+"""Rubato on a real Slurm, which each scenario starts on this machine (slurm_cluster.py).
+
+    e2e/slurm.py BUILD [SCENARIO...]     all scenarios by default; exit 1 if anything does not hold
+    e2e/slurm.py --list                  the names of the scenarios; some only if EVERY_COMBINATION is set
+
+The first scenarios test the manager of Slurm alone, the others train under `rubato up --engine slurm`.
+"""
+
+import json
+import os
+import pathlib
+import pwd
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+from live import (QUIET_THREADS, Cluster, await_true, counts_seen, ended_well, live_resizes, lived_through_changes,
+                  main, require)
+from slurm_cluster import Slurm, why_not
+
+PREFIX = "rubato-e2e-"
+
+
+class Manager:
+    """The manager of Slurm (engine/slurm_manager.h), driven by slurm_driver."""
+
+    def __init__(self, build, slurm, patience=20):
+        self.slurm = slurm
+        self.process = subprocess.Popen([str(build / "slurm_driver"), PREFIX, str(patience)],
+                                        env={**slurm.env, "OUR_SECRET": "1", "SBATCH_ACCOUNT": "nobody"},
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines = queue.Queue()
+        self.answers = {}  # share -> its last answer
+        self.troubles = []
+        self.listing = None
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(json.loads(line))
+
+    def take(self):
+        """Takes the answers that have come."""
+        while True:
+            try:
+                answer = self.lines.get(timeout=0.05)
+            except queue.Empty:
+                require(self.process.poll() is None, "the manager has ended")
+                return
+            if "listing" in answer:
+                require(self.listing is None or answer["listing"] > self.listing["listing"], "listings are numbered")
+                self.listing = answer
+            elif "trouble" in answer:
+                self.troubles.append(answer["trouble"])
+            else:
+                kind = next(iter(answer))
+                self.answers[answer[kind]] = (kind, answer)
+
+    def say(self, request):
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
+    def submit(self, name, node, command, gpus=1, **more):
+        directory = str(self.slurm.directory)
+        self.say({"submit": {"name": PREFIX + name, "node": node, "gpus": gpus, "command": command,
+                             "directory": directory, "log": f"{directory}/share.log", **more}})
+
+    def cancel(self, name):
+        self.say({"cancel": PREFIX + name})
+
+    def await_listing(self, condition, what):
+        """Waits for a listing that fulfils the condition."""
+        def holds():
+            self.take()
+            return self.listing and condition(self.listing)
+        await_true(holds, what, 60)
+
+    def await_answer(self, name, kind):
+        def there():
+            self.take()
+            return PREFIX + name in self.answers
+        await_true(there, f"an answer about {name}", 60)
+        got, answer = self.answers.pop(PREFIX + name)
+        require(got == kind, f"{name}: {answer}, not {kind}")
+        return answer
+
+    def await_share(self, name, state):
+        def holds(listing):
+            share = listing["shares"].get(PREFIX + name)
+            return share and share["state"] == state
+        self.await_listing(holds, f"share {name} to be {state}")
+        return self.listing["shares"][PREFIX + name]
+
+    def await_trouble(self, there):
+        """Waits until Slurm does not answer, or answers again, and returns what was said. Each is said once."""
+        await_true(lambda: self.take() or bool(self.troubles and self.troubles[-1]) == there,
+                   "trouble" if there else "the trouble to be over", 60)
+        require(all(bool(one) != bool(other) for one, other in zip(self.troubles, self.troubles[1:])),
+                f"said more than once: {self.troubles}")
+        return self.troubles[-1] if self.troubles else ""
+
+    def others(self, node):
+        return self.listing["nodes"][node]["others"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+def needs_slurm(scenario):
+    """Without Slurm the scenario is skipped. As root it fails, because ./dev test has installed it."""
+    def run(build):
+        problem = why_not()
+        if problem and os.geteuid() != 0:
+            return f"skipped: {problem}"
+        return scenario(build)
+    run.__name__ = scenario.__name__
+    return run
+
+
+def jobs_of(slurm, name):
+    """Slurm's numbers of all jobs with this name."""
+    return slurm.run("squeue", "-h", "-t", "all", "-o", "%i", f"--name={name}").split()
+
+
+@needs_slurm
+def manager(build):
+    """Submissions, refusals, arguments that a shell would expand, strangers' jobs, cancelling, drained nodes."""
+    with Slurm() as slurm, Manager(build, slurm) as m:
+        m.await_listing(lambda listing: len(listing["nodes"]) == 4, "all nodes")
+        node = m.listing["nodes"]["n0"]
+        require((node["gpus"], node["state"], node["others"]) == (4, "up", 0), f"n0 is {node}")
+        require("partition/all" in node["labels"], f"n0 is {node}")
+        # No shell sees any of it.
+        log = slurm.directory / "log $(touch x) %j \\ '"
+        words = ["$(id)", "`id`", "'", "%j", "a b", "", "*"]
+        user = pwd.getpwuid(65534).pw_name if os.geteuid() == 0 else ""
+        slurm.directory.chmod(0o777)
+        m.submit("echo", "n0", ["/usr/bin/printf", "%s\n", *words], log=str(log), comment="job 1 | $(id)", user=user)
+        native = m.await_answer("echo", "taken")["native"]
+        share = m.await_share("echo", "gone")
+        require(share["native"] == native and share["node"] == "n0", f"the share is {share}")
+        require(log.read_text().split("\n") == [*words, ""], f"the log has {log.read_text()!r}")
+        if user:
+            require(log.stat().st_uid == 65534, "the share did not run as its user")
+            require(slurm.run("squeue", "-h", "-t", "all", "-j", native, "-o", "%u").strip() == user,
+                    "the job is not its user's")
+        # Four shares fill a node. The environment has nothing of ours.
+        m.slurm.directory.joinpath("env").touch(mode=0o666)
+        for i in range(4):
+            m.submit(f"a{i}", "n1", ["/bin/sh", "-c", "env >env; exec sleep 1000"])
+        for i in range(4):
+            m.await_answer(f"a{i}", "taken")
+            m.await_share(f"a{i}", "running")
+        environment = (slurm.directory / "env").read_text()
+        require("OUR_SECRET" not in environment and "SLURM_JOB_ID=" in environment,
+                f"the environment is {environment}")
+        # Asked again, nothing is made.
+        m.submit("a0", "n1", ["/bin/sleep", "1000"])
+        m.await_answer("a0", "taken")
+        require(len(jobs_of(slurm, PREFIX + "a0")) == 1, "a share was submitted twice")
+        m.submit("full", "n1", ["/bin/sleep", "1000"])
+        m.await_answer("full", "taken")
+        m.await_share("full", "waiting")
+        m.await_listing(lambda listing: "Slurm: " in listing["shares"][PREFIX + "full"]["why"], "why it waits")
+        m.cancel("full")
+        m.await_share("full", "gone")
+        # A stranger's jobs, one of them with a name that looks like rows of squeue.
+        require(m.others("n1") == 0, "our GPUs are counted as those of others")
+        strange = slurm.run("sbatch", "--parsable", "-w", "n2", "--gres=gpu:3", "--mem=100", "-o", "/dev/null", "-J",
+                            f"x\n|1|RUNNING|root|n0|n0|gres:gpu:1|None|{PREFIX}ghost", "--wrap", "sleep 1000").strip()
+        m.await_listing(lambda _: m.others("n2") == 3, "the stranger's GPUs")
+        require(PREFIX + "ghost" not in m.listing["shares"], "a name was read as a row")
+        slurm.run("scancel", strange)
+        m.await_listing(lambda _: m.others("n2") == 0, "the stranger's GPUs to be free")
+        # Refused, with the reason.
+        m.submit("many", "n0", ["/bin/true"], gpus=9)
+        require("9 GPUs" in m.await_answer("many", "refused")["why"], "no reason")
+        m.submit("where", "n9", ["/bin/true"])
+        require("no node" in m.await_answer("where", "refused")["why"], "no reason")
+        slurm.run("scontrol", "update", "PartitionName=all", "State=DRAIN")
+        m.submit("closed", "n0", ["/bin/true"])
+        require("partition" in m.await_answer("closed", "refused")["why"], "Slurm's reason is not passed on")
+        slurm.run("scontrol", "update", "PartitionName=all", "State=UP")
+        # Cancelled by somebody; drained and resumed.
+        slurm.run("scancel", f"--name={PREFIX}a3")
+        require("cancelled" in m.await_share("a3", "gone")["why"], "no reason")
+        slurm.run("scontrol", "update", "node=n3", "state=drain", "reason=bad disk")
+        m.await_listing(lambda listing: listing["nodes"]["n3"]["state"] == "draining", "n3 to drain")
+        require("bad disk" in m.listing["nodes"]["n3"]["why"], "no reason")
+        slurm.run("scontrol", "update", "node=n3", "state=resume")
+        m.await_listing(lambda listing: listing["nodes"]["n3"]["state"] == "up", "n3 to be up")
+        for i in range(3):
+            m.cancel(f"a{i}")
+        for i in range(3):
+            m.await_share(f"a{i}", "gone")
+        require(not m.troubles, f"trouble: {m.troubles}")
+    return "submitted, refused, cancelled and listed as Slurm does; no shell saw a name"
+
+
+@needs_slurm
+def controller_killed(build):
+    """slurmctld does not answer, is killed and comes back: nothing is lost, nothing is doubled."""
+    with Slurm() as slurm, Manager(build, slurm, patience=3) as m:
+        m.await_listing(lambda listing: len(listing["nodes"]) == 4, "all nodes")
+        m.submit("kept", "n0", ["/bin/sleep", "1000"])
+        m.await_answer("kept", "taken")
+        native = m.await_share("kept", "running")["native"]
+        # It stops answering: a submission is lost on the way, and may be made or not.
+        slurm.controller.send_signal(signal.SIGSTOP)
+        m.submit("late", "n1", ["/bin/sleep", "1000"])
+        m.await_answer("late", "unknown")
+        m.await_trouble(True)
+        slurm.controller.send_signal(signal.SIGCONT)
+        m.await_trouble(False)
+        # Asked again. If both were made, the one with the lowest number stays.
+        m.submit("late", "n1", ["/bin/sleep", "1000"])
+        m.await_answer("late", "taken")
+        first = m.await_share("late", "running")["native"]
+        require(first == min(jobs_of(slurm, PREFIX + "late"), key=int), "the first one did not stay")
+        # Doubles that somebody made.
+        double = slurm.run("sbatch", "--parsable", "-w", "n1", "--gres=gpu:1", "--mem=100", "-o", "/dev/null", "-J",
+                           PREFIX + "late", "--wrap", "sleep 1000").strip()
+        await_true(lambda: slurm.run("squeue", "-h", "-t", "all", "-j", double, "-o", "%T").strip() == "CANCELLED",
+                   "the double to be cancelled", 60)
+        # Slurm writes its state a few seconds later, so a controller that is killed may forget.
+        saved = slurm.directory / "state" / "job_state"
+        written = time.time()
+        await_true(lambda: saved.exists() and saved.stat().st_mtime > written, "Slurm to save its state", 60)
+        slurm.kill_controller()
+        said = m.await_trouble(True)
+        require("Unable to contact" in said or "not answered" in said, f"said: {said}")
+        slurm.start_controller()
+        m.await_trouble(False)
+        require(m.await_share("kept", "running")["native"] == native, "the share is another one")
+        require(m.await_share("late", "running")["native"] == first, "the share is another one")
+        require(len(jobs_of(slurm, PREFIX + "kept")) == 1, "the share was doubled")
+    return "a controller that stops, dies and returns: each said once, no share lost or doubled"
+
+
+@needs_slurm
+def node_lost(build):
+    """slurmd dies without its processes: the share is lost, not gone, until the node is back."""
+    with Slurm(settings={"SlurmdTimeout": 5, "MessageTimeout": 5}) as slurm, Manager(build, slurm) as m:
+        m.await_listing(lambda listing: len(listing["nodes"]) == 4, "all nodes")
+        pid = slurm.directory / "pid"
+        m.submit("zombie", "n0", ["/bin/sh", "-c", "echo $$ >pid; exec sleep 1000"])
+        m.await_share("zombie", "running")
+        await_true(lambda: pid.exists() and pid.read_text().strip(), "the share to start", 30)
+        slurm.kill_node("n0")
+        slurm.run("scontrol", "update", "node=n0", "state=down", "reason=gone")
+        share = m.await_share("zombie", "lost")
+        require("node failed" in share["why"], f"the reason is {share}")
+        m.await_listing(lambda listing: listing["nodes"]["n0"]["state"] == "down", "the node to be down")
+        os.kill(int(pid.read_text()), 0)  # it lives
+        slurm.start_node("n0")
+        slurm.run("scontrol", "update", "node=n0", "state=resume", check=False)
+        m.await_share("zombie", "gone")
+        def has_ended():
+            try:
+                os.kill(int(pid.read_text()), 0)
+            except ProcessLookupError:
+                return True
+            return False
+        require(has_ended(), "the share is gone, but its process lives")
+    return "a share on a node without slurmd is lost until the node is back, then its process has ended"
+
+
+@needs_slurm
+def preempted(build):
+    """A stranger's job of a higher priority takes the GPUs of shares; a share reaches its time limit."""
+    with Slurm(settings={"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"},
+               partitions=["high PriorityTier=10 PreemptMode=OFF"]) as slurm, Manager(build, slurm) as m:
+        m.await_listing(lambda listing: len(listing["nodes"]) == 4, "all nodes")
+        m.submit("whole", "n0", ["/bin/sleep", "1000"], gpus=4)
+        m.await_share("whole", "running")
+        m.submit("limited", "n1", ["/bin/sleep", "1000"])
+        m.await_share("limited", "running")
+        stranger = slurm.run("sbatch", "--parsable", "-p", "high", "-w", "n0", "--gres=gpu:2", "--mem=100",
+                             "-o", "/dev/null", "--wrap", "sleep 1000").strip()
+        share = m.await_share("whole", "gone")
+        require("preempted" in share["why"], f"the reason is {share}")
+        m.await_listing(lambda _: m.others("n0") == 2, "the stranger's GPUs")
+        require(slurm.run("squeue", "-h", "-j", stranger, "-o", "%T").strip() == "RUNNING", "the stranger does not run")
+        if "EVERY_COMBINATION" not in os.environ:
+            return "a share that is preempted is gone, with the reason"
+        # Slurm looks at time limits every half minute.
+        slurm.run("scontrol", "update", f"JobId={m.listing['shares'][PREFIX + 'limited']['native']}", "EndTime=now+1")
+        share = m.await_share("limited", "gone")
+        require("time limit" in share["why"], f"the reason is {share}")
+        return "shares that are preempted or reach their time limit are gone, with the reason"
+
+
+# --- rubato up --engine slurm ------------------------------------------------------------------------
+
+
+class OnSlurm(Cluster):
+    """A daemon whose jobs run in shares on a private Slurm."""
+
+    def __init__(self, build, slurm, policy, *flags):
+        super().__init__(build, policy)
+        self.slurm = slurm
+        self.flags = ["--engine", "slurm", "--measuring", "2", *flags]
+        self.env["SLURM_CONF"] = str(slurm.conf)
+
+    def submission(self, name, *flags, **work):
+        """Workers have the environment of their share, not that of the daemon."""
+        return super().submission(name, *(word for one in QUIET_THREADS.items() for word in ("--env", "=".join(one))),
+                                  *flags, **work)
+
+    def shares(self, *states):
+        """Slurm's jobs that are shares of ours, of all states by default: number, state, name, node."""
+        rows = self.slurm.run("squeue", "-h", "-t", "all", "-o", "%i|%T|%j|%N").splitlines()
+        rows = [row.split("|") for row in rows]
+        return [row for row in rows if row[2].startswith("rub") and (not states or row[1] in states)]
+
+    def await_running(self, count):
+        await_true(lambda: len(self.shares("RUNNING")) == count, f"{count} shares to run")
+        return self.shares("RUNNING")
+
+    def none_twice(self):
+        """No share was submitted twice."""
+        names = [row[2] for row in self.shares()]
+        require(names and len(set(names)) == len(names), f"twice: {sorted(names)}")
+        return len(names)
+
+    def none_left(self):
+        await_true(lambda: not self.shares("RUNNING", "PENDING", "COMPLETING", "SUSPENDED"), "all shares to end")
+
+    def cancel_and_check(self, *jobs):
+        """Ends the last jobs and the daemon. No share was made twice, none is left, and the journal replays. Returns how
+        many shares there were."""
+        shares = self.none_twice()
+        self.run("cancel", *jobs)
+        self.none_left()
+        self.stop()
+        self.replays()
+        return shares
+
+    def get(self, path):
+        address, token = ((self.state / name).read_text().strip() for name in ("api.address", "admin.token"))
+        request = urllib.request.Request(f"http://{address}{path}", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def problems(self):
+        """What is wrong, as text."""
+        return self.run("health", "--json", check=False).stdout
+
+    def stranger(self, *flags):
+        """A job of somebody else. Returns its number once it runs."""
+        number = self.slurm.run("sbatch", "--parsable", "--mem=100", "-o", "/dev/null", *flags, "--wrap",
+                                "sleep 1000").strip()
+        await_true(lambda: self.state_of(number) == "RUNNING", "the stranger's job to run")
+        return number
+
+    def state_of(self, number):
+        return self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-o", "%T").strip()
+
+
+def accounted(cluster):
+    """Compares Slurm's records of all shares with those of the shares and of the daemon."""
+    def recorded():
+        found = {}
+        for line in (cluster.slurm.directory / "completed.txt").read_text().splitlines():
+            fields = dict(re.findall(r"(\w+)=(\S*)", line))
+            if fields["Name"].startswith("rub"):
+                times = [time.mktime(time.strptime(fields[key], "%Y-%m-%dT%H:%M:%S"))
+                         for key in ("StartTime", "EndTime")]
+                found[fields["Name"]] = times[1] - times[0]
+        return found if len(found) == len(cluster.shares()) else None
+    slurm = await_true(recorded, "Slurm's records of all shares")
+    own = {}
+    for log in cluster.state.glob("jobs/*/shares/*.log"):
+        said = re.findall(r"ends after ([0-9.]+) s", log.read_text())
+        require(len(said) == 1, f"{log.name}: {log.read_text()!r}")
+        own[log.stem] = float(said[0])
+    require(slurm.keys() == own.keys(), f"Slurm has {sorted(slurm)}, the shares are {sorted(own)}")
+    charged, used = sum(slurm.values()), sum(own.values())
+    difference = abs(charged - used)
+    require(difference <= len(own) + 0.01 * used, f"Slurm has {charged} GPU-seconds, the shares {used}")
+    # The daemon counts from the decision until Slurm says that the GPU is free.
+    counted = 3600 * sum(user["gpu_hours"] for user in cluster.get("/v1/use")["users"])
+    require(counted >= charged - len(own) - 0.01 * used, f"Slurm has {charged} GPU-seconds, the daemon {counted}")
+    return (f"{len(own)} shares, {charged:.0f} GPU-seconds by Slurm's records, {used:.1f} by the shares', "
+            f"{counted:.1f} by the daemon's")
+
+
+@needs_slurm
+def deadlines(build):
+    """Three elastic jobs with deadlines: promised and kept, resized without a restart, accounted for."""
+    with Slurm() as slurm, OnSlurm(build, slurm, "elasticflow") as cluster:
+        cluster.up()
+        nodes = cluster.ask("nodes")["nodes"]
+        require([node["name"] for node in nodes] == ["n0", "n1", "n2", "n3"], f"{nodes}")
+        flags = ("--profile", "dated", "--deadline", "+30m")
+        first = cluster.submit("job0", "--gpus", "1:2", *flags, steps=cluster.steps(8))["id"]
+        cluster.await_state(first, "PENDING", "RUNNING", "RESIZING")
+        ids = [first]
+        for i in (1, 2):
+            known = cluster.submit(f"job{i}", "--gpus", "1:2", *flags, steps=cluster.steps(2))
+            require(known["verdict"]["text"].startswith("admitted, "), f"{known}")
+            ids.append(known["id"])
+        for gpus in (2, 1, 2):
+            cluster.resize(first, gpus)
+            cluster.await_training(first, lambda count, gpus=gpus: count == gpus)
+        ends = {job: ended_well(cluster, job) for job in ids}
+        resizes = sum(live_resizes(cluster, job, ends[job]) for job in ids)
+        require(all(end["promised"] for end in ends.values()), f"not promised: {ends}")
+        require(lived_through_changes(cluster.events(first)), f"no worker of job {first} lived through a resize")
+        cluster.none_left()
+        said = accounted(cluster)
+        cluster.none_twice()
+        cluster.stop()
+        cluster.replays()
+        return f"{resizes} live resizes; {said}"
+
+
+PREEMPTING = {"settings": {"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"},
+              "partitions": ["high PriorityTier=10 PreemptMode=OFF"]}
+
+
+@needs_slurm
+def strangers(build):
+    """Others take GPUs, also from a share: the job shrinks around them and grows again."""
+    with Slurm(nodes=2, gpus=2, **PREEMPTING) as slurm, OnSlurm(build, slurm, "equal") as cluster:
+        free = cluster.stranger("-p", "high", "-w", "n1", "--gres=gpu:1")
+        cluster.up()
+        job = cluster.submit("elastic", "--gpus", "1:4", steps=cluster.steps(600))["id"]
+        cluster.await_training(job, lambda count: count == 3)
+        require("not Rubato's" in json.dumps(cluster.ask("nodes")), "nobody says who has the GPU")
+        # It takes a GPU that a worker has.
+        taken = cluster.stranger("-p", "high", "-w", "n0", "--gres=gpu:1")
+        cluster.await_training(job, lambda count: count == 2)
+        cluster.await_progress([job])
+        require([cluster.state_of(one) for one in (free, taken)] == ["RUNNING"] * 2, "a stranger's job was touched")
+        slurm.run("scancel", free, taken)
+        cluster.await_training(job, lambda count: count == 4)
+        require(cluster.going_on(job)["restarts"] == 0 and cluster.going_on(job)["failures"] == 0, "it was restarted")
+        cluster.cancel_and_check(job)
+        return "workers: " + " ".join(map(str, counts_seen(cluster, job)))
+
+
+def await_saved(slurm):
+    """Waits until Slurm has saved what it knows now. It saves a few seconds after a change, and a controller that is
+    killed before forgets. A job that is held, and takes nothing, is the last change: what has its name has all."""
+    mark = f"mark-{time.monotonic_ns()}"
+    number = slurm.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "-J", mark, "--wrap", "true").strip()
+    saved = slurm.directory / "state" / "job_state"
+    await_true(lambda: saved.exists() and mark.encode() in saved.read_bytes(), "Slurm to save its state", 60)
+    slurm.run("scancel", number)
+
+
+@needs_slurm
+def outages(build):
+    """slurmctld and the daemon die while a job trains: it goes on, and no share is made twice."""
+    with Slurm(nodes=2, gpus=2) as slurm, OnSlurm(build, slurm, "equal") as cluster:
+        cluster.up()
+        job = cluster.submit("elastic", "--gpus", "2", steps=cluster.steps(600))["id"]
+        cluster.await_training(job, lambda count: count == 2)
+        await_saved(slurm)
+        before = sorted(cluster.await_running(2))
+        slurm.kill_controller()
+        await_true(lambda: "Slurm does not answer" in cluster.problems(), "the trouble to be told")
+        cluster.await_progress([job])
+        # What is wanted now waits for the controller, also beyond the daemon's death.
+        cluster.resize(job, "4")
+        cluster.kill()
+        cluster.up(first=False)
+        cluster.await_progress([job])
+        slurm.start_controller()
+        await_true(lambda: "Slurm does not answer" not in cluster.problems(), "the trouble to be over")
+        cluster.await_training(job, lambda count: count == 4)
+        now = cluster.await_running(4)
+        require(all(share in now for share in before), f"shares were replaced: {before} {now}")
+        cluster.none_twice()
+        # The daemon alone.
+        cluster.kill()
+        step = cluster.step(job)
+        await_true(lambda: cluster.step(job) > step, "training to go on without the daemon")
+        cluster.up(first=False)
+        cluster.await_progress([job])
+        require(sorted(cluster.await_running(4)) == sorted(now), "shares were replaced")
+        ended = cluster.going_on(job)
+        require(ended["restarts"] == 0 and ended["failures"] == 0, f"it was restarted: {ended}")
+        shares = cluster.cancel_and_check(job)
+        return f"trained on while the controller and the daemon were dead; {shares} shares, none twice"
+
+
+@needs_slurm
+def cancelled(build):
+    """Somebody cancels shares, drains a node and kills a slurmd: the job goes on elsewhere."""
+    settings = {"SlurmdTimeout": 5, "MessageTimeout": 5}
+    with Slurm(nodes=3, gpus=2, settings=settings) as slurm, OnSlurm(build, slurm, "equal") as cluster:
+        cluster.up()
+        job = cluster.submit("elastic", "--gpus", "2", steps=cluster.steps(600))["id"]
+        cluster.await_training(job, lambda count: count == 2)
+        victim = cluster.await_running(2)[0]
+        slurm.run("scancel", victim[0])
+        await_true(lambda: victim not in cluster.shares("RUNNING"), "the share to end")
+        cluster.await_running(2)
+        cluster.await_training(job, lambda count: count == 2)
+        # Drained: the job leaves the node, and the reason is shown.
+        drained = cluster.await_running(2)[0][3]
+        slurm.run("scontrol", "update", f"node={drained}", "state=drain", "reason=bad disk")
+        await_true(lambda: "bad disk" in cluster.run("nodes").stdout, "the reason why the node is drained")
+        await_true(lambda: drained not in {row[3] for row in cluster.shares("RUNNING", "COMPLETING")},
+                   f"the job to leave {drained}")
+        cluster.await_running(2)
+        cluster.await_training(job, lambda count: count == 2)
+        slurm.run("scontrol", "update", f"node={drained}", "state=resume")
+        # A slurmd dies: its processes live, so the node is unknown. Its shares are lost until it is back.
+        node = cluster.shares("RUNNING")[0][3]
+        slurm.kill_node(node)
+        await_true(lambda: {one["name"]: one for one in cluster.ask("nodes")["nodes"]}[node]["state"] == "unknown",
+                   f"{node} to be unknown")
+        cluster.await_progress([job])
+        slurm.start_node(node)
+        await_true(lambda: {one["name"]: one for one in cluster.ask("nodes")["nodes"]}[node]["state"] == "up",
+                   f"{node} to be up")
+        cluster.await_training(job, lambda count: count == 2)
+        require(cluster.going_on(job)["failures"] == 0, "a fault of Slurm was counted as one of the job")
+        shares = cluster.cancel_and_check(job)
+        return f"{shares} shares, none twice"
+
+
+@needs_slurm
+def limits(build):
+    """Refused and waiting shares have a reason; a worker moves before its share's time limit."""
+    with Slurm(nodes=2, gpus=2) as slurm, OnSlurm(build, slurm, "equal") as cluster:
+        cluster.up()
+        job = cluster.submit("first", "--gpus", "2", steps=cluster.steps(600))["id"]
+        cluster.await_training(job, lambda count: count == 2)
+        share = cluster.await_running(2)[0]
+        # Less than a minute is left, so another share takes its place while the other one trains.
+        slurm.run("scontrol", "update", f"JobId={share[0]}", "TimeLimit=1")
+        await_true(lambda: cluster.state_of(share[0]) not in ("RUNNING", "COMPLETING"), "the worker to leave")
+        require(cluster.state_of(share[0]) == "COMPLETED", f"the share is {cluster.state_of(share[0])}")
+        cluster.await_running(2)
+        cluster.await_training(job, lambda count: count == 2)
+        moved = cluster.going_on(job)
+        require(moved["restarts"] == 0 and moved["failures"] == 0, f"it was restarted: {moved}")
+        # Refused, as by an account's limit.
+        slurm.run("scontrol", "update", "PartitionName=all", "State=DRAIN")
+        other = cluster.submit("other", "--gpus", "2", steps=20)["id"]
+        def explained(words):
+            return any(words in sentence for sentence in cluster.ask("explain", other)["sentences"])
+        await_true(lambda: explained("partition"), "the reason why the job waits")
+        cluster.await_progress([job])
+        # Taken, but not started.
+        slurm.run("scontrol", "update", "PartitionName=all", "State=DOWN")
+        await_true(lambda: explained("PartitionDown"), "the reason why its shares wait")
+        cluster.cancel_and_check(job, other)
+        return "moved before the time limit; refused and waiting shares were explained"
+
+
+# The last ones take long.
+SCENARIOS = [manager, controller_killed, node_lost, preempted, deadlines, strangers, outages]
+if "EVERY_COMBINATION" in os.environ:
+    SCENARIOS += [cancelled, limits]
+
+if __name__ == "__main__":
+    main(SCENARIOS, "slurm")
