@@ -53,6 +53,24 @@ Json show_mark(const Mark& mark) {
           {"pause_ms", mark.pause ? Json(milliseconds(*mark.pause)) : Json(nullptr)}};
 }
 
+Json show_report(const PastReport& report) {
+  return {{"time", iso(report.at)},
+          {"step", report.step},
+          {"loss", number_or_null(report.loss)},
+          {"rate", report.rate},
+          {"batch", report.batch > 0 ? Json(report.batch) : Json(nullptr)},
+          {"learning_rate", number_or_null(report.learning_rate)},
+          {"gpus", report.gpus}};
+}
+
+Json show_promise(const PromiseNote& note) {
+  return {{"time", iso(note.at)},
+          {"kind", std::string(to_text(note.kind))},
+          {"by", iso(note.by)},
+          {"planned", iso(note.planned)},
+          {"policy", text_or_null(note.policy)}};
+}
+
 // The GPUs that a promise plans for the time from `now` on, within the range.
 void add_plan(Json& plans, const DaemonState& state, const JobRecord& job, const Range& range) {
   const auto& plan = job.promise->plan;
@@ -126,6 +144,7 @@ std::vector<Idle> idle_gpus(const DaemonState& state, int& held) {
   }
   std::vector<Idle> idle;
   int soon = 0;
+  int others = 0;
   int left = 0;
   held = 0;
   for (std::size_t i = 0; i < used.size(); ++i) {
@@ -139,9 +158,12 @@ std::vector<Idle> idle_gpus(const DaemonState& state, int& held) {
       continue;
     }
     const int waited_for = std::popcount(wanted[i] & ~used[i]);
+    const int of_others = std::popcount(node.reserved & ~used[i]);
     soon += waited_for;
-    left += free - waited_for;
+    others += of_others;
+    left += free - waited_for - of_others;
   }
+  if (others > 0) idle.push_back({"others use them", others});
   if (soon > 0) idle.push_back({"a job gets them as soon as others have released the rest", soon});
   if (left > 0) idle.push_back({why_left(state, left), left});
   return idle;
@@ -336,6 +358,32 @@ Answer timeline_for(const Caller& caller, const ShowTimeline& ask, const DaemonS
            {"spans", std::move(bars)},
            {"plans", std::move(plans)},
            {"marks", std::move(marks)}}};
+}
+
+Json show_past(const JobRecord& job, const DaemonState& state) {
+  const Chronicle& chronicle = state.chronicle();
+  Json spans = Json::array();
+  chronicle.each_span([&](const Span& span) {
+    const JobRecord* holder = span.job == job.id ? nullptr : state.job(span.job);
+    const bool measures = holder != nullptr && holder->measures_for == job.id;
+    if (span.job == job.id || measures) spans.push_back(show_span(span, job.id.value()));
+  });
+  Json marks = Json::array();
+  for (const Mark& mark : chronicle.marks()) {
+    if (mark.job == job.id) marks.push_back(show_mark(mark));
+  }
+  Json reports = Json::array();
+  Json promises = Json::array();
+  if (const JobPast* past = state.pasts().of(job.id)) {
+    for (const PastReport& report : past->reports) reports.push_back(show_report(report));
+    for (const PromiseNote& note : past->promises) promises.push_back(show_promise(note));
+  }
+  return {{"job", job.id.value()},
+          {"complete_since", iso(std::max(job.submitted, chronicle.since()))},
+          {"spans", std::move(spans)},
+          {"marks", std::move(marks)},
+          {"reports", std::move(reports)},
+          {"promises", std::move(promises)}};
 }
 
 Json show_decision(const Caller& caller, const DecisionNote& note, const DaemonState& state,

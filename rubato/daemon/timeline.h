@@ -60,6 +60,10 @@ class Sight {
 [[nodiscard]] Answer use_for(const Caller& caller, const ShowUse& ask, const DaemonState& state,
                              Time now);
 
+// The past of one job: its GPUs, its marks, what its program reported over time, and what was
+// promised to it.
+[[nodiscard]] Json show_past(const JobRecord& job, const DaemonState& state);
+
 // One decision, as in the feed and in event streams.
 [[nodiscard]] Json show_decision(const Caller& caller, const DecisionNote& note,
                                  const DaemonState& state, const DecisionTimes& took);

@@ -172,6 +172,74 @@ TEST(Timeline, PromisedPlansAreTheFuture) {
   EXPECT_EQ(use["deadlines"]["open"], 1);
 }
 
+// A promise to a job, and what became of it.
+std::vector<std::string> promises_to(TestDaemon& daemon, JobId job) {
+  return kinds_of(daemon.ask(kAda, ShowPast{job}).body["promises"]);
+}
+
+TEST(Timeline, ThePastOfAJobHasItsReportsAndPromises) {
+  TestDaemon daemon;
+  daemon.options.policy = "elasticflow";
+  daemon.start();
+  JobFile first = job_file("first", 3000, 1, 4);
+  first.profile = "net";
+  daemon.submit(kAda, first);
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(JobId(1)) == "COMPLETED"; }));
+  const Json past = daemon.ask(kAda, ShowPast{JobId(1)}).body;
+  EXPECT_FALSE(past["spans"].empty());
+  EXPECT_EQ(kinds_of(past["marks"]).back(), "stop");
+  ASSERT_FALSE(past["reports"].empty());
+  EXPECT_GT(past["reports"].back()["step"], past["reports"].front()["step"]);
+  EXPECT_GT(past["reports"][past["reports"].size() / 2]["gpus"], 0);
+  EXPECT_TRUE(past["promises"].empty());
+
+  JobFile dated = job_file("dated", 3000, 1, 4);
+  dated.profile = "net";
+  dated.deadline_after = std::chrono::hours(1);
+  const Answer answer = daemon.submit(kAda, dated);
+  ASSERT_EQ(answer.status, 201) << answer.body.dump();
+  const JobId job(answer.body["id"].get<JobId::rep>());
+  EXPECT_EQ(promises_to(daemon, job), std::vector<std::string>{"made"});
+  EXPECT_EQ(daemon.ask(kBob, ShowPast{job}).status, 404);
+
+  // A policy that promises nothing would drop it; asking does not.
+  const Answer asked = daemon.ask(kRoot, SwitchPolicy{"fifo", true});
+  EXPECT_EQ(asked.status, 200);
+  ASSERT_EQ(asked.body["not_honoured"].size(), 1U);
+  EXPECT_EQ(asked.body["policy"], "elasticflow");
+  EXPECT_EQ(promises_to(daemon, job), std::vector<std::string>{"made"});
+  EXPECT_TRUE(daemon.ask(kRoot, SwitchPolicy{"elasticflow", true}).body["not_honoured"].empty());
+  EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"nonsense", true}).status, 400);
+
+  EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"fifo"}).status, 200);
+  EXPECT_EQ(promises_to(daemon, job), (std::vector<std::string>{"made", "dropped"}));
+  EXPECT_EQ(daemon.ask(kRoot, SwitchPolicy{"elasticflow"}).status, 200);
+  EXPECT_EQ(promises_to(daemon, job).back(), "taken_up");
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(job) == "COMPLETED"; }));
+  const Json before = daemon.ask(kAda, ShowPast{job}).body;
+  EXPECT_EQ(kinds_of(before["promises"]).back(), "kept");
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kAda, ShowPast{job}).body, before);
+  EXPECT_TRUE(daemon.core->save());  // now from a snapshot, without rows
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.ask(kAda, ShowPast{job}).body, before);
+}
+
+TEST(Timeline, TheExpectedEndHasARangeOnceSpeedsAreKnown) {
+  TestDaemon daemon;
+  daemon.start();
+  daemon.submit(kAda, job_file("long", 30000, 2, 2));
+  daemon.pass(2);
+  EXPECT_TRUE(daemon.ask(kAda, ShowJob{JobId(1)}).body["eta_range"].is_null());
+  ASSERT_TRUE(daemon.pass_until(
+      [&] { return !daemon.ask(kAda, ShowJob{JobId(1)}).body["eta_range"].is_null(); }));
+  const Json job = daemon.ask(kAda, ShowJob{JobId(1)}).body;
+  EXPECT_LE(job["eta_range"]["earliest"], job["eta"]);
+  EXPECT_GE(job["eta_range"]["latest"], job["eta"]);
+}
+
 TEST(Timeline, ARangeThatEndsBeforeItBeginsIsRefused) {
   TestDaemon daemon;
   daemon.start();

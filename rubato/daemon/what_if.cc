@@ -24,6 +24,11 @@ constexpr std::size_t kMostJobs = 5'000;
 constexpr Duration kLeastAfter = std::chrono::minutes(10);
 // A core that takes so many turns without time passing would never end.
 constexpr int kMostTurnsAtOnce = 100'000;
+// How often a job reports that has trained on the same GPUs for some time: about so often in the
+// range, so that a long range takes no longer than it must.
+constexpr int kReportsInRange = 1000;
+constexpr Duration kOftenest = std::chrono::seconds(1);
+constexpr Duration kSeldomest = std::chrono::minutes(1);
 constexpr Duration kNeverAgain = std::chrono::hours(24) * 36'525;
 
 // A journal that nobody keeps, in memory where there is such a place.
@@ -134,8 +139,10 @@ class WhatIfRun {
     options.switch_policy = policy != kAsRun;
     options.policy = policy == kAsRun ? past_.policy : policy;
     Cluster cluster = then.now().cluster;
-    world_ = std::make_unique<WhatIfWorld>(std::move(cluster),
-                                           [this](JobId id) { return truth_of(id); });
+    const Duration seldom =
+        std::clamp<Duration>((past_.until - past_.since) / kReportsInRange, kOftenest, kSeldomest);
+    world_ = std::make_unique<WhatIfWorld>(
+        std::move(cluster), [this](JobId id) { return truth_of(id); }, seldom);
     auto core = Core::recover(std::move(*opened), options, *world_, past_.since);
     if (!core) return core.error();
     core_ = std::move(*core);
@@ -170,6 +177,9 @@ class WhatIfRun {
   void take(Time now, const PastInput& input, bool as_run, std::vector<Input>& inputs) {
     if (const auto* node = std::get_if<NodeChanged>(&input.what))
       return world_->change_node(now, node->node, node->state);
+    if (const auto* added = std::get_if<NodeAdded>(&input.what)) return world_->add_node(*added);
+    if (const auto* reserved = std::get_if<Reserved>(&input.what))
+      return world_->reserve(*reserved);
     Request request;
     if (const auto* change = std::get_if<PastSwitch>(&input.what)) {
       if (!as_run) return;

@@ -16,6 +16,9 @@ namespace {
 
 using Reports = JobTruth::Reports;
 
+// More parts of a job's work are joined two by two.
+constexpr std::size_t kMostPaces = 1000;
+
 double in_own_unit(const JobProgress& progress, Reports reports) {
   switch (reports) {
     case Reports::nothing:
@@ -61,7 +64,16 @@ struct Trained {
 // The first progress after a start.
 struct FirstProgress {
   int gpus = 0;
+  int workers = 0;  // that trained
   double work = 0;
+  double seconds = 0;
+  int start = -1;  // as Told::n
+};
+// A part of a job's work between two reports of as many workers.
+struct Stretch {
+  double from = 0;
+  double to = 0;
+  int workers = 0;
   double seconds = 0;
 };
 
@@ -92,6 +104,9 @@ class Took {
       sums_[gpus].cut += sum.cut;
     }
   }
+  // The n-th time, since the beginning of the what-if.
+  void note(int n, int gpus, double seconds) { times_[n] = {gpus, from_seconds(seconds)}; }
+  [[nodiscard]] const std::map<int, std::pair<int, Duration>>& times() const { return times_; }
   [[nodiscard]] bool empty() const { return sums_.empty(); }
 
  private:
@@ -101,6 +116,7 @@ class Took {
     int cut = 0;
   };
   std::map<int, Sum> sums_;
+  std::map<int, std::pair<int, Duration>> times_;
 };
 
 struct Latencies {
@@ -124,16 +140,18 @@ struct Told {
   What what = What::start;
   Time at = kStart;
   int gpus = 0;
+  int n = -1;  // counts the commands of this kind to the job; -1: before the what-if begins
 };
 
 // What the journal shows of one job.
 struct Seen {
   Reports reports = Reports::nothing;
-  std::map<int, Trained> trained;  // by GPUs
-  std::map<int, double> reported;  // speeds, by GPUs
-  std::map<int, double> partly;    // speeds before all its workers ran
+  std::map<int, Trained> trained;  // by workers, when there was one on each GPU
+  std::map<int, Trained> partly;   // by workers, while others were still to join or to leave
+  std::map<int, double> reported;  // speeds, by workers
+  std::map<int, double> reported_partly;
   std::vector<FirstProgress> firsts;
-  std::optional<FirstProgress> first_partly;  // before all its workers ran
+  std::optional<int> few;  // workers that trained before all of a start had joined
   double samples_each = 0;
   double done = 0;
   double pause = 0;
@@ -141,24 +159,35 @@ struct Seen {
   std::vector<double> fails_at;
   std::string fails_why;
   bool completed = false;
+  std::vector<Stretch> stretches;  // in order, and none over another
   Latencies took;
   std::optional<Told> told;
+  std::map<Told::What, int> count;  // commands, since the what-if begins
 
   // The present run.
   std::optional<Time> started;  // no progress since then
+  int start = -1;
   double done_at_start = 0;
   std::optional<Time> running;
-  std::optional<std::pair<Time, double>> last;  // progress on the present GPUs
+  std::optional<std::pair<Time, double>> last;  // progress of the present workers
+  int workers = 0;
   Generation generation;
-  int newest_gpus = 0;
-  Trained newest;  // the part of `trained` that the last row added
+  bool newest_steady = false;
+  Trained newest;  // the part of `trained` or `partly` that the last row added
 
   [[nodiscard]] std::map<int, double> rates() const {
-    std::map<int, double> found = reported;
-    for (const auto& [gpus, sum] : trained) {
-      if (sum.seconds > 0 && sum.work > 0) found[gpus] = sum.work / sum.seconds;
+    std::map<int, double> found = speeds(trained, reported);
+    found.merge(speeds(partly, reported_partly));
+    return found;
+  }
+
+ private:
+  [[nodiscard]] static std::map<int, double> speeds(const std::map<int, Trained>& trained,
+                                                    std::map<int, double> found) {
+    for (const auto& [workers, sum] : trained) {
+      if (sum.seconds > 0 && sum.work > 0) found[workers] = sum.work / sum.seconds;
     }
-    return found.empty() ? partly : found;
+    return found;
   }
 };
 
@@ -239,8 +268,9 @@ class PastReader {
   // Rows of requests are recognised by the state before them.
   Json look_before(const JournalRow& row) {
     static const std::set<std::string, std::less<>> looked_at = {
-        "job",   "submitted", "ended",    "held",    "limited",  "node",   "policy",  "measured",
-        "plain", "verdict",   "commands", "running", "finished", "failed", "released"};
+        "job",      "submitted", "ended",      "held",     "limited", "node",
+        "policy",   "measured",  "node-added", "reserved", "plain",   "verdict",
+        "commands", "running",   "finished",   "failed",   "released"};
     if (!looked_at.contains(row.type)) return nullptr;
     auto body = parse_json(row.body, "a row");
     if (!body) return nullptr;
@@ -275,6 +305,7 @@ class PastReader {
     if (row.type == "measured") note_measured(row, body);
     if (row.type == "commands") note_commands(row, body);
     if (row.type == "running") note_running(row, body);
+    if (row.type == "released") note_shrunk(row, body);
     if (row.type == "policy")
       past_.measuring = std::max(state_->policy().measuring, Duration(0)) > Duration(0)
                             ? state_->policy().measuring
@@ -285,11 +316,20 @@ class PastReader {
       past_.restart_cost = Duration(body.at("spec").at("restart_cost").get<std::int64_t>());
     if (!begun_) return;
     if (row.type == "policy") add_input({at, PastSwitch{state_->policy().text}});
+    if (row.type == "node-added" || row.type == "reserved") note_machines(at, row);
     if (row.type != "node") return;
     const NodeId node(body.at("node").get<NodeId::rep>());
     if (body.contains("wish"))
       add_input({at, PastRequest{JobId(), {"operator", true}, SetNode{node, state_->wish(node)}}});
     if (body.contains("reported")) add_input({at, NodeChanged{node, state_->reported(node), ""}});
+  }
+
+  void note_machines(WallTime at, const JournalRow& row) {
+    SpeedPool pool;
+    const auto event = decode_event({row.type, row.version, row.body}, pool);
+    if (!event) return;
+    if (const auto* added = std::get_if<NodeAdded>(&*event)) add_input({at, *added});
+    if (const auto* reserved = std::get_if<Reserved>(&*event)) add_input({at, *reserved});
   }
 
   void add_input(PastInput input) {
@@ -336,6 +376,11 @@ class PastReader {
         told.what = grows ? Told::What::grow : Told::What::shrink;
       }
       Seen& seen = seen_[id];
+      if (begun_) told.n = seen.count[told.what]++;
+      if (seen.told && seen.told->what == Told::What::start && told.what != Told::What::stop) {
+        seen.told->gpus = told.gpus;  // it still starts, on others
+        continue;
+      }
       if (seen.told) note_cut(seen.took, *seen.told, seconds(row.time - seen.told->at));
       seen.told = told;
     }
@@ -345,6 +390,11 @@ class PastReader {
     if (told.what == Told::What::start) took.runs.cut(told.gpus, seconds);
     if (told.what == Told::What::grow) took.grows.cut(told.gpus, seconds);
     if (told.what == Told::What::shrink) took.shrinks.cut(told.gpus, seconds);
+  }
+
+  static void note_took(Took& took, const Told& told, double seconds) {
+    took.add(told.gpus, seconds);
+    if (told.n >= 0) took.note(told.n, told.gpus, seconds);
   }
 
   void note_commands(const JournalRow& row, const Json& body) {
@@ -358,6 +408,7 @@ class PastReader {
         continue;
       }
       seen.started = row.time;
+      seen.start = seen.told ? seen.told->n : -1;
       seen.done_at_start = seen.done;
       seen.running.reset();
     }
@@ -369,8 +420,8 @@ class PastReader {
     if (!seen.running) seen.running = row.time;
     if (!seen.told) return;
     const double took = seconds(row.time - seen.told->at);
-    if (seen.told->what == Told::What::start) seen.took.runs.add(seen.told->gpus, took);
-    if (seen.told->what == Told::What::grow) seen.took.grows.add(seen.told->gpus, took);
+    if (seen.told->what == Told::What::start) note_took(seen.took.runs, *seen.told, took);
+    if (seen.told->what == Told::What::grow) note_took(seen.took.grows, *seen.told, took);
     if (seen.told->what != Told::What::stop) seen.told.reset();
   }
 
@@ -389,28 +440,30 @@ class PastReader {
     if (job->last_pause) seen.pause = *job->last_pause;
     seen.newest = {};
     const int gpus = view != nullptr ? view->held.gpus() : 0;
-    const bool steady =
-        view != nullptr && view->phase == Phase::running && progress.workers == gpus;
-    if (steady) {
-      if (seen.generation != view->generation) seen.last.reset();
+    const int workers = std::min(progress.workers, gpus);
+    const bool steady = view != nullptr && view->phase == Phase::running && workers == gpus;
+    if (workers > 0) {
+      if (seen.generation != view->generation || seen.workers != workers) seen.last.reset();
       seen.generation = view->generation;
+      seen.workers = workers;
       if (seen.started && done > seen.done_at_start) {
-        seen.firsts.push_back({gpus, done - seen.done_at_start, seconds(row.time - *seen.started)});
+        seen.firsts.push_back({gpus, workers, done - seen.done_at_start,
+                               seconds(row.time - *seen.started), seen.start});
         seen.started.reset();
       }
+      if (!seen.running && workers < gpus && !seen.few) seen.few = workers;
       if (seen.last && done > seen.last->second && row.time > seen.last->first) {
-        seen.newest_gpus = gpus;
+        seen.newest_steady = steady;
         seen.newest = {done - seen.last->second, seconds(row.time - seen.last->first)};
-        add(seen.trained[gpus], seen.newest, 1);
+        add((steady ? seen.trained : seen.partly)[workers], seen.newest, 1);
+        if (seen.stretches.empty() || seen.stretches.back().to <= seen.last->second)
+          seen.stretches.push_back({seen.last->second, done, workers, seen.newest.seconds});
       }
-      if (const double rate = own_rate(progress, unit); rate > 0) seen.reported[gpus] = rate;
+      if (const double rate = own_rate(progress, unit); rate > 0)
+        (steady ? seen.reported : seen.reported_partly)[workers] = rate;
       seen.last = {row.time, done};
     } else {
       seen.last.reset();
-      const double rate = own_rate(progress, unit);
-      if (gpus > 0 && rate > 0) seen.partly[gpus] = rate;
-      if (seen.started && gpus > 0 && done > seen.done_at_start)
-        seen.first_partly = {gpus, done - seen.done_at_start, seconds(row.time - *seen.started)};
     }
     seen.done = std::max(seen.done, done);
     measured_at_[job->id] = row.time;
@@ -426,7 +479,13 @@ class PastReader {
     const JobId id(body.at("job").get<JobId::rep>());
     Seen& seen = seen_[id];
     seen.completed = true;
-    if (measured_at_[id] == row.time) add(seen.trained[seen.newest_gpus], seen.newest, -1);
+    if (seen.told) note_cut(seen.took, *seen.told, seconds(row.time - seen.told->at));
+    seen.told.reset();
+    if (measured_at_[id] == row.time && seen.newest.seconds > 0) {
+      add((seen.newest_steady ? seen.trained : seen.partly)[seen.workers], seen.newest, -1);
+      if (!seen.stretches.empty() && seen.stretches.back().to >= seen.done)
+        seen.stretches.pop_back();
+    }
     end_run(seen, row.time);
   }
 
@@ -434,13 +493,12 @@ class PastReader {
     const JobId id(body.at("job").get<JobId::rep>());
     Seen& seen = seen_[id];
     if (row.type == "released") {
-      const bool stopped = body.value("stopped", false);
-      if (seen.told && seen.told->what == (stopped ? Told::What::stop : Told::What::shrink)) {
-        const double took = seconds(row.time - seen.told->at);
-        (stopped ? seen.took.stops : seen.took.shrinks).add(seen.told->gpus, took);
+      if (!body.value("stopped", false)) return;
+      if (seen.told && seen.told->what == Told::What::stop) {
+        note_took(seen.took.stops, *seen.told, seconds(row.time - seen.told->at));
         seen.told.reset();
       }
-      if (stopped) end_run(seen, row.time);
+      end_run(seen, row.time);
       return;
     }
     end_run(seen, row.time);
@@ -449,6 +507,17 @@ class PastReader {
     seen.fails_at.push_back(std::max(at, seen.fails_at.empty() ? 0 : seen.fails_at.back()));
     seen.fails_why = body.value("why", "its program failed");
     ++past_.failures;
+  }
+
+  // Workers leave one after another.
+  void note_shrunk(const JournalRow& row, const Json& body) {
+    const JobId id(body.at("job").get<JobId::rep>());
+    const JobView* view = state_->view(id);
+    Seen& seen = seen_[id];
+    if (view == nullptr || view->release_due > 0) return;
+    if (!seen.told || seen.told->what != Told::What::shrink) return;
+    note_took(seen.took.shrinks, *seen.told, seconds(row.time - seen.told->at));
+    seen.told.reset();
   }
 
   static void end_run(Seen& seen, Time now) {
@@ -491,16 +560,40 @@ class PastReader {
   // When a job began to train after a start follows from its first progress.
   static void note_loads(Seen& seen) {
     const auto rates = seen.rates();
-    if (seen.firsts.empty() && seen.first_partly) seen.firsts.push_back(*seen.first_partly);
     for (const FirstProgress& first : seen.firsts) {
-      const auto rate = rates.find(first.gpus);
+      const auto rate = rates.find(first.workers);
       if (rate == rates.end()) continue;
-      seen.took.trains.add(first.gpus, std::max(0.0, first.seconds - first.work / rate->second));
+      const double took = std::max(0.0, first.seconds - first.work / rate->second);
+      note_took(seen.took.trains, {Told::What::start, kStart, first.gpus, first.start}, took);
     }
   }
 
-  [[nodiscard]] static std::map<int, Duration> own_or(const Took& own, const Took& all) {
-    return (own.empty() ? all : own).averages();
+  [[nodiscard]] static Delays own_or(const Took& own, const Took& all) {
+    return {(own.empty() ? all : own).averages(), own.times()};
+  }
+
+  // How fast the job was in each part of its work.
+  [[nodiscard]] static std::vector<Pace> paces_of(const std::vector<Stretch>& stretches,
+                                                  const std::map<int, double>& rates) {
+    std::vector<Pace> paces;
+    for (const Stretch& one : stretches) {
+      const auto rate = rates.find(one.workers);
+      if (rate == rates.end()) continue;
+      paces.push_back({one.from, one.to, (one.to - one.from) / one.seconds / rate->second});
+    }
+    while (paces.size() > kMostPaces) {
+      std::vector<Pace> fewer;
+      for (std::size_t i = 0; i < paces.size(); i += 2)
+        fewer.push_back(i + 1 < paces.size() ? joined(paces[i], paces[i + 1]) : paces[i]);
+      paces = std::move(fewer);
+    }
+    return paces;
+  }
+
+  // The same time for the work of both. What is between them counts as average.
+  [[nodiscard]] static Pace joined(const Pace& a, const Pace& b) {
+    const double time = (a.to - a.from) / a.share + (b.from - a.to) + (b.to - b.from) / b.share;
+    return {a.from, b.to, (b.to - a.from) / time};
   }
 
   JobTruth truth_of(JobId id, const JobFile& file,
@@ -517,10 +610,12 @@ class PastReader {
     truth.grows = own_or(seen.took.grows, took_.grows);
     truth.shrinks = own_or(seen.took.shrinks, took_.shrinks);
     const auto stops = own_or(seen.took.stops, took_.stops);
-    if (!stops.empty()) truth.stops = stops.begin()->second;
+    if (!stops.average.empty()) truth.stops = stops.average.begin()->second;
     if (seen.pause > 0) truth.pause = from_seconds(seen.pause);
     if (const JobRecord* job = state_->job(id)) truth.tuning = job->rates.tuning;
     truth.rates = seen.rates();
+    truth.few = seen.few.value_or(0);
+    truth.paces = paces_of(seen.stretches, truth.rates);
     past_.one_count += truth.rates.size() == 1 ? 1 : 0;
     past_.adaptive += file.batch.mode == BatchMode::adaptive ? 1 : 0;
     if (const auto mates = of_profile.find(profiles_[id]); mates != of_profile.end()) {
@@ -540,6 +635,7 @@ class PastReader {
     // Nobody knows its speed. A second is its unit of work.
     truth.reports = Reports::nothing;
     truth.rates = {{1, 1.0}, {2, 1.0}};
+    truth.paces.clear();
     truth.amount.reset();
     const bool ran = seen.ran > 0;
     if (seen.completed) {

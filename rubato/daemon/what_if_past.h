@@ -37,7 +37,7 @@ struct PastSwitch {  // only for the what-if of what really ran
 };
 struct PastInput {
   WallTime at{};
-  std::variant<PastRequest, PastSwitch, NodeChanged> what;
+  std::variant<PastRequest, PastSwitch, NodeChanged, NodeAdded, Reserved> what;
   int turn = 0;  // inputs with another number came in another turn, perhaps at the same time
 };
 

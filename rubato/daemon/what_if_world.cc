@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "rubato/loop/follow.h"
 
@@ -11,10 +12,8 @@ namespace {
 
 constexpr Duration kReleases = std::chrono::milliseconds(300);  // if it was never seen
 constexpr Duration kLoads = std::chrono::seconds(1);
-// Speeds are constant, so a core learns nothing new from more reports on the same GPUs.
 constexpr Duration kOftenFor = std::chrono::seconds(20);
 constexpr Duration kOften = std::chrono::seconds(1);
-constexpr Duration kSeldom = std::chrono::minutes(1);
 // Of work that is done up to rounding.
 constexpr double kNothing = 1e-9;
 
@@ -28,6 +27,49 @@ Duration nearest(const std::map<int, Duration>& by_gpus, int gpus, Duration othe
 }
 
 }  // namespace
+
+Duration Delays::of(int n, int gpus, Duration otherwise) const {
+  const auto then = times.find(n);
+  if (then != times.end() && then->second.first == gpus) return then->second.second;
+  return nearest(average, gpus, otherwise);
+}
+
+std::pair<double, double> JobTruth::pace_at(double done) const {
+  constexpr double kEnd = std::numeric_limits<double>::infinity();
+  const auto next = std::upper_bound(paces.begin(), paces.end(), done,
+                                     [](double at, const Pace& pace) { return at < pace.from; });
+  if (next != paces.begin() && done < std::prev(next)->to)
+    return {std::prev(next)->share, std::prev(next)->to};
+  return {1.0, next == paces.end() ? kEnd : next->from};
+}
+
+double JobTruth::rate(int gpus, double done) const { return rate(gpus) * pace_at(done).first; }
+
+double JobTruth::done_after(int gpus, double done, double seconds) const {
+  const double average = rate(gpus);
+  if (!(average > 0)) return done;
+  while (seconds > 0) {
+    const auto [share, end] = pace_at(done);
+    const double reached = done + average * share * seconds;
+    if (reached < end) return reached;
+    seconds -= (end - done) / (average * share);
+    done = end;
+  }
+  return done;
+}
+
+double JobTruth::seconds_until(int gpus, double done, double goal) const {
+  const double average = rate(gpus);
+  if (!(average > 0)) return std::numeric_limits<double>::infinity();
+  double seconds = 0;
+  while (done < goal) {
+    const auto [share, end] = pace_at(done);
+    const double to = std::min(end, goal);
+    seconds += (to - done) / (average * share);
+    done = to;
+  }
+  return seconds;
+}
 
 double JobTruth::rate(int gpus) const {
   if (rates.empty() || gpus <= 0) return 0;
@@ -43,7 +85,8 @@ double JobTruth::rate(int gpus) const {
     low = std::prev(below);
   }
   const double slope = (high->second - low->second) / (high->first - low->first);
-  return std::max(below->second * 0.5, low->second + slope * (gpus - low->first));
+  const double continued = low->second + slope * (gpus - low->first);
+  return above == rates.end() ? std::max(below->second, continued) : continued;
 }
 
 WhatIfWorld::Job& WhatIfWorld::job(JobId id) {
@@ -66,28 +109,29 @@ void WhatIfWorld::adopt(Time now, const KnownJob& known, bool training, double d
   } else if (training && known.held == *to) {
     train(now, found);
   } else {
-    load(now, found);
+    load(now, found, -1);
   }
 }
 
-void WhatIfWorld::load(Time now, Job& job) {
+// `start` counts the starts of the job; -1: it was started before.
+void WhatIfWorld::load(Time now, Job& job, int start) {
   const int gpus = job.to.gpus();
-  set_rate(now, job, 0);
+  train_on(now, job, 0);
   job.phase = Phase::loading;
-  job.trains_at = now + nearest(job.truth->trains, gpus, kLoads);
-  job.until = now + nearest(job.truth->runs, gpus, job.trains_at - now);
+  job.trains_at = now + job.truth->trains.of(start, gpus, kLoads);
+  job.until = now + job.truth->runs.of(start, gpus, job.trains_at - now);
   job.changed = now;
   job.report_at = now;
 }
 
-void WhatIfWorld::set_rate(Time now, Job& job, double rate) {
+void WhatIfWorld::train_on(Time now, Job& job, int gpus) {
   job.done = job.done_by(now);
   job.at = now;
-  job.rate = rate;
+  job.trains_on = job.truth->rate(gpus) > 0 ? gpus : 0;
 }
 
 void WhatIfWorld::train(Time now, Job& job) {
-  if (job.trains_at == kNever) set_rate(now, job, job.truth->rate(job.gpus.gpus()));
+  if (job.trains_at == kNever) train_on(now, job, job.gpus.gpus());
   job.phase = Phase::training;
   job.until = kNever;
   job.changed = now;
@@ -107,7 +151,7 @@ void WhatIfWorld::start(Time now, JobId id, Generation generation, const Allocat
   if (generation <= found.generation) return;
   found.generation = generation;
   found.gpus = found.to = found.holds = gpus;
-  load(now, found);
+  load(now, found, found.starts++);
 }
 
 void WhatIfWorld::resize(Time now, JobId id, Generation generation, const Allocation& gpus) {
@@ -118,26 +162,30 @@ void WhatIfWorld::resize(Time now, JobId id, Generation generation, const Alloca
     facts_.emplace_back(FailedFact{id, generation, true, "its run has ended"});
     return;
   }
-  const bool grows = !minus(gpus, found.gpus).empty();
+  const bool grows = !minus(gpus, found.to).empty();
+  const int nth = grows ? found.grows++ : found.shrinks++;
   found.to = gpus;
   found.holds.add(minus(gpus, found.holds));
   if (found.phase == Phase::loading) {
     const Allocation released = minus(found.holds, gpus);
     found.gpus = found.holds = gpus;
     if (!released.empty()) facts_.emplace_back(ReleasedFact{id, generation, released, false});
+    // The workers that train already may be all that it needs now.
+    if (found.trains_on >= gpus.gpus()) found.until = now;
     return;
   }
   ++found.resizes;
   if (!found.truth->elastic) {
-    set_rate(now, found, 0);
+    train_on(now, found, 0);
     found.phase = Phase::pausing;
-    found.until = now + nearest(found.truth->trains, gpus.gpus(), kLoads);
+    found.until = now + nearest(found.truth->trains.average, gpus.gpus(), kLoads);
   } else {
     const JobTruth& truth = *found.truth;
+    const int count = gpus.gpus();
     found.phase = Phase::resizing;
     found.until =
-        now + (grows ? nearest(truth.grows, gpus.gpus(), nearest(truth.trains, gpus.gpus(), kLoads))
-                     : nearest(truth.shrinks, gpus.gpus(), kReleases));
+        now + (grows ? truth.grows.of(nth, count, nearest(truth.trains.average, count, kLoads))
+                     : truth.shrinks.of(nth, count, kReleases));
   }
   found.changed = now;
 }
@@ -150,7 +198,7 @@ void WhatIfWorld::stop(Time now, JobId id, Generation generation) {
     facts_.emplace_back(ReleasedFact{id, generation, Allocation(), true});
     return;
   }
-  set_rate(now, found, 0);
+  train_on(now, found, 0);
   found.phase = Phase::stopping;
   found.trains_at = kNever;
   found.until = now + found.truth->stops;
@@ -161,10 +209,15 @@ void WhatIfWorld::change_node(Time now, NodeId node, NodeState state) {
   if (state != NodeState::down) return;
   for (auto& [id, one] : jobs_) {
     if (one.phase == Phase::away || one.gpus.mask_on(node) == 0) continue;
-    set_rate(now, one, 0);
+    train_on(now, one, 0);
     leave(one);
     facts_.emplace_back(FailedFact{id, one.generation, true, "its node is down"});
   }
+}
+
+void WhatIfWorld::add_node(const NodeAdded& node) {
+  cluster_.add(node.added);
+  facts_.emplace_back(node);
 }
 
 std::pair<std::optional<double>, bool> WhatIfWorld::goal(const Job& job) {
@@ -179,8 +232,9 @@ Time WhatIfWorld::event_of(const Job& job) {
   if (job.phase == Phase::away) return kNever;
   Time next = std::min(job.until, job.trains_at);
   const auto [work, fails] = goal(job);
-  if (job.rate > 0 && work)
-    next = std::min(next, job.at + from_seconds(std::max(0.0, *work - job.done) / job.rate));
+  if (job.trains_on > 0 && work)
+    next = std::min(
+        next, job.at + from_seconds(job.truth->seconds_until(job.trains_on, job.done, *work)));
   return next;
 }
 
@@ -214,8 +268,8 @@ void WhatIfWorld::collect(Time now, std::vector<Fact>& facts) {
 void WhatIfWorld::happen(Time now, JobId id, Job& one) {
   const auto [work, fails] = goal(one);
   // A microsecond of work may be left, because times are whole microseconds.
-  if (one.rate > 0 && work && one.done_by(now) + one.rate * 1e-6 >= *work * (1 - kNothing)) {
-    set_rate(now, one, 0);
+  if (one.trains_on > 0 && work && one.done_by(now + Duration(1)) >= *work * (1 - kNothing)) {
+    train_on(now, one, 0);
     one.done = *work;
     leave(one);
     if (fails) {
@@ -228,7 +282,9 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
   }
   if (one.trains_at <= now) {
     one.trains_at = kNever;
-    set_rate(now, one, one.truth->rate(one.gpus.gpus()));
+    const int all = one.gpus.gpus();
+    const bool few = one.until > now && one.truth->few > 0;
+    train_on(now, one, few ? std::min(one.truth->few, all) : all);
     if (one.until > now) return;
   }
   switch (one.phase) {
@@ -237,7 +293,7 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
       facts_.emplace_back(RunningFact{id, one.generation});
       break;
     case Phase::resizing:
-      set_rate(now, one, 0);
+      train_on(now, one, 0);
       one.phase = Phase::pausing;
       one.until = now + one.truth->pause;
       break;
@@ -273,7 +329,7 @@ std::vector<JobStatus> WhatIfWorld::reports(Time now) {
   std::vector<JobStatus> statuses;
   for (auto& [id, one] : jobs_) {
     if (one.report_at > now) continue;
-    one.report_at = now + (now - one.changed < kOftenFor ? kOften : kSeldom);
+    one.report_at = now + (now - one.changed < kOftenFor ? kOften : seldom_);
     statuses.push_back(status_of(now, id, one));
   }
   return statuses;
@@ -306,28 +362,29 @@ JobStatus WhatIfWorld::status_of(Time now, JobId id, const Job& one) const {
   status.resizes = one.resizes;
   status.pauses = one.pauses;
   JobProgress& progress = status.progress;
-  progress.workers = one.rate > 0 ? one.gpus.gpus() : 0;
+  progress.workers = one.trains_on;
   const JobTruth& truth = *one.truth;
   const double done = one.done_by(now);
+  const double rate = one.trains_on > 0 ? truth.rate(one.trains_on, done) : 0;
   if (truth.tuning) report_tuning(*truth.tuning, one.gpus.gpus(), progress);
   switch (truth.reports) {
     case JobTruth::Reports::nothing:
       break;
     case JobTruth::Reports::steps:
       progress.step = std::llround(done);
-      progress.step_rate = one.rate;
+      progress.step_rate = rate;
       progress.samples = done * truth.samples_each;
-      progress.rate = one.rate * truth.samples_each;
+      progress.rate = rate * truth.samples_each;
       break;
     case JobTruth::Reports::samples:
       progress.samples = done;
-      progress.rate = one.rate;
+      progress.rate = rate;
       progress.step = std::llround(done);
       break;
     case JobTruth::Reports::epochs:
       progress.epoch = done;
       progress.samples = done * truth.samples_each;
-      progress.rate = one.rate * truth.samples_each;
+      progress.rate = rate * truth.samples_each;
       break;
   }
   return status;

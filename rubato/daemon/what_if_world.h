@@ -2,8 +2,8 @@
 // commands of a core, and report facts and progress to it, in simulated time.
 //
 // What is known about a job is its JobTruth, which comes from the journal (what_if_past.h). A job
-// loads before it trains, trains on while it grows or shrinks, and stands still for a moment when
-// that is done. A job that is stopped continues where it was.
+// loads before it trains, perhaps with a few workers first; trains on while it grows or shrinks,
+// and stands still for a moment when that is done. A job that is stopped continues where it was.
 //
 // Pure, deterministic.
 #pragma once
@@ -24,19 +24,36 @@
 
 namespace rubato::daemon {
 
+// How long something takes: what it took the n-th time, if that was on as many GPUs; else the
+// average of the nearest count.
+struct Delays {
+  std::map<int, Duration> average;                // by the GPUs that the job has then
+  std::map<int, std::pair<int, Duration>> times;  // by n, from 0: the GPUs, and how long it took
+
+  [[nodiscard]] Duration of(int n, int gpus, Duration otherwise) const;
+};
+
+// How fast the job was in one part of its work, as a share of its average on as many GPUs.
+struct Pace {
+  double from = 0;
+  double to = 0;
+  double share = 1;
+};
+
 // How a job trains. Work is in the unit that its program reports.
 struct JobTruth {
   enum class Reports : std::uint8_t { nothing, steps, samples, epochs };
 
   Reports reports = Reports::nothing;
   std::optional<double> amount;  // of work, in all; nullopt: it does not end by itself
-  std::map<int, double> rates;   // work a second, by GPUs
+  std::map<int, double> rates;   // work a second, by workers
+  int few = 0;                   // workers that train before all of a start have joined; 0: all
   double samples_each = 0;       // samples for each step or epoch; 0: not reported
-  // By the GPUs that the job has then; those of the nearest count hold for others.
-  std::map<int, Duration> trains;   // from a start until it trains
-  std::map<int, Duration> runs;     // from a start until all its workers run
-  std::map<int, Duration> grows;    // from the command to grow until all its workers run
-  std::map<int, Duration> shrinks;  // from the command to shrink until the others have left
+  std::vector<Pace> paces;       // in order, and none over another; 1 in the parts between
+  Delays trains;                 // from a start until it trains
+  Delays runs;                   // from a start until all its workers run
+  Delays grows;                  // from the command to grow until all its workers run
+  Delays shrinks;                // from the command to shrink until the others have left
   Duration stops = from_seconds(0.5);
   Duration pause = from_seconds(0.1);  // of a resize
   std::optional<Tuning> tuning;        // of a job that chooses its batch size: what it measured
@@ -45,8 +62,18 @@ struct JobTruth {
   std::string fails_why;
 
   // Between known counts the speed is interpolated. Beyond the largest, it grows as between the two
-  // largest; if only one is known, and below the smallest, in proportion to the GPUs.
+  // largest, and does not fall; if only one is known, and below the smallest, it is in proportion
+  // to the workers.
   [[nodiscard]] double rate(int gpus) const;
+  // The speed when so much work is done.
+  [[nodiscard]] double rate(int gpus, double done) const;
+  // The work that is done after so many seconds more.
+  [[nodiscard]] double done_after(int gpus, double done, double seconds) const;
+  [[nodiscard]] double seconds_until(int gpus, double done, double goal) const;
+
+ private:
+  // The pace at this point of the work, and where it ends.
+  [[nodiscard]] std::pair<double, double> pace_at(double done) const;
 };
 
 class WhatIfWorld final : public Engine {
@@ -54,14 +81,17 @@ class WhatIfWorld final : public Engine {
   // The truth about a job of the core.
   using Truths = std::function<const JobTruth*(JobId)>;
 
-  WhatIfWorld(Cluster cluster, Truths truths)
-      : cluster_(std::move(cluster)), truths_(std::move(truths)) {}
+  // Jobs that have trained on the same GPUs for some time report every `seldom`.
+  WhatIfWorld(Cluster cluster, Truths truths, Duration seldom)
+      : cluster_(std::move(cluster)), truths_(std::move(truths)), seldom_(seldom) {}
 
   // Jobs that have GPUs when the what-if begins, with the work that they have done.
   void adopt(Time now, const KnownJob& known, bool training, double done);
   // Work that a job has done before it starts here.
   void has_done(JobId job, double done) { jobs_[job].done = done; }
   void change_node(Time now, NodeId node, NodeState state);
+  void add_node(const NodeAdded& node);
+  void reserve(const Reserved& gpus) { facts_.emplace_back(gpus); }
   void forget(JobId job) { jobs_.erase(job); }
 
   void carry_out(Time now, std::span<const Command> commands) override;
@@ -84,16 +114,20 @@ class WhatIfWorld final : public Engine {
     Time until = kNever;      // the end of the phase
     Time trains_at = kNever;  // after a start
     double done = 0;
-    Time at = kStart;  // when that was done
-    double rate = 0;
+    Time at = kStart;   // when that was done
+    int trains_on = 0;  // workers; 0: it stands still
     Time report_at = kNever;
     Time changed = kStart;
     std::vector<double> pauses;
     int resizes = 0;
+    int starts = 0;
+    int grows = 0;
+    int shrinks = 0;
     std::size_t failures = 0;
 
     [[nodiscard]] double done_by(Time now) const {
-      return now > at ? done + rate * seconds(now - at) : done;
+      return now > at && trains_on > 0 ? truth->done_after(trains_on, done, seconds(now - at))
+                                       : done;
     }
   };
 
@@ -101,10 +135,10 @@ class WhatIfWorld final : public Engine {
   void start(Time now, JobId id, Generation generation, const Allocation& gpus);
   void resize(Time now, JobId id, Generation generation, const Allocation& gpus);
   void stop(Time now, JobId id, Generation generation);
-  void load(Time now, Job& job);
+  void load(Time now, Job& job, int start);
   void train(Time now, Job& job);
   static void leave(Job& job);
-  void set_rate(Time now, Job& job, double rate);
+  static void train_on(Time now, Job& job, int gpus);
   // The work at which the job ends or fails, and whether it fails.
   [[nodiscard]] static std::pair<std::optional<double>, bool> goal(const Job& job);
   [[nodiscard]] static Time event_of(const Job& job);
@@ -113,6 +147,7 @@ class WhatIfWorld final : public Engine {
 
   Cluster cluster_;
   Truths truths_;
+  Duration seldom_;
   std::map<JobId, Job> jobs_;
   std::vector<Fact> facts_;
 };

@@ -145,7 +145,7 @@ function Settings({ onHelp }: { onHelp(): void }) {
   };
   return (
     <details class="menu">
-      <summary aria-label="Settings"><bdi>{session?.user}</bdi>{session?.role === "admin" && <span class="badge">admin</span>}</summary>
+      <summary><span class="for-screen-readers">Settings of </span><bdi>{session?.user}</bdi>{session?.role === "admin" && <span class="badge">admin</span>}</summary>
       <div class="menu-body">
         <Toggle label="Colours" options={[["system", "System"], ["light", "Light"], ["dark", "Dark"]]} value={settings.theme} onChange={(theme) => settings.setTheme(theme)} />
         <Toggle label="Times" options={[["local", "Local time"], ["utc", "UTC"]]} value={settings.zone} onChange={(zone) => settings.setZone(zone)} />

@@ -1,6 +1,7 @@
 // A real daemon for tests of its page, with real jobs. RUBATO_BUILD is the folder of the program and the examples.
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -24,6 +25,8 @@ export class Daemon {
     this.options = options;
     this.state = mkdtempSync(join(tmpdir(), "rubato-page-"));
     this.address = null;
+    // In a session of its own: it also outlives a ctrl-C.
+    this.guard = spawn(process.execPath, [join(here, "guard.mjs"), this.state], { stdio: ["pipe", "ignore", "inherit"], detached: true });
   }
 
   /** Starts it on the port that it had before, if it had one. */
@@ -51,16 +54,12 @@ export class Daemon {
     await ended;
   }
 
-  /** Ends the jobs, the daemon and its directory. */
+  /** Ends the daemon and its jobs, and removes its directory. The same happens when this process is killed. */
   async end() {
-    try {
-      this.run("cancel", "--all");
-      await until(() => this.json("ls").jobs.length === 0);
-    } catch {
-      // the daemon may be gone
-    }
     await this.stop();
-    rmSync(this.state, { recursive: true, force: true });
+    const ended = once(this.guard, "exit");
+    this.guard.stdin.end();
+    await ended;
   }
 
   run(command, ...words) {
@@ -90,7 +89,8 @@ export class Daemon {
 
   /** Submits a program of the shell, which knows nothing of Rubato. */
   shell(name, script, ...flags) {
-    return Number(this.run("submit", "--parsable", "--no-elastic", "--gpus", "1", "--name", name, ...flags, "--", "sh", "-c", script).trim());
+    const gpus = flags.includes("--gpus") ? [] : ["--gpus", "1"];
+    return Number(this.run("submit", "--parsable", "--no-elastic", ...gpus, "--name", name, ...flags, "--", "sh", "-c", script).trim());
   }
 }
 

@@ -26,6 +26,13 @@ test("numbers keep enough digits to compare", () => {
   assert.equal(parts.plural(1, "job"), "1 job");
 });
 
+test("ticks of a number axis are 1, 2 or 5 times a power of ten apart", () => {
+  assert.deepEqual(parts.numberTicks(0.9, 10.2, 5), [2, 4, 6, 8, 10]);
+  assert.deepEqual(parts.numberTicks(3, 3, 5), [3]);
+  const fine = parts.numberTicks(0.812, 0.83, 5);
+  assert.ok(fine.length >= 3 && fine.every((tick) => tick >= 0.812 && tick <= 0.83 && Math.abs(tick * 200 - Math.round(tick * 200)) < 1e-6), String(fine));
+});
+
 test("axis ticks are round, inside the range and few", () => {
   const ticks = parts.durationTicks(100, 7300, 8);
   assert.deepEqual(ticks, [900, 1800, 2700, 3600, 4500, 5400, 6300, 7200]);

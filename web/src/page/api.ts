@@ -12,6 +12,7 @@ export interface Progress {
   epoch: number;
   loss: number | null;
   rate: number;
+  learning_rate: number | null;
 }
 
 export interface PlanStep {
@@ -39,6 +40,8 @@ export interface Job {
   plan: PlanStep[];
   progress: Progress;
   eta: When | null;
+  /** The end if the rest went as fast, or as slowly, as a tenth of the job's reports. */
+  eta_range: { earliest: When; latest: When } | null;
   gpu_seconds: number;
   failures: number;
   resizes: number;
@@ -51,6 +54,8 @@ export interface Job {
   position: number | null;
   estimated_start?: When | null;
   verdict?: Verdict;
+  /** As it was submitted; only in the answer about one job. */
+  file?: { directory?: string; env?: Record<string, string>; secrets?: Record<string, string>; [field: string]: unknown };
 }
 
 export interface Verdict {
@@ -64,10 +69,16 @@ export interface Verdict {
 
 export interface NodeShown {
   id: number;
+  /** As its cluster manager calls it; on one machine node0, node1 and so on. */
+  name: string;
+  labels: Record<string, string>;
   state: string;
   gpus: number;
   type: string;
   used: { gpu: number; job: number | null; worker: number | null }[];
+  /** GPUs that are used by others than Rubato, and why. */
+  others: number[];
+  others_reason: string;
   since: When;
   reason: string;
 }
@@ -75,7 +86,8 @@ export interface NodeShown {
 export interface PolicyShown {
   policy: string;
   promises?: { job: number; promised: When; finish: When; honoured: boolean }[];
-  not_honoured?: { job: number; name: string; promised: When }[];
+  not_honoured?: { job: number; name: string; promised: When | null }[];
+  policies?: { name: string; summary: string }[];
 }
 
 export interface Explanation {
@@ -109,6 +121,33 @@ export interface TimelineMark {
   gpus: number;
   reason?: string | null;
   pause_ms?: number | null;
+}
+
+export interface PastReport {
+  time: When;
+  step: number;
+  loss: number | null;
+  rate: number;
+  batch: number | null;
+  learning_rate: number | null;
+  gpus: number;
+}
+
+export interface PromiseNote {
+  time: When;
+  kind: string;
+  by: When;
+  planned: When | null;
+  policy: string | null;
+}
+
+export interface PastAnswer {
+  job: number;
+  complete_since: When;
+  spans: TimelineSpan[];
+  marks: TimelineMark[];
+  reports: PastReport[];
+  promises: PromiseNote[];
 }
 
 export interface TimelineAnswer {

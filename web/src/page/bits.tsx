@@ -60,17 +60,31 @@ export function Progress({ job }: { job: Job }) {
   );
 }
 
-/** Time left before the deadline, as a bar and as text. */
+/** When the job is expected to end, and how sure that is. */
+export function ExpectedEnd({ job }: { job: Job }) {
+  if (job.ended) return <Clock when={job.ended} />;
+  if (!job.eta) return <span class="quiet">not known yet</span>;
+  return (
+    <span class="expected">
+      <Clock when={job.eta} />
+      {job.eta_range && <span class="quiet" title="If the rest went as fast or as slowly as a tenth of its reports"> {clock(job.eta_range.earliest)} to {clock(job.eta_range.latest)}</span>}
+    </span>
+  );
+}
+
+/** Time left before the deadline, as a bar and as text. Later than the deadline in the bad case is in doubt. */
 export function Slack({ job }: { job: Job }) {
   const slack = job.slack_seconds;
   if (slack === null) return <span class="quiet">–</span>;
   const submitted = seconds(job.submitted) ?? 0;
   const allowed = Math.max(1, (seconds(job.deadline) ?? 0) - submitted);
   const part = Math.min(1, Math.abs(slack) / allowed);
+  const latest = seconds(job.eta_range?.latest);
+  const doubtful = slack >= 0 && latest !== null && latest > (seconds(job.deadline) ?? Infinity);
   return (
-    <span class={slack < 0 ? "slack is-late" : "slack"}>
+    <span class={slack < 0 ? "slack is-late" : doubtful ? "slack is-doubtful" : "slack"}>
       <span class="slack-bar" aria-hidden="true"><span style={{ width: `${part * 100}%` }} /></span>
-      <span>{slack < 0 ? `${formatDuration(-slack)} late` : `${formatDuration(slack)} to spare`}</span>
+      <span>{slack < 0 ? `${formatDuration(-slack)} late` : `${formatDuration(slack)} to spare`}{doubtful && ", in doubt"}</span>
     </span>
   );
 }

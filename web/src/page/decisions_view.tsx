@@ -4,7 +4,9 @@ import { formatNumber } from "../parts/format";
 import { get, messageOf, type Change, type DecisionShown } from "./api";
 import { Card, Clock, JobLink, Problem } from "./bits";
 import { store } from "./store";
-import { seconds } from "./time";
+import { exportCsv } from "./table";
+import { exact, seconds } from "./time";
+import type { CsvColumn } from "./csv";
 
 const pageSize = 100;
 
@@ -26,7 +28,10 @@ export function DecisionsView() {
   const oldest = store.decisions[store.decisions.length - 1];
   return (
     <Card title="Decisions" id="decisions-title">
-      <p class="quiet">Decisions that changed nothing are left out.</p>
+      <div class="table-head">
+        <p class="quiet">Decisions that changed nothing are left out.</p>
+        <button type="button" class="plain" disabled={shown.length === 0} onClick={() => exportCsv("decisions", shown.flatMap(rowsOf), exported)}>Export CSV</button>
+      </div>
       {problem && <Problem>The decisions cannot be read: {problem}</Problem>}
       {shown.length === 0 && !problem && <p class="empty">No decision has changed anything yet.</p>}
       <ol class="decisions">
@@ -35,7 +40,7 @@ export function DecisionsView() {
             <p class="decision-head">
               <Clock when={decision.time} /> <code>{decision.policy}</code>
               <span class="quiet">{decision.took_ms !== null && `took ${formatNumber(decision.took_ms)} ms`}</span>
-              <a class="quiet" href={`#/whatif?since=${Math.floor((seconds(decision.time) ?? 0) - 3600)}`}>replay the hour before in the simulator</a>
+              <a class="small" href={`#/whatif?since=${Math.floor((seconds(decision.time) ?? 0) - 1)}`} aria-label={`replay from here in the simulator, from decision ${decision.id} on`}>replay from here in the simulator</a>
             </p>
             <ul class="changes">{decision.changes.map((change, i) => <li key={i}><ChangeText change={change} /></li>)}</ul>
           </li>
@@ -45,6 +50,24 @@ export function DecisionsView() {
     </Card>
   );
 }
+
+interface ChangeRow extends Change {
+  decision: DecisionShown;
+}
+
+const rowsOf = (decision: DecisionShown): ChangeRow[] => decision.changes.map((change) => ({ ...change, decision }));
+
+const exported: CsvColumn<ChangeRow>[] = [
+  { title: "Decision", value: (row) => row.decision.id },
+  { title: "Time", value: (row) => exact(row.decision.time) },
+  { title: "Policy", value: (row) => row.decision.policy },
+  { title: "Took, ms", value: (row) => row.decision.took_ms },
+  { title: "Job", value: (row) => row.job },
+  { title: "What", value: (row) => row.kind },
+  { title: "From GPUs", value: (row) => row.from },
+  { title: "To GPUs", value: (row) => row.to },
+  { title: "Why", value: (row) => row.reason ?? null },
+];
 
 const verbs: Record<string, string> = {
   start: "starts", stop: "stops", restart: "starts again", recovery: "recovers", grow: "grows", shrink: "shrinks", move: "moves", refuse: "is refused",

@@ -3,10 +3,11 @@ import { useEffect, useState } from "preact/hooks";
 import { formatDuration, formatNumber, plural } from "../parts/format";
 import { JobActions } from "./actions";
 import { get, messageOf, type HistoryEvent, type Job } from "./api";
-import { Card, Clock, jobColour, Problem, Progress, Slack, State } from "./bits";
-import { GpuHistory, TrainingCharts } from "./job_charts";
+import { Card, Clock, CopyButton, ExpectedEnd, jobColour, Problem, Progress, Slack, State } from "./bits";
+import { JobCharts } from "./job_charts";
 import { quoted } from "./job_text";
 import { LogView } from "./log_view";
+import { useQueue } from "./jobs_view";
 import { promiseText } from "./promises_view";
 import { jobAddress, route } from "./route";
 import { store } from "./store";
@@ -25,6 +26,7 @@ export function JobView({ reference }: { reference: string }) {
     if (job || !store.loaded) return;
     get<Job>(`/v1/jobs/${encodeURIComponent(reference)}`).then((found) => store.put(found), (error: unknown) => setProblem(messageOf(error)));
   }, [reference, job === undefined, store.loaded]);
+  useQueue(job?.state === "PENDING");
   if (problem) return <Problem>{problem}</Problem>;
   if (!job) return <p class="empty">Reading job {reference}…</p>;
   const tab = tabs.find(([name]) => name === (route.get("tab") ?? ""))?.[0] ?? "";
@@ -42,6 +44,11 @@ export function JobView({ reference }: { reference: string }) {
         {(job.progress.done !== null || job.progress.step > 0) && <Progress job={job} />}
         {job.slack_seconds !== null && <Slack job={job} />}
       </p>
+      {job.position !== null && (
+        <p class="job-reason">
+          Position {job.position} in the queue, {job.estimated_start ? <>estimated start <Clock when={job.estimated_start} /></> : "its start is not known yet"}.
+        </p>
+      )}
       {job.reason && <p class="job-reason"><bdi>{job.reason}</bdi> {tab !== "why" && <a href={jobAddress(job.id, "why")}>why?</a>}</p>}
       {job.note && <Problem><bdi>{job.note}</bdi></Problem>}
       <nav class="tabs" aria-label="Parts of the job">
@@ -60,14 +67,13 @@ export function JobView({ reference }: { reference: string }) {
 function Overview({ job }: { job: Job }) {
   return (
     <>
-      <Card title="GPUs over time" id="gpus-title"><GpuHistory job={job} /></Card>
-      <Card title="Training" id="training-title"><TrainingCharts job={job} /></Card>
+      <JobCharts job={job} />
       <Card title="Facts" id="facts-title">
         <dl class="facts-list is-wide">
           <Fact name="User"><bdi>{job.user}</bdi></Fact>
           <Fact name="Submitted"><Clock when={job.submitted} /></Fact>
           <Fact name="First GPUs"><Clock when={job.started} /></Fact>
-          {job.ended ? <Fact name="Ended"><Clock when={job.ended} /></Fact> : <Fact name="Expected end"><Clock when={job.eta} /></Fact>}
+          {job.ended ? <Fact name="Ended"><Clock when={job.ended} /></Fact> : <Fact name="Expected end"><ExpectedEnd job={job} /></Fact>}
           {job.position !== null && <Fact name="Position in the queue">{job.position}</Fact>}
           {job.estimated_start && <Fact name="Estimated start"><Clock when={job.estimated_start} /></Fact>}
           {job.deadline && <Fact name="Deadline"><Clock when={job.deadline} /></Fact>}
@@ -79,10 +85,48 @@ function Overview({ job }: { job: Job }) {
           <Fact name="Failures">{job.failures}</Fact>
           {job.exit_code !== null && <Fact name="Exit code">{job.exit_code}</Fact>}
           <Fact name="Step">{job.progress.step || "–"}</Fact>
-          <Fact name="Command"><code><bdi>{job.command.map(quoted).join(" ")}</bdi></code>{job.command_cut && " … (cut)"}</Fact>
         </dl>
       </Card>
+      <HowItRuns job={job} />
     </>
+  );
+}
+
+/** The command and its environment, as they were submitted. */
+function HowItRuns({ job }: { job: Job }) {
+  const [file, setFile] = useState<Job["file"] | null>(null);
+  const [command, setCommand] = useState(job.command);
+  useEffect(() => {
+    const abort = new AbortController();
+    get<Job>(`/v1/jobs/${job.id}`, abort.signal).then((whole) => {
+      setFile(whole.file ?? {});
+      setCommand(whole.command);
+    }, () => {});
+    return () => abort.abort();
+  }, [job.id]);
+  const line = command.map(quoted).join(" ");
+  const env = Object.entries(file?.env ?? {});
+  const secrets = Object.entries(file?.secrets ?? {});
+  return (
+    <Card title="How it runs" id="how-title">
+      <p><code class="command"><bdi>{line}</bdi></code>{job.command_cut && command === job.command ? " … (cut)" : <> <CopyButton text={line} /></>}</p>
+      {file?.directory && <p class="quiet">In <code><bdi>{file.directory}</bdi></code></p>}
+      <h3>Environment</h3>
+      {env.length + secrets.length === 0 ? (
+        <p class="quiet">{file ? "The job sets no variables." : "Reading…"}</p>
+      ) : (
+        <dl class="facts-list">
+          {env.map(([name, value]) => <div key={name}><dt><code><bdi>{name}</bdi></code></dt><dd><code><bdi>{value}</bdi></code></dd></div>)}
+          {secrets.map(([name, path]) => <div key={name}><dt><code><bdi>{name}</bdi></code></dt><dd class="quiet">a secret from the file <code><bdi>{path}</bdi></code></dd></div>)}
+        </dl>
+      )}
+      {file && Object.keys(file).length > 0 && (
+        <details>
+          <summary>Job file</summary>
+          <pre class="job-file">{JSON.stringify(file, null, 2)}</pre>
+        </details>
+      )}
+    </Card>
   );
 }
 

@@ -1,9 +1,9 @@
 // All jobs that the reader may see; the queue is the part of them that waits.
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { Toggle } from "../parts/choice";
 import { formatDuration } from "../parts/format";
 import type { Job } from "./api";
-import { Card, Clock, JobLink, Progress, Slack, State } from "./bits";
+import { Card, Clock, ExpectedEnd, JobLink, Progress, Slack, State, useTick } from "./bits";
 import { connection } from "./connection";
 import { jobAddress, route } from "./route";
 import { active, ended, store, waiting } from "./store";
@@ -28,12 +28,12 @@ export function matches(job: Job, text: string): boolean {
   return [String(job.id), job.name, job.user, job.state, job.reason].some((field) => field.toLowerCase().includes(wanted));
 }
 
-const idColumn: Column<Job> = { name: "job", title: "Job", cell: (job) => <JobLink job={job} />, value: (job) => job.id };
+const idColumn: Column<Job> = { name: "job", title: "Job", width: 190, cell: (job) => <JobLink job={job} />, value: (job) => job.id };
 const nameColumn: Column<Job> = { name: "name", title: "Name", cell: () => null, value: (job) => job.name };
-const userColumn: Column<Job> = { name: "user", title: "User", cell: (job) => <bdi>{job.user}</bdi>, value: (job) => job.user };
-const stateColumn: Column<Job> = { name: "state", title: "State", cell: (job) => <State state={job.state} />, value: (job) => job.state };
+const userColumn: Column<Job> = { name: "user", title: "User", width: 90, cell: (job) => <bdi>{job.user}</bdi>, value: (job) => job.user };
+const stateColumn: Column<Job> = { name: "state", title: "State", width: 105, cell: (job) => <State state={job.state} />, value: (job) => job.state };
 const gpusColumn: Column<Job> = {
-  name: "gpus", title: "GPUs", number: true, value: (job) => job.gpus,
+  name: "gpus", title: "GPUs", number: true, width: 92, value: (job) => job.gpus,
   cell: (job) => (
     <>
       {job.gpus} <span class="quiet">of {job.limits.min === job.limits.max ? job.limits.max : `${job.limits.min}–${job.limits.max}`}</span>
@@ -41,29 +41,29 @@ const gpusColumn: Column<Job> = {
   ),
 };
 const whyColumn: Column<Job> = {
-  name: "why", title: "Why", value: (job) => job.reason,
+  name: "why", title: "Why", width: 240, value: (job) => job.reason,
   cell: (job) => (
-    <span class="why-cell">
-      <bdi>{job.reason}</bdi> <a href={jobAddress(job.id, "why")} aria-label={`Why job ${job.id} has its GPUs`}>why?</a>
+    <span class="why-cell" title={job.reason}>
+      <a href={jobAddress(job.id, "why")} aria-label={`why? Job ${job.id}`}>why?</a> <bdi>{job.reason}</bdi>
     </span>
   ),
 };
 const timeOf = (name: string, title: string, when: (job: Job) => Job["submitted"] | null | undefined): Column<Job> => ({
-  name, title, cell: (job) => <Clock when={when(job)} />, value: (job) => exact(when(job)) || null,
+  name, title, width: 150, cell: (job) => <Clock when={when(job)} />, value: (job) => exact(when(job)) || null,
 });
 
 const columnsOf: Record<Which, Column<Job>[]> = {
   live: [
     idColumn, userColumn, stateColumn, gpusColumn,
-    { name: "done", title: "Done", cell: (job) => <Progress job={job} />, value: (job) => job.progress.done },
-    timeOf("eta", "Expected end", (job) => job.eta),
-    { name: "slack", title: "Before its deadline", cell: (job) => <Slack job={job} />, value: (job) => job.slack_seconds },
+    { name: "done", title: "Done", width: 130, cell: (job) => <Progress job={job} />, value: (job) => job.progress.done },
+    { name: "eta", title: "Expected end", width: 250, cell: (job) => (job.eta ? <ExpectedEnd job={job} /> : "–"), value: (job) => exact(job.eta) || null },
+    { name: "slack", title: "Before its deadline", width: 190, cell: (job) => <Slack job={job} />, value: (job) => job.slack_seconds },
     whyColumn,
   ],
   queue: [
-    { name: "position", title: "Position", number: true, cell: (job) => job.position ?? "–", value: (job) => job.position },
+    { name: "position", title: "Position", number: true, width: 80, cell: (job) => job.position ?? "–", value: (job) => job.position },
     idColumn, userColumn, stateColumn,
-    { name: "wants", title: "Wants", number: true, cell: (job) => gpusWanted(job), value: (job) => job.limits.min },
+    { name: "wants", title: "Wants", number: true, width: 80, cell: (job) => gpusWanted(job), value: (job) => job.limits.min },
     timeOf("submitted", "Submitted", (job) => job.submitted),
     timeOf("start", "Estimated start", (job) => job.estimated_start),
     whyColumn,
@@ -71,16 +71,16 @@ const columnsOf: Record<Which, Column<Job>[]> = {
   ended: [
     idColumn, userColumn, stateColumn,
     timeOf("ended", "Ended", (job) => job.ended),
-    { name: "took", title: "Took", number: true, cell: (job) => formatDuration(tookOf(job)), value: tookOf },
-    { name: "gpu-hours", title: "GPU-hours", number: true, cell: (job) => (job.gpu_seconds / 3600).toFixed(2), value: (job) => job.gpu_seconds / 3600 },
-    { name: "slack", title: "Before its deadline", cell: (job) => <Slack job={job} />, value: (job) => job.slack_seconds },
-    { name: "why", title: "How", cell: (job) => <bdi>{job.reason}</bdi>, value: (job) => job.reason },
+    { name: "took", title: "Took", number: true, width: 90, cell: (job) => formatDuration(tookOf(job)), value: tookOf },
+    { name: "gpu-hours", title: "GPU-hours", number: true, width: 100, cell: (job) => (job.gpu_seconds / 3600).toFixed(2), value: (job) => job.gpu_seconds / 3600 },
+    { name: "slack", title: "Before its deadline", width: 190, cell: (job) => <Slack job={job} />, value: (job) => job.slack_seconds },
+    { name: "why", title: "How", width: 260, cell: (job) => <bdi>{job.reason}</bdi>, value: (job) => job.reason },
   ],
   all: [
     idColumn, userColumn, stateColumn, gpusColumn,
     timeOf("submitted", "Submitted", (job) => job.submitted),
     timeOf("ended", "Ended", (job) => job.ended),
-    { name: "gpu-hours", title: "GPU-hours", number: true, cell: (job) => (job.gpu_seconds / 3600).toFixed(2), value: (job) => job.gpu_seconds / 3600 },
+    { name: "gpu-hours", title: "GPU-hours", number: true, width: 100, cell: (job) => (job.gpu_seconds / 3600).toFixed(2), value: (job) => job.gpu_seconds / 3600 },
     whyColumn,
   ],
 };
@@ -97,17 +97,29 @@ function tookOf(job: Job): number | null {
   return from === null || until === null ? null : until - from;
 }
 
+const queueEvery = 5;
+
+/** Reads the places in the queue again and again while they are shown. */
+export function useQueue(on: boolean): void {
+  const tick = useTick(queueEvery);
+  useEffect(() => {
+    if (on) void store.refreshQueue();
+  }, [on, tick]);
+}
+
 export function JobsView({ search }: { search: string }) {
   const which = choices.find(([choice]) => choice === route.get("show"))?.[0] ?? "live";
-  const jobs = [...store.jobs.values()];
+  useQueue(which === "queue");
+  const jobs = [...(which === "ended" || which === "all" ? store.jobs : store.live).values()];
   const rows = jobs.filter((job) => keep[which](job) && matches(job, search));
   const others = connection.session?.role === "admin" ? columnsOf[which] : columnsOf[which].filter((column) => column !== userColumn);
   const columns = useMemo(() => others, [which, others.length]);
   // The name stands beside the number already; an export has a column of its own for it.
   const exported = useMemo(() => columns.flatMap((column) => (column === idColumn ? [column, nameColumn] : [column])), [columns]);
-  const queued = jobs.filter(keep.queue).length;
-  const over = jobs.filter(keep.ended).length;
-  const counts: Record<Which, number> = { live: jobs.length - over, queue: queued, ended: over, all: jobs.length };
+  const live = [...store.live.values()];
+  const counts: Record<Which, number> = {
+    live: live.length, queue: live.filter(keep.queue).length, ended: store.jobs.size - live.length, all: store.jobs.size,
+  };
   return (
     <Card
       title={which === "queue" ? "Queue" : "Jobs"}
@@ -115,7 +127,7 @@ export function JobsView({ search }: { search: string }) {
       head={<Toggle label="Jobs shown" value={which} options={choices.map(([choice, text]) => [choice, `${text} ${counts[choice]}`])} onChange={(show) => route.set({ show, "jobs-sort": null })} />}
     >
       <Table
-        name="jobs" label="Jobs" rows={rows} columns={columns} all={exported} keyOf={(job) => job.id} address={(job) => jobAddress(job.id)}
+        name="jobs" label="Table of jobs" rows={rows} columns={columns} all={exported} keyOf={(job) => job.id} address={(job) => jobAddress(job.id)}
         sort={sortOf[which]} empty={search ? `No job here has “${search}” in its number, name, user, state or reason.` : emptyText[which]}
         classOf={(job) => (job.slack_seconds !== null && job.slack_seconds < 0 && active.has(job.state) ? "is-late" : undefined)}
       />

@@ -1,7 +1,8 @@
 // The policy in force, its promises, and the switch to another one.
-import { useState } from "preact/hooks";
-import { ask, type PolicyShown } from "./api";
-import { Card, Clock, Confirm, JobLink } from "./bits";
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ask, messageOf, type PolicyShown } from "./api";
+import { Card, Clock, Confirm, JobLink, Problem } from "./bits";
 import { connection } from "./connection";
 import { store } from "./store";
 
@@ -9,7 +10,7 @@ export function PolicyView() {
   const admin = connection.session?.role === "admin";
   const [wanted, setWanted] = useState("");
   const [asking, setAsking] = useState(false);
-  const [lost, setLost] = useState<PolicyShown["not_honoured"] | null>(null);
+  const [lost, setLost] = useState<Lost | null>(null);
   const promises = store.policy?.promises ?? [];
   return (
     <Card title="Policy" id="policy-title">
@@ -19,8 +20,9 @@ export function PolicyView() {
         <form class="fields" onSubmit={(event) => { event.preventDefault(); setAsking(true); }}>
           <label>
             Switch to
-            <input required spellcheck={false} placeholder="elasticflow" value={wanted} onInput={(event) => setWanted(event.currentTarget.value)} />
+            <input required spellcheck={false} list="policies" placeholder="elasticflow" value={wanted} onInput={(event) => setWanted(event.currentTarget.value)} />
           </label>
+          <PolicyNames id="policies" />
           <button type="submit" class="primary" disabled={wanted.trim() === ""}>Switch…</button>
         </form>
       ) : (
@@ -33,10 +35,7 @@ export function PolicyView() {
           {lost.length === 0 ? (
             <p>No promise was lost.</p>
           ) : (
-            <>
-              <p class="trouble">These promises are not honoured by the new policy:</p>
-              <ul class="plain-list">{lost.map((one) => <li key={one.job}><JobLink job={{ id: one.job, name: one.name }} />, by <Clock when={one.promised} /></li>)}</ul>
-            </>
+            <LostPromises lost={lost}>These promises are not honoured by the new policy:</LostPromises>
           )}
         </div>
       )}
@@ -46,23 +45,50 @@ export function PolicyView() {
           act={async () => {
             const answer = await ask<PolicyShown>("PUT", "/v1/policy", { body: { policy: wanted.trim() } });
             setLost(answer.not_honoured ?? []);
-            store.policy = answer;
+            store.policy = { ...store.policy, ...answer };
           }}
         >
           <p>Running jobs do not stop. The new policy decides from now on.</p>
-          {promises.length > 0 && (
-            <>
-              <p class="trouble">These promises may not be honoured by another policy. After the switch, this page lists those that are not.</p>
-              <ul class="plain-list">
-                {promises.slice(0, 20).map((promise) => (
-                  <li key={promise.job}><JobLink job={store.jobs.get(promise.job) ?? { id: promise.job }} />, by <Clock when={promise.promised} /></li>
-                ))}
-                {promises.length > 20 && <li>and {promises.length - 20} more</li>}
-              </ul>
-            </>
-          )}
+          <BeforeSwitch policy={wanted.trim()} />
         </Confirm>
       )}
     </Card>
   );
+}
+
+type Lost = NonNullable<PolicyShown["not_honoured"]>;
+
+/** What the switch would cost: the daemon lets the policy decide on a copy of the cluster. */
+function BeforeSwitch({ policy }: { policy: string }) {
+  const [lost, setLost] = useState<Lost | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  useEffect(() => {
+    const abort = new AbortController();
+    ask<PolicyShown>("PUT", "/v1/policy?dry_run=1", { body: { policy }, signal: abort.signal }).then(
+      (answer) => setLost(answer.not_honoured ?? []),
+      (error: unknown) => abort.signal.aborted || setProblem(messageOf(error)),
+    );
+    return () => abort.abort();
+  }, [policy]);
+  if (problem) return <Problem>{problem}</Problem>;
+  if (!lost) return <p class="quiet">Asking which promises it would not honour…</p>;
+  if (lost.length === 0) return <p>It would honour all promises.</p>;
+  return <LostPromises lost={lost}>It would not honour {lost.length === 1 ? "this promise" : `these ${lost.length} promises`}:</LostPromises>;
+}
+
+function LostPromises({ lost, children }: { lost: Lost; children: ComponentChildren }) {
+  return (
+    <>
+      <p class="trouble">{children}</p>
+      <ul class="plain-list">
+        {lost.slice(0, 20).map((one) => <li key={one.job}><JobLink job={{ id: one.job, name: one.name }} />, by <Clock when={one.promised} /></li>)}
+        {lost.length > 20 && <li>and {lost.length - 20} more</li>}
+      </ul>
+    </>
+  );
+}
+
+/** Suggestions for a field that takes the name of a policy, with or without options. */
+export function PolicyNames({ id }: { id: string }) {
+  return <datalist id={id}>{(store.policy?.policies ?? []).map(({ name, summary }) => <option key={name} value={name}>{summary}</option>)}</datalist>;
 }

@@ -1,12 +1,11 @@
 // Who was promised what, and whether it will be kept. The least slack comes first.
-import { useMemo } from "preact/hooks";
 import { formatDuration } from "../parts/format";
 import type { Job } from "./api";
-import { Card, Clock, JobLink, Progress, Slack, State } from "./bits";
+import { Card, Clock, ExpectedEnd, JobLink, Progress, Slack, State } from "./bits";
 import { jobAddress, route } from "./route";
 import { ended, store } from "./store";
 import { Table, type Column } from "./table";
-import { exact, seconds } from "./time";
+import { exact } from "./time";
 import { matches } from "./jobs_view";
 
 const columns: Column<Job>[] = [
@@ -14,18 +13,24 @@ const columns: Column<Job>[] = [
   { name: "job", title: "Job", cell: (job) => <JobLink job={job} />, value: (job) => job.id },
   { name: "state", title: "State", cell: (job) => <State state={job.state} />, value: (job) => job.state },
   { name: "deadline", title: "Deadline", cell: (job) => <Clock when={job.deadline} />, value: (job) => exact(job.deadline) },
-  { name: "end", title: "Ends", cell: (job) => <End job={job} />, value: (job) => exact(job.ended ?? job.eta) || null },
+  { name: "end", title: "Ends", cell: (job) => <ExpectedEnd job={job} />, value: (job) => exact(job.ended ?? job.eta) || null },
   { name: "promise", title: "Promise", cell: (job) => promiseText(job), value: promiseText },
   { name: "done", title: "Done", cell: (job) => <Progress job={job} />, value: (job) => job.progress.done },
   { name: "gpus", title: "GPUs", number: true, cell: (job) => job.gpus, value: (job) => job.gpus },
 ];
 
-function End({ job }: { job: Job }) {
-  if (job.ended) return <Clock when={job.ended} />;
-  return job.eta ? <>expected <Clock when={job.eta} /></> : <span class="quiet">not known yet</span>;
-}
+const exported: Column<Job>[] = columns.flatMap((column) =>
+  column.name !== "end" ? [column] : [
+    column,
+    { name: "earliest", title: "Earliest end", cell: () => null, value: (job) => exact(job.eta_range?.earliest) || null },
+    { name: "latest", title: "Latest end", cell: () => null, value: (job) => exact(job.eta_range?.latest) || null },
+  ],
+);
 
 export function promiseText(job: Job): string {
+  if (job.promised && job.state === "COMPLETED") return (job.slack_seconds ?? 0) < 0 ? "broken" : "kept";
+  if (job.promised && job.state === "FAILED") return "broken";
+  if (job.promised && job.state === "CANCELLED") return "ended with the job";
   if (job.promised && job.honoured === false) return "was given, is not honoured by the present policy";
   if (job.promised) return "promised";
   if (job.state === "PROFILING") return "decided when its speed is measured";
@@ -34,8 +39,7 @@ export function promiseText(job: Job): string {
 
 export function PromisesView({ search }: { search: string }) {
   const past = route.get("past") === "1";
-  const all = [...store.jobs.values()].filter((job) => job.deadline !== null && matches(job, search));
-  const rows = useMemo(() => all.filter((job) => past || !ended.has(job.state)), [all, past]);
+  const rows = [...(past ? store.jobs : store.live).values()].filter((job) => job.deadline !== null && matches(job, search));
   const late = rows.filter((job) => !ended.has(job.state) && (job.slack_seconds ?? 0) < 0);
   const least = rows.reduce<number | null>((worst, { slack_seconds: slack }) => (slack === null ? worst : Math.min(worst ?? slack, slack)), null);
   return (
@@ -56,20 +60,15 @@ export function PromisesView({ search }: { search: string }) {
         </p>
       )}
       <Table
-        name="promises" label="Deadlines and promises" rows={rows} columns={columns} keyOf={(job) => job.id}
+        name="promises" label="Table of deadlines and promises" rows={rows} columns={columns} all={exported} keyOf={(job) => job.id}
         address={(job) => jobAddress(job.id)} sort="slack"
         classOf={(job) => ((job.slack_seconds ?? 0) < 0 && !ended.has(job.state) ? "is-late" : undefined)}
         empty="No job here has a deadline."
       >
         {least !== null && least >= 0 && `The least slack is ${formatDuration(least)}. `}
-        The expected end is the daemon's estimate from the speed that it has measured; it has no uncertainty of its own.
+        The expected end is the daemon's estimate from measured speeds. The range beside it is the end if the rest went as fast, or as
+        slowly, as a tenth of the job's reports.
       </Table>
     </Card>
   );
-}
-
-/** Seconds from now to the deadline. */
-export function untilDeadline(job: Job, now: number): number | null {
-  const deadline = seconds(job.deadline);
-  return deadline === null ? null : deadline - now;
 }

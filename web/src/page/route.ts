@@ -1,6 +1,7 @@
 // The whole state of the view is in the fragment of the address: "#/jobs/7?tab=log&at=4096".
 // A fragment never reaches a server.
 import { Observable } from "../parts/observable";
+import type { Span } from "../parts/span";
 
 export class Route {
   readonly changed = new Observable();
@@ -61,6 +62,13 @@ export const route = new Route();
 
 export function jobAddress(id: number, tab = ""): string {
   return `#/jobs/${id}${tab ? `?tab=${tab}` : ""}`;
+}
+
+/** The part of the time that was zoomed to. */
+export function spanInAddress(): Span | null {
+  const lo = Number(route.get("from") ?? NaN);
+  const hi = Number(route.get("to") ?? NaN);
+  return hi > lo ? { lo, hi } : null;
 }
 
 /** Takes the one-time code out of the address, so that neither history nor a bookmark keeps it. */

@@ -21,6 +21,8 @@ export class Store {
   /** Told for every change of what jobs hold. */
   readonly allocationsChanged = new Observable();
   readonly jobs = new Map<number, Job>();
+  /** Those that have not ended. */
+  readonly live = new Map<number, Job>();
   nodes: NodeShown[] = [];
   policy: PolicyShown | null = null;
   decisions: DecisionShown[] = [];
@@ -51,7 +53,8 @@ export class Store {
       this.nodes = nodes.nodes;
       this.policy = policy;
       this.jobs.clear();
-      for (const job of jobs) this.jobs.set(job.id, job);
+      this.live.clear();
+      for (const job of jobs) this.keep(job);
       this.problem = null;
       this.loaded = true;
       this.allocationsChanged.notify();
@@ -65,6 +68,7 @@ export class Store {
   forget(): void {
     this.generation++;
     this.jobs.clear();
+    this.live.clear();
     this.nodes = [];
     this.policy = null;
     this.decisions = [];
@@ -80,12 +84,18 @@ export class Store {
   /** An answer to an action is as new as an event. */
   put(job: Job): void {
     const before = this.jobs.get(job.id);
-    this.jobs.set(job.id, job);
+    this.keep(job);
     if (before?.slots.join() !== job.slots.join()) {
       this.refreshNodes();
       this.allocationsChanged.notify();
     }
     this.tellSoon();
+  }
+
+  private keep(job: Job): void {
+    this.jobs.set(job.id, job);
+    if (ended.has(job.state)) this.live.delete(job.id);
+    else this.live.set(job.id, job);
   }
 
   refreshNodes(): void {
@@ -118,7 +128,7 @@ export class Store {
         this.refreshNodes();
         break;
       case "policy":
-        this.policy = data as PolicyShown;
+        this.policy = { ...this.policy, ...(data as PolicyShown) };
         void get<PolicyShown>("/v1/policy").then((policy) => {
           this.policy = policy;
           this.tellSoon();
@@ -133,10 +143,20 @@ export class Store {
     }
   }
 
-  private async readJobs(): Promise<Job[]> {
+  /** Positions and estimated starts change when other jobs do, without an event of the job itself. */
+  async refreshQueue(): Promise<void> {
+    const jobs = await this.readJobs("&state=PENDING").catch(() => []);
+    for (const job of jobs) {
+      const known = this.jobs.get(job.id);
+      if (!known || known.position !== job.position || known.estimated_start !== job.estimated_start) this.keep(job);
+    }
+    this.tellSoon();
+  }
+
+  private async readJobs(which = ""): Promise<Job[]> {
     const jobs: Job[] = [];
     for (let after = 0; ; ) {
-      const page = await get<{ jobs: Job[]; next: number | null }>(`/v1/jobs?limit=${pageSize}&after=${after}`);
+      const page = await get<{ jobs: Job[]; next: number | null }>(`/v1/jobs?limit=${pageSize}&after=${after}${which}`);
       jobs.push(...page.jobs);
       if (page.next === null) return jobs;
       after = page.next;

@@ -1,8 +1,8 @@
 // A table of live rows: sorted by a column, moved through with j and k, exported as CSV. Its state is in the address.
+// Of a long table, only the rows in view are in the document.
 import { Component, type ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
-import { formatCount } from "../parts/format";
-import { toCsv } from "./csv";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { toCsv, type CsvColumn } from "./csv";
 import { route } from "./route";
 import { settings } from "./settings";
 
@@ -11,6 +11,8 @@ export interface Column<Row> {
   title: string;
   /** Right-aligned digits. */
   number?: boolean;
+  /** In pixels. If a table has them, its columns stay where they are when its rows change. */
+  width?: number;
   cell(row: Row): ComponentChildren;
   /** What to sort by and to export; null sorts last. Without it the column cannot be sorted. */
   value?(row: Row): string | number | null;
@@ -34,16 +36,23 @@ interface Props<Row> {
   children?: ComponentChildren;
 }
 
-const rowsAtFirst = 100;
+/** A table with more rows is long: all its rows are one line high. */
+const mostShortRows = 50;
+const rowHeight = 36;
+/** Rows above and below the view. */
+const extraRows = 12;
 
 export function Table<Row>(props: Props<Row>) {
   const { name, label, rows, columns, all = columns, keyOf, address, classOf, empty, children } = props;
   const sort = route.get(`${name}-sort`) ?? props.sort ?? "";
-  const most = Number(route.get(`${name}-rows`)) || rowsAtFirst;
   const sorted = useMemo(() => sortRows(rows, columns, sort), [rows, columns, sort]);
-  const shown = sorted.slice(0, most);
   const body = useRef<HTMLTableSectionElement>(null);
+  const table = useRef<HTMLTableElement>(null);
+  const long = sorted.length > mostShortRows;
+  const [first, last] = useRowsInView(table, long, sorted.length);
+  const shown = long ? sorted.slice(first, last) : sorted;
   useRowKeys(body, address !== undefined);
+  const widths = columns.reduce((sum, column) => sum + (column.width ?? NaN), 0);
 
   const sortBy = (column: string) => {
     const next = sort === column ? `-${column}` : sort === `-${column}` ? null : column;
@@ -61,7 +70,11 @@ export function Table<Row>(props: Props<Row>) {
         <p class="empty">{empty}</p>
       ) : (
         <div class="scroller" tabIndex={0} role="region" aria-label={label}>
-          <table>
+          <table
+            ref={table} class={`${long ? "is-long" : ""} ${Number.isNaN(widths) ? "" : "is-fixed"}`} aria-rowcount={long ? sorted.length + 1 : undefined}
+            style={Number.isNaN(widths) ? undefined : { "--least-width": `${widths}px` }}
+          >
+            {!Number.isNaN(widths) && <colgroup>{columns.map((column) => <col key={column.name} style={{ "--width": `${column.width}px` }} />)}</colgroup>}
             <thead>
               <tr>
                 {columns.map((column) => (
@@ -78,21 +91,52 @@ export function Table<Row>(props: Props<Row>) {
                 ))}
               </tr>
             </thead>
+            {long && <Space rows={first} />}
             <tbody ref={body}>
-              {shown.map((row) => (
-                <TableRow key={keyOf(row)} row={row} columns={columns} kind={classOf?.(row)} address={address?.(row)} zone={settings.zone} />
+              {shown.map((row, i) => (
+                <TableRow
+                  key={keyOf(row)} row={row} columns={columns} kind={classOf?.(row)} address={address?.(row)} zone={settings.zone}
+                  place={long ? first + i + 2 : undefined}
+                />
               ))}
             </tbody>
+            {long && <Space rows={sorted.length - last} />}
           </table>
         </div>
       )}
-      {sorted.length > most && (
-        <button type="button" class="plain more" onClick={() => route.set({ [`${name}-rows`]: String(most * 5) })}>
-          Show more: {formatCount(most)} of {formatCount(sorted.length)} are shown
-        </button>
-      )}
     </>
   );
+}
+
+/** The room of rows that are not in view. */
+function Space({ rows }: { rows: number }) {
+  return rows > 0 ? <tbody aria-hidden="true"><tr style={{ height: `${rows * rowHeight}px` }} /></tbody> : null;
+}
+
+/** The rows of a long table that are in view, as first and last. Only scrolling looks where the table is. */
+function useRowsInView(table: { current: HTMLElement | null }, on: boolean, count: number): [number, number] {
+  const [block, setBlock] = useState(0);
+  useLayoutEffect(() => {
+    if (!on) return;
+    let frame = 0;
+    const look = () => {
+      frame = 0;
+      const above = -(table.current?.getBoundingClientRect().top ?? 0);
+      setBlock(Math.max(0, Math.floor(above / rowHeight / extraRows)));
+    };
+    const soon = () => (frame ||= requestAnimationFrame(look));
+    look();
+    addEventListener("scroll", soon, { passive: true });
+    addEventListener("resize", soon);
+    return () => {
+      cancelAnimationFrame(frame);
+      removeEventListener("scroll", soon);
+      removeEventListener("resize", soon);
+    };
+  }, [on]);
+  const inView = Math.ceil(innerHeight / rowHeight) + 3 * extraRows;
+  const last = Math.min(count, (block - 1) * extraRows + inView);
+  return [Math.max(0, Math.min((block - 1) * extraRows, last - inView)), last];
 }
 
 interface RowProps<Row> {
@@ -101,21 +145,23 @@ interface RowProps<Row> {
   kind: string | undefined;
   address: string | undefined;
   zone: string;
+  /** Its number in a long table, for screen readers. */
+  place: number | undefined;
 }
 
 /** Rendered again only if its row is another one: of many rows, few change at a time. */
 class TableRow<Row> extends Component<RowProps<Row>> {
   shouldComponentUpdate(next: RowProps<Row>): boolean {
-    const { row, columns, kind, address, zone } = this.props;
-    return row !== next.row || columns !== next.columns || kind !== next.kind || address !== next.address || zone !== next.zone;
+    const { row, columns, kind, address, zone, place } = this.props;
+    return row !== next.row || columns !== next.columns || kind !== next.kind || address !== next.address || zone !== next.zone || place !== next.place;
   }
 
-  render({ row, columns, kind, address }: RowProps<Row>) {
+  render({ row, columns, kind, address, place }: RowProps<Row>) {
     const open = (event: KeyboardEvent) => {
       if (event.key === "Enter" && event.target === event.currentTarget && address) route.go(address);
     };
     return (
-      <tr class={kind} tabIndex={address ? -1 : undefined} onKeyDown={open}>
+      <tr class={kind} tabIndex={address ? -1 : undefined} aria-rowindex={place} onKeyDown={open}>
         {columns.map((column) => (
           <td key={column.name} class={column.number ? "number" : undefined}>{column.cell(row)}</td>
         ))}
@@ -168,7 +214,7 @@ export function isTyping(event: Event): boolean {
   return target !== null && (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.isContentEditable);
 }
 
-function exportCsv<Row>(name: string, rows: Row[], columns: Column<Row>[]): void {
+export function exportCsv<Row>(name: string, rows: Row[], columns: CsvColumn<Row>[]): void {
   saveAs(new Blob([toCsv(rows, columns)], { type: "text/csv" }), `rubato-${name}.csv`);
 }
 

@@ -125,7 +125,7 @@ export class TimelineModel {
 
   /** The moment up to which something is planned or due. */
   get horizon(): number {
-    return this.plans.reduce((last, plan) => Math.max(last, plan.until), this.now);
+    return this.plans.reduce((last, plan) => Math.max(last, plan.until, this.describe(plan.job).deadline ?? 0), this.now);
   }
 
   /** The first moment at which something was held. */

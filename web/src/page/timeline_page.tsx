@@ -6,18 +6,19 @@ import { toPixel } from "../parts/job_colours";
 import { useChanges } from "../parts/observable";
 import { currentInk, presentationChanged } from "../parts/presentation";
 import { LegendList } from "../parts/legend";
+import { lengthOf } from "../parts/span";
 import type { Scene } from "../parts/timeline_canvas";
 import { TimelineView } from "../parts/timeline_view";
 import { Viewport } from "../parts/viewport";
 import { ZoomButtons } from "../parts/zoom_buttons";
 import { Card, Clock, JobLink, Problem, Progress, Slack, State } from "./bits";
 import { connection } from "./connection";
-import { jobAddress, route } from "./route";
+import { jobAddress, route, spanInAddress } from "./route";
 import { active, store, waiting } from "./store";
 import { Table, type Column } from "./table";
 import { clock, clockTicks, exact } from "./time";
 import { TimelineModel, type Colouring, type Picture } from "./timeline_model";
-import type { Held } from "./timeline_rows";
+import { nameOf, type Held } from "./timeline_rows";
 import { settings } from "./settings";
 
 const spans: [string, string, number][] = [
@@ -27,6 +28,8 @@ const refreshPause = 1500;
 const refreshAnyway = 10_000;
 
 const shortestPast = 120;
+/** Half pixels of a wide screen. */
+const finestTime = 3000;
 
 /** The past that was asked for, as far as anything happened in it, and the future as far as it is planned, but never
     more than the past. */
@@ -68,7 +71,7 @@ export function TimelinePage() {
     const id = job === null ? null : picture.ids[job];
     route.set({ pin: id === null || id === undefined || id === pinnedId ? null : String(id) });
   };
-  const jobs = [...store.jobs.values()];
+  const jobs = [...store.live.values()];
   const running = jobs.filter((job) => active.has(job.state)).length;
   const queued = jobs.filter((job) => waiting.has(job.state)).length;
   const held = store.nodes.reduce((sum, node) => sum + node.used.length, 0);
@@ -125,21 +128,25 @@ export function TimelinePage() {
 
 /** Changes when the picture must have other rows, not when somebody else holds a GPU. */
 function nodesVersion(): string {
-  return store.nodes.map((node) => `${node.gpus}${node.type}`).join();
+  return store.nodes.map((node) => `${node.name} ${node.gpus} ${node.type}`).join();
 }
 
 function viewportOf(model: TimelineModel, span: number, gpus: number): Viewport {
   const viewport = new Viewport(wholeOf(model, span), { lo: 0, hi: gpus });
-  const from = Number(route.get("from") ?? NaN);
-  const to = Number(route.get("to") ?? NaN);
-  if (to > from) viewport.show({ lo: from, hi: to });
+  const wanted = spanInAddress();
+  if (wanted) viewport.show(wanted);
   return viewport;
 }
 
 /** Reads the timeline, reads it again when jobs have changed, and keeps the zoom in the address. */
 function useLive(model: TimelineModel, viewport: Viewport, span: number): void {
   useEffect(() => {
-    void model.load(model.now - span);
+    // A part of the future that is in the address can be shown once it is known how far the plans reach.
+    const wanted = spanInAddress();
+    void model.load(model.now - span).then(() => {
+      viewport.moveOn(wholeOf(model, span));
+      if (wanted) viewport.show(wanted);
+    });
     let timer = 0;
     const soon = () => {
       if (timer !== 0) return;
@@ -179,9 +186,13 @@ function useLive(model: TimelineModel, viewport: Viewport, span: number): void {
 /** Once a second, what is held now grows to the right. */
 function useLiveEdge(model: TimelineModel, scene: Scene, picture: Picture, viewport: Viewport, span: number): void {
   useEffect(() => {
+    let drawn = false;
     const step = () => {
       if (document.hidden) return;
       const now = model.now;
+      // Less than half a pixel is not worth a new picture.
+      if (scene.now !== undefined && now - scene.now < lengthOf(viewport.time) / finestTime && drawn) return;
+      drawn = true;
       scene.now = now;
       for (const row of picture.open) picture.index.extend(row, now);
       for (const row of picture.planned) if (picture.index.start[row]! < now) picture.index.postpone(row, now);
@@ -204,7 +215,7 @@ function Figure({ label, value, href, bad }: { label: string; value: string; hre
 }
 
 function LateFigure() {
-  const due = [...store.jobs.values()].filter((job) => (active.has(job.state) || waiting.has(job.state)) && job.deadline !== null);
+  const due = [...store.live.values()].filter((job) => job.deadline !== null);
   const late = due.filter((job) => (job.slack_seconds ?? 0) < 0).length;
   return <Figure label={late > 0 ? "Deadlines in danger" : "Deadlines on time"} value={late > 0 ? `${late} of ${due.length}` : formatCount(due.length)} href="#/promises" bad={late > 0} />;
 }
@@ -264,12 +275,17 @@ function Legend({ picture }: { picture: Picture }) {
 
 const twinColumns: Column<Held>[] = [
   { name: "job", title: "Job", cell: (row) => (row.job === null ? "another user's" : <JobLink job={store.jobs.get(row.job) ?? { id: row.job }} />), value: (row) => row.job },
-  { name: "node", title: "Node", number: true, cell: (row) => row.node, value: (row) => row.node },
+  { name: "node", title: "Node", cell: (row) => <bdi>{nodeName(row.node)}</bdi>, value: (row) => nodeName(row.node) },
   { name: "gpus", title: "GPUs", cell: (row) => row.gpus.join(", "), value: (row) => row.gpus.join(" ") },
   { name: "from", title: "From", cell: (row) => <Clock when={row.from} />, value: (row) => exact(row.from) },
   { name: "until", title: "Until", cell: (row) => (row.until === null ? "now" : <Clock when={row.until} />), value: (row) => exact(row.until) || null },
   { name: "held", title: "Held for", number: true, cell: (row) => formatDuration((row.until ?? Date.now() / 1000) - row.from), value: (row) => (row.until ?? Date.now() / 1000) - row.from },
 ];
+
+function nodeName(id: number): string {
+  const node = store.nodes[id];
+  return node ? nameOf(node) : `node ${id}`;
+}
 
 /** The same as a table, for those who cannot see the picture. */
 function TableTwin({ model, viewport }: { model: TimelineModel; viewport: Viewport }) {

@@ -81,6 +81,11 @@ export function runs(gpus: number[]): [number, number][] {
   return found;
 }
 
+/** "node 3", or the name that its cluster manager gave it. */
+export function nameOf(node: NodeShown): string {
+  return node.name === `node${node.id}` ? `node ${node.id}` : node.name;
+}
+
 export function nodeMap(nodes: NodeShown[]): NodeMap {
   const groups: { nodes: number; gpusPerNode: number; type: string }[] = [];
   for (const node of nodes) {
@@ -89,7 +94,7 @@ export function nodeMap(nodes: NodeShown[]): NodeMap {
     if (last && last.gpusPerNode === node.gpus && last.type === type) last.nodes++;
     else groups.push({ nodes: 1, gpusPerNode: node.gpus, type });
   }
-  return new NodeMap(groups);
+  return new NodeMap(groups, nodes.map(nameOf));
 }
 
 /** A plan says how many GPUs, not which. Its bars are drawn where the job is now, if they fit there. */

@@ -40,10 +40,11 @@ export function formatCount(value: MaybeNumber): string {
   return value === null ? missing : trimmed(value, 0);
 }
 
-/** Enough digits to compare, no more: 0.042, 3.14, 31.4, 314. */
+/** Enough digits to compare, no more: 3e-5, 0.042, 3.14, 31.4, 314. */
 export function formatNumber(value: MaybeNumber): string {
   if (value === null) return missing;
   const size = Math.abs(value);
+  if (size !== 0 && size < 0.001) return Number(value.toPrecision(3)).toExponential();
   return trimmed(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 || size === 0 ? 2 : 4);
 }
 

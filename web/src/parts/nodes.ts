@@ -8,7 +8,7 @@ export class NodeMap {
   /** Group of each node. */
   private readonly groupOf: number[] = [];
 
-  constructor(private readonly groups: NodeGroup[]) {
+  constructor(private readonly groups: NodeGroup[], private readonly names: string[] = []) {
     let lane = 0;
     groups.forEach((group, g) => {
       for (let node = 0; node < group.nodes; node++) {
@@ -26,6 +26,10 @@ export class NodeMap {
   /** The group changes here; the first node does not count. */
   startsGroup(node: number): boolean {
     return node > 0 && this.groupOf[node] !== this.groupOf[node - 1];
+  }
+
+  nameOf(node: number): string {
+    return this.names[node] ?? `node ${node}`;
   }
 
   nodeOf(lane: number): number {
@@ -54,6 +58,6 @@ export class NodeMap {
     if (this.count === 0) return `GPU ${lane}`;
     const node = this.nodeOf(lane);
     const type = this.groups[this.groupOf[node]!]!.type;
-    return [`GPU ${lane}`, `node ${node}`, type].filter((part) => part !== "").join(", ");
+    return [`GPU ${lane}`, this.nameOf(node), type].filter((part) => part !== "").join(", ");
   }
 }

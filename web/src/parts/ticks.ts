@@ -1,4 +1,4 @@
-// Round durations for axes.
+// Round durations and numbers for axes.
 
 const minute = 60;
 const hour = 3600;
@@ -15,11 +15,22 @@ const landmarks = [0.01, 0.1, 1, 10, minute, 10 * minute, hour, 6 * hour, day, 1
 
 export function durationTicks(lo: number, hi: number, most: number): number[] {
   const ideal = (hi - lo) / Math.max(1, most);
-  const step = roundSteps.find((size) => size >= ideal) ?? ideal;
+  return multiples(roundSteps.find((size) => size >= ideal) ?? ideal, lo, hi);
+}
+
+/** 1, 2 or 5 times a power of ten apart. */
+export function numberTicks(lo: number, hi: number, most: number): number[] {
+  const ideal = (hi - lo) / Math.max(1, most);
+  const power = 10 ** Math.floor(Math.log10(ideal));
+  return multiples([1, 2, 5, 10].map((size) => size * power).find((size) => size >= ideal) ?? ideal, lo, hi);
+}
+
+function multiples(step: number, lo: number, hi: number): number[] {
   if (!(step > 0)) return [lo];
   const first = Math.ceil(lo / step);
   const count = Math.max(0, Math.floor(hi / step) - first + 1);
-  return Array.from({ length: count }, (_, i) => (first + i) * step);
+  // Rounded, because 166 x 0.005 is a little more than 0.83.
+  return Array.from({ length: count }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
 /** Landmarks first, then whatever else is round and fits between them. */

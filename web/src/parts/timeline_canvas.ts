@@ -49,6 +49,7 @@ const mostLabels = 500;
 const roomForNodeLine = 8;
 const roomForNodeName = 15;
 const smallestMark = 3;
+const longestName = 9;
 
 export class TimelineCanvas {
   private raster = new TimelineRaster(1, 1);
@@ -198,7 +199,9 @@ export class TimelineCanvas {
     context.fillStyle = ink.muted;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillText(`node ${node}`, -8, y);
+    const name = this.scene.nodes.nameOf(node);
+    // The names of hosts differ at their end.
+    context.fillText(name.length > longestName ? `…${name.slice(1 - longestName)}` : name, -8, y, margin.left - 10);
   }
 
   private paintLabels(context: CanvasRenderingContext2D): void {
