@@ -84,6 +84,95 @@ def one_cycle():
                 rt.stop()
 
 
+class Small(torch.autograd.Function):
+    """Memory that is enough for three samples: the allocator throws in the forward or in the backward pass of more."""
+
+    @staticmethod
+    def forward(ctx, x, fails):
+        ctx.fails = fails
+        if fails == "forward" and len(x) > 3:
+            raise RuntimeError("CUDA out of memory. Tried to allocate more than this test allows")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.fails == "backward" and len(gradient) > 3:
+            raise RuntimeError("CUDA out of memory. Tried to allocate more than this test allows")
+        return gradient, None
+
+
+class Layer(nn.Module):
+    def __init__(self, fails):
+        super().__init__()
+        self.fails = fails
+
+    def forward(self, x):
+        return Small.apply(x, self.fails)
+
+
+def memory(fails="backward", largest_part=None):
+    """A batch that does not fit is halved, and the gradients are added up. Batch norm sees the halves."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), Layer(fails), nn.Dropout(0.1), nn.Tanh(), nn.Linear(32, 2))
+    opt = torch.optim.SGD(model.parameters(), lr=0.05)
+    model, opt, loader = rt.prepare(model, opt, DataLoader(DATA, batch_size=40, shuffle=True, drop_last=True),
+                                    largest_part=largest_part)
+    for _ in rt.epochs(6):
+        for x, y in loader:
+            wait_at_gate(rt._training.leaf.step)
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            rt.log(loss=loss, samples=len(x))
+
+
+def memory_forward():
+    memory("forward")
+
+
+def memory_limit():
+    """Nothing fails, because no part is too large from the start."""
+    memory("backward", 3)
+
+
+def memory_step():
+    """The same, inside of `with rt.step():`. Here the loss is what does not fit, which is no model."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), Layer(None), nn.Dropout(0.1), nn.Tanh(), nn.Linear(32, 2))
+    opt = torch.optim.SGD(model.parameters(), lr=0.05)
+    model, opt, loader = rt.prepare(model, opt, DataLoader(DATA, batch_size=40, shuffle=True, drop_last=True))
+    for _ in rt.epochs(6):
+        for x, y in loader:
+            wait_at_gate(rt._training.leaf.step)
+            with rt.step():
+                loss = functional.cross_entropy(Small.apply(model(x), "forward"), y)
+                loss.backward()
+                opt.step()
+                opt.zero_grad()
+                rt.log(loss=loss, samples=len(x))
+
+
+def scaled():
+    """Losses are scaled as for fp16. The scale begins too large, so the first steps overflow."""
+    model = net()
+    opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    scaler = rt.GradScaler(init_scale=2.0 ** 127, growth_interval=30)
+    model, opt, scaler, loader = rt.prepare(model, opt, scaler, DataLoader(DATA, batch_size=40, shuffle=True),
+                                            clip_norm=1.0)
+    scales = []
+    rt.on_step(lambda result: scales.append(scaler.get_scale()))
+    for _ in rt.epochs(8):
+        for x, y in loader:
+            wait_at_gate(rt._training.leaf.step)
+            loss = functional.cross_entropy(model(x) * 100, y)
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+            rt.log(loss=loss)
+    if rt.rank() == 0:
+        print(f"the scale was {scales[0]:.3g} to {scales[-1]:.3g}", flush=True)
+    assert scales[0] < 2.0 ** 127 or len(scales) < 80
+
+
 def adaptive():
     """Batch and learning rate follow the gradient noise."""
     model = net()

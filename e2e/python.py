@@ -7,6 +7,7 @@
 The programs wait at steps that the scenario chooses (trainer.py), so no result depends on the speed of the machine.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -96,6 +97,10 @@ class Run:
         new = self.directory / "open.new"
         new.write_text(str(step), encoding="utf-8")
         new.rename(self.directory / "open")
+
+    def step(self):
+        """The step at which workers wait."""
+        return int((self.directory / "waits").read_text(encoding="utf-8"))
 
     def blocked_at(self, step):
         def waits():
@@ -289,6 +294,52 @@ def loaders(build, root):
     combination(build, root, "SGD", "mlp", "leader", LOADERS=2)
 
 
+def grouped(build, root, how, **settings):
+    """A process group of torch.distributed is formed again whenever the members change. All replicas are compared in
+    every step. A survivor that waits for the time-out of the group, which is an hour, would fail this."""
+    run = single(build, root, how, ["--workers", "1:3", "--start", "1"], REDUCTION="gloo", DIGEST_STEPS=1, **settings)
+    try:
+        step = begin(run)
+        run.resize(3)
+        await_("three workers", lambda: run.greeted() >= 3)
+        dies = "DIE" in settings
+        run.step_until("all take part", step, lambda: len(run.members("working")) == 3
+                       or dies and bool(run.notices("recovered")))
+        if how == "group":  # shrinks and grows again
+            run.resize(1)
+            step = run.step_until("one worker is left", run.step(), lambda: len(run.members("working")) == 1)
+            run.resize(2)
+            run.step_until("two take part", step, lambda: len(run.members("working")) == 2)
+        run.allow(None)
+        check(f"{how}: the run finishes", run.ended() == 0)
+        check(f"{how}: every step is published once", [r["step"] for r in run.reports()] == list(range(1, STEPS + 1)))
+        check(f"{how}: several workers shared the work", max(r["workers"] for r in run.reports()) >= 2)
+        if dies:
+            check(f"{how}: the survivors recovered", bool(run.notices("recovered")))
+            died = [line["time"] for line in run.lines() if line["event"] == "exit"][0]
+            later = [line["time"] for line in run.lines() if line["event"] == "report" and line["time"] > died]
+            print(f"{how}: {min(later) - died:.2f} s from the death to the next step", flush=True)
+        return {r["step"]: r["loss"] for r in run.reports()}
+    except (Failed, live.Failure) as error:
+        print(f"FAILED: {error}\n{run.output()}")
+        raise
+    finally:
+        run.clean_up()
+
+
+def group(build, root):
+    losses = grouped(build, root, "group")
+    plain = single(build, root, "plain").start()
+    check("the undisturbed run finishes", plain.ended() == 0)
+    check("a group trains the same model, apart from rounding",
+          all(abs(r["loss"] - losses[r["step"]]) < 1e-3 for r in plain.reports()))
+
+
+def group_deaths(build, root):
+    for how in ("late:40", "reduced:40", "forming"):
+        grouped(build, root, how.partition(":")[0], DIE=how)
+
+
 def exception(build, root):
     run = single(build, root, "throws", ["--workers", "2"], FAULT="throw:20")
     try:
@@ -401,10 +452,10 @@ def package(build, root):
     check("a program runs with the installed package", run.ended() == 0 and "trained 21 steps" in run.output())
 
 
-def other_loops(build, root):
-    """Several optimizers, schedules by epoch, an early end, an adaptive batch: with one and with two workers."""
+def alone_and_shared(build, root, names):
+    """Runs loops of other_loops.py with one worker, and with one that another joins. They must train the same model.
+    Yields the name and the run of two workers when both have ended."""
     program = [python(), str(HERE / "other_loops.py")]
-    names = ("two_optimizers", "every_epoch", "one_cycle", "adaptive")
     alone = {name: Run(build, root, f"{name}-alone", [*program, name], ["--workers", "1"]) for name in names}
     shared = {name: Run(build, root, name, [*program, name], ["--workers", "1:2", "--start", "1"]) for name in names}
     runs = [*alone.values(), *shared.values()]
@@ -416,17 +467,130 @@ def other_loops(build, root):
             shared[name].allow(None)
             check(f"{name} finishes", alone[name].ended() == 0 and shared[name].ended() == 0)
             check(f"{name}: two workers took part", max(r["workers"] for r in shared[name].reports()) == 2)
-            if name == "adaptive":
-                check("every change of the batch has a reason", all(n["text"] for n in shared[name].notices("tuned")))
-                check("the noise is measured", any("noise" in r for r in shared[name].reports()))
-            else:
+            if name != "adaptive":
                 check(f"{name}: two workers train what one trains, to the bit",
                       shared[name].digest() is not None and shared[name].digest() == alone[name].digest())
+            yield name, shared[name]
     except Failed:
         print("".join(run.output() for run in runs if run.process is not None))
         raise
     finally:
         for run in runs:
+            run.clean_up()
+
+
+def other_loops(build, root):
+    """Several optimizers, schedules by epoch, an early end, an adaptive batch: with one and with two workers."""
+    for name, run in alone_and_shared(build, root, ("two_optimizers", "every_epoch", "one_cycle", "scaled", "adaptive")):
+        if name == "adaptive":
+            check("every change of the batch has a reason", all(n["text"] for n in run.notices("tuned")))
+            check("the noise is measured", any("noise" in r for r in run.reports()))
+
+
+def memory(build, root):
+    """Batches that do not fit into the memory, in an ordinary loop and in one inside of `with rt.step():`."""
+    digests = set()
+    for name, run in alone_and_shared(build, root, ("memory", "memory_forward", "memory_step", "memory_limit")):
+        halved = run.notices("halved")
+        check(f"{name}: what does not fit is halved once on each worker, and the reason is logged",
+              len(halved) == (0 if name == "memory_limit" else 2) and
+              all("5 samples do not fit into the memory (CUDA out of memory" in n["text"] for n in halved))
+        check(f"{name}: no part is larger", all(1 <= r["metrics"]["samples"] <= 3 for r in run.reports()))
+        digests.add(run.digest())
+    check("all of them train the same model, to the bit", len(digests) == 1)
+
+
+def horovod(build, root):
+    """A program for Elastic Horovod, with one import changed: it is started again when it is resized, and goes on from
+    its last commit."""
+    run = Run(build, root, "horovod", [python(), str(HERE / "horovod_trainer.py")], ["--workers", "1:2", "--start", "1",
+                                                                                     "--mode", "restart"])
+
+    def steps():
+        try:
+            return [json.loads(line) for line in (run.directory / "steps.jsonl").read_text(encoding="utf-8").splitlines()]
+        except FileNotFoundError:
+            return []
+    try:
+        run.allow(0)
+        run.start()
+        await_("20 steps", lambda: len(steps()) >= 20 or run.process.poll() is not None)
+        run.resize(2)
+        check("a program for Elastic Horovod finishes", run.ended() == 0)
+        done = steps()
+        check("it trained with one worker and with two", {step["world"] for step in done} == {1, 2})
+        check("it went on from its last commit", sorted({step["step"] for step in done}) == list(range(1, 61))
+              and len(done) <= 65)
+        check("the loss fell", done[-1]["loss"] < 0.5 * done[0]["loss"])
+    finally:
+        if run.process.poll() is None:
+            print(run.output())
+        run.clean_up()
+
+
+def warm(build, root):
+    """Workers that are forked from a parent which has imported torch."""
+    plain = single(build, root, "plain").start()
+    run = single(build, root, "warm", ["--workers", "1:3", "--start", "1", "--warm"])
+
+    def command(pid):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+    def parents():
+        """Those that are ready; they print nothing from then on."""
+        children = pathlib.Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text(encoding="ascii")
+        return [pid for pid in children.split() if b"rubato.warm" in command(pid)
+                and os.readlink(f"/proc/{pid}/fd/1") == os.devnull]
+    try:
+        step = begin(run)
+        await_("a parent", parents)
+        step = grow_to(run, 3, step)
+        forked = [member["uid"] for member in run.members("working") if b"rubato.warm" in command(run.pid(member["uid"]))]
+        check("two workers were forked", len(forked) == 2)
+        run.kill(forked[0])
+        await_("another worker", lambda: run.greeted() >= 4)
+        run.allow(None)
+        check("the run finishes", plain.ended() == 0 and run.ended() == 0)
+        check("forked workers train the same model, to the bit", run.digest() is not None
+              and run.digest() == plain.digest())
+        check("what they print arrives", "worker 2 of 3" in run.output())
+        check("nothing is left", not any(cwd_of(line["pid"]) for line in run.lines() if line["event"] == "start"))
+    except Failed:
+        print(run.output())
+        raise
+    finally:
+        run.clean_up()
+        plain.clean_up()
+
+
+def torchelastic(build, root):
+    """A program for torchrun, unchanged in restart mode, and with the five lines, live. Both are resized."""
+    folder = HERE.parent / "examples/python"
+    for name, mode in (("torchelastic_plain", ["--mode", "restart"]), ("torchelastic", [])):
+        run = Run(build, root, name, [python(), str(folder / f"{name}.py"), "1000000"], ["--workers", "1:2", "--start", "1",
+                                                                                         *mode])
+
+        def epochs(workers, r=run):
+            """Those that so many workers have trained."""
+            return [int(line.split("epoch ")[1].split(":")[0]) for line in r.output().splitlines()
+                    if "epoch " in line and f"with {workers} workers" in line]
+        try:
+            run.start()
+            await_(f"epochs of {name}", lambda r=run: len(epochs(1)) >= 2 or r.process.poll() is not None)
+            run.resize(2)
+            await_(f"epochs of {name} with two workers", lambda r=run: len(epochs(2)) >= 2 or r.process.poll() is not None)
+            check(f"{name}: goes on with two workers", len(epochs(2)) >= 2 and min(epochs(2)) > 0)
+            check(f"{name}: no epoch is lost", sorted({*epochs(1), *epochs(2)}) == list(range(max(epochs(2)) + 1)))
+            starts = sum(line["event"] == "start" for line in run.lines())
+            check(f"{name}: {'a resize starts it again' if mode else 'nobody is started again'}", starts == (3 if mode else 2))
+            run.process.send_signal(signal.SIGTERM)
+            check(f"{name}: it stops", run.ended() == 143)
+            if not mode:
+                check(f"{name}: it leaves a checkpoint", any((run.directory / "saved").glob("step-*.ckpt")))
+        except Failed:
+            print(run.output())
+            raise
+        finally:
             run.clean_up()
 
 
@@ -462,6 +626,100 @@ def simulation(build, root):
         check("a policy that does not exist is an error", False)
     except rubato.Error as error:
         check("a policy that does not exist is an error", error.code == 2 and "opal" in str(error))
+
+
+class Greedy(rubato.Policy):
+    """As many GPUs as they can use, to the jobs in order."""
+
+    elastic = one_type = True
+
+    def decide(self, now, jobs, cluster, state):
+        state["decisions"] = state.get("decisions", 0) + 1
+        room, gpus = int(cluster.usable[0]), [0] * len(jobs)
+        speeds = jobs.speed()
+        for i in range(len(jobs)):
+            counts = [k for k in range(1, min(room + 1, speeds.shape[1])) if speeds[i, k] > 0]
+            if counts:
+                gpus[i] = max(counts)
+                room -= gpus[i]
+        return gpus
+
+
+class Forgetful(Greedy):
+    """It remembers something outside of its state."""
+
+    def decide(self, now, jobs, cluster, state):
+        self.asked = getattr(self, "asked", 0) + 1
+        return super().decide(now, jobs, cluster, state) if self.asked % 3 else [0] * len(jobs)
+
+
+class Broken(rubato.Policy):
+    def decide(self, now, jobs, cluster, state):
+        if now > 0:
+            raise ArithmeticError("this policy was asked to fail")
+        return [0] * len(jobs)
+
+
+class Wrong(rubato.Policy):
+    def decide(self, now, jobs, cluster, state):
+        return [99] * len(jobs)
+
+
+def policies(build, root):
+    """Policies in Python: simulated, checked, evaluated, and as an environment. The examples run."""
+    program = str(build / "rubato")
+    trace = rubato.Trace.generate(root / "jobs.csv", program=program, jobs=200, cluster="4x4", load=1.1, seed=3)
+    folder = HERE.parent / "examples/python"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PATH": f"{build}:{os.environ['PATH']}"}
+
+    def example(name, *arguments):
+        return subprocess.run([python(), folder / name, *map(str, arguments)], env=environment, check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+    said = example("shortest_first.py", trace.path, "4x4")
+    check("a policy in Python makes the schedule of its C++ twin", "the schedules are the same" in said)
+    check("its properties hold", "no GPU idle that a waiting job could use" in said)
+    check("a policy is learned in the environment", "learned: average completion time" in example("learn_policy.py", 3))
+    check("policies in files are scored", example("search_policies.py", folder / "shortest_first.py").startswith("1.0000"))
+
+    # Two policies in Python between two of the table, side by side.
+    result = rubato.simulate(trace, cluster="4x4", policy=["fifo", Greedy(), "afs-l", Greedy()], program=program,
+                             restart_cost=30)
+    check("runs are in the order in which they were asked for",
+          [run.policy for run in result] == ["fifo", "Greedy", "afs-l", "Greedy"])
+    check("two runs of one policy do not disturb each other",
+          list(result[1].jobs["end_s"]) == list(result[3].jobs["end_s"]))
+    check("an elastic policy uses what it is given", max(result[1].allocations["gpus"]) > 4)
+    check("a run has a picture", result.timeline("Greedy").startswith("<svg") and "rect" in result[1].timeline())
+    bound = result.bound()
+    check("no policy is better than the bound", all(run.summary["avg_jct_s"] >= bound["avg_jct_s"] for run in result))
+    part = rubato.simulate(trace.between("1h", "5h"), cluster="4x4", policy="fifo", program=program)
+    check("a part of a trace has fewer jobs", 0 < part[0].summary["jobs"] < 200)
+
+    def fails(kind, text, action):
+        try:
+            action()
+            check(f"{text}: it is an error", False)
+        except kind as error:
+            check(f"{text}: it is an error", text in str(error))
+    fails(ArithmeticError, "this policy was asked to fail",
+          lambda: rubato.simulate(trace, cluster="4x4", policy=Broken(), program=program))
+    fails(rubato.Error, "gives 99 GPUs",
+          lambda: rubato.simulate(trace, cluster="4x4", policy=Wrong(), program=program))
+    fails(rubato.Error, "no job is submitted",
+          lambda: rubato.simulate(trace.between("900d", "901d"), cluster="4x4", policy="fifo", program=program))
+    fails(rubato.checking.CheckFailed, "saved and loaded", lambda: rubato.check(Forgetful(), program=program))
+    check("an elastic policy passes its checks", bool(rubato.check(Greedy(), scenes=5, program=program)))
+    scores = rubato.evaluate(Broken(), program=program, seeds=[1])
+    check("a policy that fails has the score 0, and says why", scores.score == 0 and "ArithmeticError" in str(scores))
+    with rubato.Environment(trace, cluster="4x4", program=program) as env:
+        question, _ = env.reset(seed=1)
+        done, total = False, 0.0
+        while not done:
+            question, reward, done, _, info = env.step(rubato.fit(question.jobs.requested, question.cluster.usable[0]))
+            total += reward
+        mean = info["summary"]["avg_jct_s"]
+        check("the rewards are the job-hours", abs(-total * 3600 / 200 - mean) < 1e-6 * mean)
+        env.reset(seed=1)  # an episode that is given up
 
 
 def examples(build, root):
@@ -519,6 +777,105 @@ def cluster(build, root):
     check("it trained the same model, to the bit", digests == {plain.digest()})
 
 
+class Shell:
+    """A shell that runs the commands of a page, one after the other."""
+
+    def __init__(self, directory, environment):
+        commands, self.commands = os.pipe()  # not the standard input, which programs could read
+        self.process = subprocess.Popen(["bash", "-m", f"/dev/fd/{commands}"], cwd=directory, env=environment, text=True,
+                                        errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, start_new_session=True, pass_fds=[commands])
+        os.close(commands)
+
+    def run(self, command):
+        """Returns the exit code and what was printed, also by what runs in the background."""
+        os.write(self.commands, f"{command}\nprintf '\\n== %d\\n' $?\n".encode())
+        said = []
+        for line in self.process.stdout:
+            if line.startswith("== "):
+                return int(line[3:]), "".join(said)[:-1]  # without the mark's own line break
+            said.append(line)
+        raise Failed(f"the shell ended at: {command}\n{''.join(said)}")
+
+    def end(self):
+        os.close(self.commands)
+        try:
+            os.killpg(self.process.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def commands_of(page):
+    """The commands of a page, each with the output that the page shows."""
+    found = []
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("    $ "):
+            found.append((line[6:], []))
+        elif line.startswith("    ") and found:
+            found[-1][1].append(line[4:])
+    return [(command, "".join(f"{line}\n" for line in output)) for command, output in found]
+
+
+def tutorial(build, root):
+    """Every command of docs/python-tutorial.md, in a copy of what it uses. After some of them, a reader would look until
+    the cluster has done what the page says."""
+    tree = root / "tree"
+    for part in ("python", "examples/python"):
+        shutil.copytree(HERE.parent / part, tree / part,
+                        ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    (tree / "build").mkdir()
+    for name in ("rubato", "librubato.so"):
+        shutil.copy2(build / name, tree / "build")
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(root), "PIP_NO_INPUT": "1"}
+    program = str(build / "rubato")
+    client = rubato.Client(program=program, state=str(tree / "build/tutorial"))
+
+    def workers():
+        said = subprocess.run([program, "runs", "--json"], env=environment, text=True, check=True, stdout=subprocess.PIPE)
+        return [run for run in json.loads(said.stdout)["runs"] if run["name"] == "pearl"]
+
+    def train(count):
+        return lambda: workers() and workers()[0]["step"] > 0 and len(workers()[0]["workers"]) == count
+
+    def answers():
+        try:
+            return client.jobs() == []
+        except rubato.Error:
+            return False
+    happens = {
+        "rubato run --": train(1), "rubato resize pearl 3": train(3), "rubato kill pearl": train(3),
+        "rubato resize pearl 1": train(1), "kill %1": lambda: not workers(), "rubato up": answers,
+        "rubato submit": lambda: client.promise("ruby")}
+    shell = Shell(tree, environment)
+    try:
+        for command, output in commands_of(HERE.parent / "docs/python-tutorial.md"):
+            if command.startswith("./dev "):
+                continue  # this tree is built
+            code, said = shell.run(command)
+            if not (code == 1 if command.startswith("diff") else code == 0):
+                raise Failed(f"{command}: it ends with code {code}\n{said}")
+            check(command, not command.startswith("diff") or said == output)
+            for start, condition in happens.items():
+                if command.startswith(start):
+                    await_(f"what follows {command}", condition)
+            if command == "rubato status ruby":
+                check("the deadline is promised", "promised" in said)
+            elif command == "rubato resize ruby 2":
+                check("the job is resized", "exactly 2" in said)
+            elif command == "rubato wait ruby":
+                check("the job completes", "COMPLETED" in said)
+            elif command == "rubato logs ruby":
+                check("the log has what the program printed", "% right" in said)
+        events = [json.loads(line) for file in (tree / "build/tutorial/jobs").glob("*/events.jsonl")
+                  for line in file.read_text(encoding="utf-8").splitlines()]
+        check("it was resized without a restart", bool(live.lived_through_changes(events)))
+    finally:
+        shell.end()
+        live.kill_all_of(root)
+
+
 def scenarios():
     found = {}
     every = bool(os.environ.get("EVERY_COMBINATION"))
@@ -529,8 +886,8 @@ def scenarios():
             for how in chosen:
                 found[f"{optimizer}-{model}-{how}"] = (
                     lambda build, root, o=optimizer, m=model, h=how: combination(build, root, o, m, h))
-    for function in (loaders, exception, interrupt, refused, lock, numpy, package, other_loops, afterwards, simulation, examples,
-                     cluster):
+    for function in (group, group_deaths, loaders, exception, interrupt, refused, lock, numpy, package, other_loops,
+                     memory, warm, horovod, torchelastic, afterwards, simulation, policies, examples, cluster, tutorial):
         found[function.__name__] = function
     return found
 
@@ -542,6 +899,8 @@ def main():
         return
     if len(sys.argv) != 3 or sys.argv[2] not in found:
         raise SystemExit(f"usage: python.py BUILD SCENARIO; the scenarios are: {' '.join(found)}")
+    if importlib.util.find_spec("numpy") is None:  # this python3 is not Debian's
+        os.execv(python(), [python(), *sys.argv])
     root = pathlib.Path(tempfile.mkdtemp()).resolve()
     try:
         found[sys.argv[2]](pathlib.Path(sys.argv[1]).resolve(), root)

@@ -3,7 +3,10 @@
     MODEL=mlp|norm|dropout   OPTIMIZER=SGD|AdamW|NAdam   EPOCHS=N   SAMPLES=N   LOADERS=N (processes of the DataLoader)
     PACE=SECONDS      each leaf takes so much longer
     AFTER=SECONDS     what the program does after its training takes so long
+    REDUCTION=exact|gloo
     FAULT=throw:STEP | sync | iterable | nostep | clip | break | gil:STEP
+    DIE=late:STEP | reduced:STEP | forming      with REDUCTION=gloo: worker 2 dies while the others wait for it in a step,
+                                                after it has summed but before it says so, or while a group is formed
 
 If the working directory has a file `open`, nobody computes a step beyond the number in it. Whoever waits for it writes
 the step into the file `waits`. So a script can resize and kill at a known step.
@@ -11,6 +14,7 @@ the step into the file `waits`. So a script can resize and kill at a known step.
 
 import os
 import pathlib
+import signal
 import time
 
 import torch
@@ -19,10 +23,12 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import rubato.torch as rt
+from rubato import _group
 
 FAULT, _, AT = os.environ.get("FAULT", "").partition(":")
 EPOCHS = int(os.environ.get("EPOCHS", "4"))
 WIDE = int(os.environ.get("WIDE", "64"))
+seen = {"step": 0}
 
 
 class Points(Dataset):
@@ -63,6 +69,38 @@ def make_optimizer(name, model):
     return getattr(torch.optim, name)(model.parameters(), **settings)
 
 
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arrange_death():
+    """Worker 2 dies where DIE says."""
+    how, _, at = os.environ.get("DIE", "").partition(":")
+    if not how or os.environ.get("RUBATO_WORKER") != "2":
+        return
+    if how == "forming":
+        plain_set = _group._Board.set
+
+        def set_and_die(board, key, value):
+            plain_set(board, key, value)
+            time.sleep(0.3)  # the others read it
+            die()
+        _group._Board.set = set_and_die
+        return
+    plain = rt._training.reduce
+
+    def reduce(group, address, floats):
+        step = seen["step"] + 1
+        if how == "late" and step == int(at):
+            time.sleep(0.5)
+            die()
+        done = plain(group, address, floats)
+        if how == "reduced" and step == int(at):
+            die()
+        return done
+    rt._training.reduce = reduce
+
+
 def wait_at_gate(step):
     said = False
     while True:
@@ -85,10 +123,12 @@ def main():
     model = make_model(os.environ.get("MODEL", "mlp"))
     opt = make_optimizer(os.environ.get("OPTIMIZER", "SGD"), model)
     sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100)
-    model, opt, sched, loader = rt.prepare(model, opt, sched, loader, clip_norm=0.5, seed=5, metrics=["right"])
+    model, opt, sched, loader = rt.prepare(model, opt, sched, loader, clip_norm=0.5, seed=5, metrics=["right"],
+                                           digest_steps=int(os.environ.get("DIGEST_STEPS", "100")),
+                                           reduction=os.environ.get("REDUCTION", "exact"))
     average = torch.optim.swa_utils.AveragedModel(model)
     rt.register(average=average)
-    seen = {"step": 0}
+    arrange_death()
 
     @rt.on_step
     def _(result):

@@ -1,5 +1,7 @@
 """A convolutional network on one device. mnist.py is the same program, elastic."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -7,15 +9,15 @@ from torch.utils.data import DataLoader
 
 from digits import Digits
 
+EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 torch.manual_seed(1)
 model = nn.Sequential(
     nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 5, stride=2), nn.ReLU(), nn.Flatten(),
     nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 10))
 opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 loader = DataLoader(Digits(4000), batch_size=64, shuffle=True)
-sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 3 * len(loader))
-
-for epoch in range(3):
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, EPOCHS * len(loader))
+for epoch in range(EPOCHS):
     for x, y in loader:
         loss = functional.cross_entropy(model(x), y)
         opt.zero_grad()

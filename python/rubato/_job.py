@@ -62,6 +62,13 @@ class Model:
     def members(self, rank, size):
         """The members of the job have changed."""
 
+    def reduce(self, group, address, floats):
+        """Only with the option "group": sums over the workers of rubato_group. False: the group is broken."""
+        raise NotImplementedError
+
+    def interrupted(self):
+        """The step is given up, and its group as well."""
+
 
 def held(step, chunk):
     """Whether this worker has a chunk of the state, so that the step applies to it."""
@@ -83,7 +90,7 @@ class Job:
         self._functions = _native.Model(
             None, _native.CHUNK(self._guarded(self._chunk)), _native.RELEASE(self._release),
             _native.LOAD(self._guarded(self._load)), _native.APPLY(self._guarded(self._apply)),
-            _native.MEMBERS(self._members))
+            _native.MEMBERS(self._members), _native.REDUCE(self._reduce), _native.INTERRUPTED(self._interrupted))
         problem = ctypes.c_char_p()
         self._handle = library.rubato_open(json.dumps(options).encode(), ctypes.byref(self._functions),
                                            ctypes.byref(problem))
@@ -133,6 +140,19 @@ class Job:
         except BaseException as error:  # pylint: disable=broad-except
             self._remember(error)
 
+    def _reduce(self, _self, group, address, floats):
+        try:
+            return 0 if self._model.reduce(group.contents, address, floats) else 1
+        except BaseException as error:  # pylint: disable=broad-except
+            self._remember(error)
+            return -1
+
+    def _interrupted(self, _self):
+        try:
+            self._model.interrupted()
+        except BaseException as error:  # pylint: disable=broad-except
+            self._remember(error)
+
     # --- what the program does ---
 
     def next(self):
@@ -156,6 +176,18 @@ class Job:
     def leaf_done(self, address, floats):
         if library.rubato_leaf_done(self._handle, address, floats):
             raise RuntimeError(self.problem())
+
+    def stale(self):
+        """Whether somebody has died, so that what this worker computes for the step is not used."""
+        return bool(library.rubato_leaf_stale(self._handle))
+
+    def pin(self, key, text):
+        library.rubato_pin(self._handle, key.encode(), text.encode())
+
+    def pinned(self, key):
+        """What a worker has pinned there for all others. None: nothing yet."""
+        text = library.rubato_pinned(self._handle, key.encode())
+        return None if text is None else text.decode()
 
     def leaf_after(self, place, indices=None):
         """Moves `place` to this worker's next leaf, if the members do not change."""

@@ -37,9 +37,18 @@ APPLY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Step))
 MEMBERS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
 
 
+class Group(ctypes.Structure):
+    _fields_ = [("rank", ctypes.c_int32), ("size", ctypes.c_int32), ("name", ctypes.c_char_p)]
+
+
+REDUCE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Group), ctypes.c_void_p, ctypes.c_size_t)
+INTERRUPTED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
 class Model(ctypes.Structure):
     _fields_ = [("self", ctypes.c_void_p), ("chunk", CHUNK), ("release", RELEASE),
-                ("load_chunk", LOAD), ("apply", APPLY), ("members", MEMBERS)]
+                ("load_chunk", LOAD), ("apply", APPLY), ("members", MEMBERS), ("reduce", REDUCE),
+                ("interrupted", INTERRUPTED)]
 
 
 _SIGNATURES = {
@@ -56,6 +65,8 @@ _SIGNATURES = {
     "finish": (None, [ctypes.c_void_p]),
     "leaving": (ctypes.c_int, [ctypes.c_void_p]),
     "notice": (None, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]),
+    "pin": (None, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]),
+    "pinned": (ctypes.c_char_p, [ctypes.c_void_p, ctypes.c_char_p]),
     "chunk_head": (None, [ctypes.c_void_p, ctypes.c_char_p]),
     "chunk_piece": (None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]),
     "report": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),

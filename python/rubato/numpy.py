@@ -8,6 +8,7 @@ docs/python.md has an example.
 
 import ctypes
 import json
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy
 
@@ -64,8 +65,9 @@ class _Training(_job.Model):
         self.losses.append(float(vector[self.job.tail_offset]))
 
 
-def train(parameters, gradient, update, *, samples, batch, epochs=None, steps=None, virtual_workers=8, seed=1,
-          checkpoint=None, checkpoint_seconds=60, shuffle=True):
+def train(parameters: Dict[str, Any], gradient: Callable[..., Any], update: Callable[..., None], *, samples: int, batch: int,
+          epochs: Optional[int] = None, steps: Optional[int] = None, virtual_workers: int = 8, seed: int = 1,
+          checkpoint: Optional[str] = None, checkpoint_seconds: float = 60, shuffle: bool = True) -> List[float]:
     """Trains until the end, alone or as a worker of `rubato run`. Returns the losses of the steps that this worker has
     applied. `parameters`, a dict of float32 arrays, then holds the trained model.
 

@@ -14,7 +14,8 @@ their number changes while they train. In both cases it trains the same model, b
 
 A batch is computed in leaves (virtual workers), and the body of the loop runs once for each leaf of this worker. The
 optimizer and the scheduler make their step when the body of the step's last leaf has ended: opt.step() and
-sched.step() only say that they should. docs/python.md has a tutorial and the rules.
+sched.step() only say that they should. docs/python-tutorial.md is a first walk, docs/python.md has the
+rules.
 """
 
 import contextlib
@@ -24,21 +25,23 @@ import random
 import re
 import sys
 import zlib
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
-from rubato import _job, _native
+from rubato import _group, _job, _native
 from rubato._job import Chunk, Job, Refused, held
 from rubato._state import decode, encode, on_host, type_name, without_functions
 
 try:
-    from torch.optim.lr_scheduler import LRScheduler as _Scheduler
+    from torch.optim.lr_scheduler import LRScheduler as _Scheduler  # type: ignore[attr-defined]
 except ImportError:  # torch 1
-    from torch.optim.lr_scheduler import _LRScheduler as _Scheduler
+    from torch.optim.lr_scheduler import _LRScheduler as _Scheduler  # type: ignore[assignment]
 
 _MOST_METRICS = 16
-_training = None  # what prepare() made
+_ONCE = "call backward() once with the sum of the losses, or write the body inside `with rt.step():`"
+_training: Any = None  # what prepare() made
 
 
 class StepResult:
@@ -133,10 +136,70 @@ def _check_optimizer(optimizer):
                          "gradient")
 
 
+class GradScaler:
+    """Scales the loss, so that small gradients do not vanish in fp16. It has the methods of torch.cuda.amp.GradScaler, and
+    prepare() makes one out of that. Whether a gradient has overflowed is judged after the reduction, so it is the same
+    on all workers: then the step is skipped and the scale falls. The scale is part of what joining workers and
+    checkpoints get."""
+
+    def __init__(self, init_scale=2.0 ** 16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+        self._scale = float(init_scale)
+        self._growth_factor, self._backoff_factor, self._interval = growth_factor, backoff_factor, growth_interval
+        self._finite_steps = 0
+
+    @classmethod
+    def of(cls, scaler):
+        return cls(scaler.get_scale(), scaler.get_growth_factor(), scaler.get_backoff_factor(),
+                   scaler.get_growth_interval())
+
+    def scale(self, loss):
+        return loss * self._scale
+
+    def unscale_(self, optimizer):
+        raise RuntimeError("unscale_() in the loop would see the gradient of a part of the batch: say "
+                           "prepare(..., clip_norm=...), which clips after the reduction")
+
+    def step(self, optimizer, *arguments, **options):
+        optimizer.step()  # only says that the step should be made
+
+    def update(self, new_scale=None):
+        if new_scale is not None:
+            raise ValueError("update() takes no scale here: it follows the gradients")
+
+    def get_scale(self):
+        return self._scale
+
+    def is_enabled(self):
+        return True
+
+    def judge(self, finite):
+        """After each step, on every worker."""
+        self._finite_steps = self._finite_steps + 1 if finite else 0
+        if not finite:
+            self._scale *= self._backoff_factor
+        elif self._finite_steps == self._interval:
+            self._scale *= self._growth_factor
+            self._finite_steps = 0
+
+    def state_dict(self):
+        return {"scale": self._scale, "finite_steps": self._finite_steps}
+
+    def load_state_dict(self, state):
+        self._scale, self._finite_steps = state["scale"], state["finite_steps"]
+
+
+def _out_of_memory(error):
+    known = getattr(torch.cuda, "OutOfMemoryError", None)
+    return (isinstance(error, MemoryError) or known is not None and isinstance(error, known)
+            or isinstance(error, RuntimeError) and re.search("out of memory|can't allocate memory", str(error)) is not None)
+
+
 class _Training(_job.Model):
     """The modules, optimizers, schedulers and the loader of a program, as a job sees them."""
 
-    def __init__(self, modules, optimizers, schedulers, loader, settings):
+    def __init__(self, modules, optimizers, schedulers, scaler, loader, settings):
+        self.scaler = scaler
+        self.largest_part = settings["largest_part"]
         self.modules, self.optimizers, self.schedulers = modules, optimizers, schedulers
         self.settings = settings
         self.registered = {}
@@ -146,12 +209,21 @@ class _Training(_job.Model):
         self.leaf = None  # the leaf at hand
         self.computing = False  # the body of the loop runs
         self.stepped = False  # the body has called step()
-        self.deferred = False  # gradients stay in .grad until the body ends
+        self.too_large = None  # the error of a part that did not fit into the memory
+        self.whole_body = False  # the body is written inside of `with step():`
+        self.kept_back = False  # gradients are given away when the leaf is complete, so a part can be given up
+        self.most_fitted = 0  # samples that a body has computed without running out of memory
+        self.arrived = {}  # gradients of the part, by parameter
+        self.deposited = set()  # parameters whose gradients of this leaf are given away
+        self.before_part = None  # the buffers when the part began, if it is not the first of the leaf
+        self.gathered = {}  # gradients of the leaf that were kept back
         self.metric_names = list(settings["metrics"])
         self.names_fixed = False
         self.logged = {}
         self.last_metrics = {}
+        self.last_rate = None
         self.kept = []  # tensors that chunks on their way point into
+        self.reducer = None
         self._adopt_parameters()
         self._adopt_buffers()
         self._mark_steps()
@@ -185,14 +257,14 @@ class _Training(_job.Model):
         self.device = self.trained[0].tensor.device
 
     def _hook(self, parameter):
-        """Calls _arrived() when autograd has stored the gradient of the parameter."""
+        """Calls _gradient_arrived() when autograd has stored the gradient of the parameter."""
         tensor = parameter.tensor
         if hasattr(tensor, "register_post_accumulate_grad_hook"):
-            parameter.hook = tensor.register_post_accumulate_grad_hook(lambda _: self._arrived(parameter))
+            parameter.hook = tensor.register_post_accumulate_grad_hook(lambda _: self._gradient_arrived(parameter))
             return
         with torch.enable_grad():
             parameter.node = tensor.expand_as(tensor).grad_fn.next_functions[0][0]
-        parameter.hook = parameter.node.register_hook(lambda *_: self._arrived(parameter))
+        parameter.hook = parameter.node.register_hook(lambda *_: self._gradient_arrived(parameter))
 
     def _adopt_buffers(self):
         self.buffers = []
@@ -210,10 +282,12 @@ class _Training(_job.Model):
         that join make the steps, too, and do not run the loop meanwhile."""
         self.optimizer_steps = [optimizer.step for optimizer in self.optimizers]
         for optimizer in self.optimizers:
-            def marked(closure=None):
+            def marked(closure=None, _optimizer=optimizer):
                 if closure is not None:
                     raise ValueError("step(closure) evaluates the loss itself: call backward(), then step()")
                 self.mark("opt.step()")
+                if self.whole_body:  # a later backward pass may reach these parameters again
+                    self._take(parameter for parameter in self.trained if parameter.optimizer is _optimizer)
             marked._with_counter = marked._wrapped_by_lr_sched = True  # schedulers of torch 1 and 2 look for it
             optimizer.step = marked
         for scheduler in self.schedulers:
@@ -248,13 +322,20 @@ class _Training(_job.Model):
             "samples": sampling.samples, "batch": sampling.batch, "shuffle": sampling.shuffle,
             "drop_last": sampling.drop_last, "epochs": epochs or 0, "steps": steps or 0,
             "parameters": [p.tensor.numel() for p in self.trained], "tail": self.tail.numel(),
-            "chunks": self.chunk_count(), "schema": self.schema(), "build": _build(),
+            "chunks": self.chunk_count(), "schema": self.schema(), "build": _build() + self._reduction(),
+            "group": chosen["reduction"] != "exact", "may_overflow": self.scaler is not None,
             **{name: chosen[name] for name in
                ("seed", "virtual_workers", "adaptive", "largest_batch", "largest_per_worker", "checkpoint",
                 "checkpoint_steps", "checkpoint_seconds", "digest_steps", "bucket_bytes", "measure_noise",
                 "learning_rate_rule") if chosen.get(name) is not None}}
         self.job = Job(self, options)
+        if options["group"]:
+            self.reducer = _group.Reducer(self.job, chosen["reduction"], chosen["bucket_bytes"] // 4, self.device)
         self.offsets = [self.job.offset(i) for i in range(len(self.trained))]
+
+    def _reduction(self):
+        chosen = self.settings["reduction"]
+        return "" if chosen == "exact" else f", reduction {chosen}"
 
     def schema(self):
         described = "+".join(type(optimizer).__name__ for optimizer in self.optimizers)
@@ -284,35 +365,88 @@ class _Training(_job.Model):
         for parameter in self.trained:
             parameter.tensor.grad = None
         self.logged = {}
-        self.computing, self.stepped, self.deferred = True, False, False
-        _seed_all(self.leaf.seed)
+        self.gathered = {}
+        self.deposited = set()
 
-    def _arrived(self, parameter):
-        if not self.computing or self.deferred:
-            return
-        self._deposit(parameter)
+    def begin_part(self, number, share, samples):
+        """The body of the loop begins. It computes this share of the leaf."""
+        self.share = share
+        self.said, self.arrived = {}, {}
+        self.computing, self.stepped, self.whole_body = True, False, False
+        self.kept_back = share < 1 or samples > self.most_fitted
+        self.before_part = [on_host(buffer.tensor).clone() for buffer in self.buffers] if number else None
+        _seed_all((self.leaf.seed + number) & 0xFFFFFFFFFFFFFFFF)
 
-    def _deposit(self, parameter):
-        gradient = parameter.tensor.grad
-        if gradient is None:
+    def end_part(self, samples):
+        self.computing = False
+        if not self.stepped:
+            raise RuntimeError("the body of the loop ended without opt.step(): call it in every pass. The loader already "
+                               "gives parts of one batch, whose gradients are added up for you")
+        self.most_fitted = max(self.most_fitted, samples)
+        for name, value in self.said.items():
+            total, weight = self.logged.get(name, (0.0, 0.0))
+            self.logged[name] = (total + value * self.share, weight + self.share)
+        if self.whole_body:
+            self._take(parameter for parameter in self.trained if parameter.trained not in self.arrived)
+        for i, gradient in self.arrived.items():
+            if self.share < 1:
+                gradient = gradient * self.share
+            self.gathered[i] = gradient if i not in self.gathered else self.gathered[i].add_(gradient)
+        self.arrived = {}
+
+    def _take(self, parameters):
+        """Moves gradients out of .grad, so that nothing that follows in the body changes them."""
+        for parameter in parameters:
+            gradient, parameter.tensor.grad = parameter.tensor.grad, None
+            if gradient is not None:
+                if parameter.trained in self.arrived:
+                    advice = "an optimizer makes one step in the body" if self.whole_body else _ONCE
+                    raise RuntimeError(f"parameter {parameter.name} has a second gradient: {advice}")
+                self.arrived[parameter.trained] = gradient
+
+    def give_up_part(self, samples):
+        """The part did not fit. From now on, none has more than half of its samples."""
+        error, self.too_large, self.computing = self.too_large, None, False
+        self.arrived = {}
+        for parameter in self.trained:
+            parameter.tensor.grad = None
+        with torch.no_grad():
+            for i, buffer in enumerate(self.buffers):
+                buffer.tensor.copy_(self.before_part[i] if self.before_part is not None else buffer.start)
+        if samples == 1:
+            raise RuntimeError("one sample does not fit into the memory") from error
+        self.largest_part = (samples + 1) // 2
+        text = (f"{samples} samples do not fit into the memory ({str(error).splitlines()[0] if str(error) else 'no reason'}): "
+                f"this worker computes {self.largest_part} at a time from now on, and adds up their gradients")
+        print(f"rubato train: {text}", file=sys.stderr, flush=True)
+        self.job.notice("halved", text)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _gradient_arrived(self, parameter):
+        if not self.computing or self.whole_body:
             return
+        if self.kept_back:
+            self._take([parameter])
+        else:
+            self._deposit(parameter, parameter.tensor.grad)
+            parameter.tensor.grad = None  # the next gradient uses its memory
+
+    def _deposit(self, parameter, gradient):
         if gradient.layout != torch.strided:
             raise RuntimeError(f"the gradient of parameter {parameter.name} is sparse, and sparse gradients cannot be added "
                                "up in a fixed order here: create the layer with sparse=False")
         host = on_host(gradient)
         if self.job.gradient(parameter.trained, host.data_ptr(), host.numel()):
-            raise RuntimeError(f"{self.job.problem()} ({parameter.name}): call backward() once with the sum of the losses, "
-                               "or write the body inside `with rt.step():`")
-        parameter.tensor.grad = None  # the next gradient uses its memory
+            raise RuntimeError(f"{self.job.problem()} ({parameter.name}): {_ONCE}")
+        self.deposited.add(parameter.trained)
 
     def end_leaf(self):
-        self.computing = False
-        if not self.stepped:
-            raise RuntimeError("the body of the loop ended without opt.step(): call it in every pass. The loader already "
-                               "gives parts of one batch, whose gradients are added up for you")
-        if self.deferred:
-            for parameter in self.trained:
-                self._deposit(parameter)
+        for i, gradient in self.gathered.items():
+            # What the whole leaf had given away before it ran out of memory is complete.
+            if i not in self.deposited:
+                self._deposit(self.trained[i], gradient)
+        self.gathered = {}
         self._fill_tail()
         self.job.leaf_done(self.tail.data_ptr(), self.tail.numel())
         self.leaf = None
@@ -321,11 +455,11 @@ class _Training(_job.Model):
         weight = self.leaf.weight
         self.tail[:1 + 2 * _MOST_METRICS] = 0
         self._fix_names()
-        for name, value in self.logged.items():
+        for name, (total, share) in self.logged.items():
             place = 1 + 2 * self.metric_names.index(name)
-            self.tail[place] = value * weight
-            self.tail[place + 1] = weight
-        self.tail[0] = self.logged.get("loss", 0.0) * weight
+            self.tail[place] = total * weight
+            self.tail[place + 1] = share * weight
+        self.tail[0] = self.logged.get("loss", (0.0, 0.0))[0] * weight
         for buffer in self.buffers:
             self.tail[buffer.offset:buffer.offset + buffer.start.numel()] = buffer.change(weight)
 
@@ -346,33 +480,37 @@ class _Training(_job.Model):
 
     def apply(self, step):
         vector = torch.frombuffer((ctypes.c_float * step.floats).from_address(step.result), dtype=torch.float32)
-        scale = self._clipping(step)
+        tail = vector[self.job.tail_offset:]
+        finite = self.scaler is None or bool(torch.isfinite(vector[:self.job.tail_offset]).all())
         with torch.no_grad():
-            self._set_gradients(step, vector, scale)
-            self._step_optimizers(step.learning_rate_factor)
+            if finite:
+                self._set_gradients(step, vector, self._factor(step))
+                self._step_optimizers(step.learning_rate_factor)
             for parameter in self.trained:
                 parameter.tensor.grad = None
-            tail = vector[self.job.tail_offset:]
             if held(step, self._buffers_chunk()):
                 for buffer in self.buffers:
                     buffer.move(tail[buffer.offset:buffer.offset + buffer.start.numel()])
-        if held(step, 0) and (self.settings["schedule"] == "step" or step.ends_epoch):
+        if finite and held(step, 0) and (self.settings["schedule"] == "step" or step.ends_epoch):
             for scheduler in self.schedulers:
                 type(scheduler)._rubato_step(scheduler)
+        if self.scaler is not None and held(step, 0):
+            self.scaler.judge(finite)
         self._report(tail)
         if not step.held:
             result = StepResult(step.step, step.epoch, step.samples, step.workers, self.last_metrics, self.rank == 0)
             for function in self.on_step:
                 function(result)
 
-    def _clipping(self, step):
-        """By the norm of the whole vector, measured in one order, so that it does not depend on the workers. A joining
-        worker, which has only some of the parameters, measures the whole vector, too."""
+    def _factor(self, step):
+        """Undoes the scaling of the loss, and clips: by the norm of the whole vector, measured in one order, so that it does
+        not depend on the workers. A joining worker, which has only some of the parameters, measures the whole vector, too."""
+        scale = 1.0 if self.scaler is None else 1.0 / self.scaler.get_scale()
         clip = self.settings["clip_norm"]
         if clip is None:
-            return 1.0
-        norm = math.sqrt(_native.library.rubato_squared_norm(step.result, self.job.tail_offset))
-        return min(1.0, clip / (norm + 1e-6))
+            return scale
+        norm = scale * math.sqrt(_native.library.rubato_squared_norm(step.result, self.job.tail_offset))
+        return scale * min(1.0, clip / (norm + 1e-6))
 
     def _set_gradients(self, step, vector, scale):
         for index, parameter in enumerate(self.parameters):
@@ -387,6 +525,8 @@ class _Training(_job.Model):
             parameter.tensor.grad = gradient.view(parameter.tensor.shape).to(parameter.tensor.device)
 
     def _step_optimizers(self, factor):
+        rate = float(self.optimizers[0].param_groups[0]["lr"]) * factor
+        self.last_rate = rate if math.isfinite(rate) else None
         for optimizer, step in zip(self.optimizers, self.optimizer_steps):
             rates = [group["lr"] for group in optimizer.param_groups]
             if factor != 1:
@@ -406,7 +546,15 @@ class _Training(_job.Model):
         self.last_metrics = metrics
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         # A loss that nobody has logged is unknown, not zero.
-        self.job.report({"loss": finite.get("loss"), "metrics": finite})
+        self.job.report({"loss": finite.get("loss"), "metrics": finite, "learning_rate": self.last_rate})
+
+    def reduce(self, group, address, floats):
+        vector = torch.frombuffer((ctypes.c_float * floats).from_address(address), dtype=torch.float32)
+        return self.reducer.reduce(group.name.decode(), group.rank, group.size, vector)
+
+    def interrupted(self):
+        if self.reducer is not None:
+            self.reducer.free()
 
     def members(self, rank, size):
         self.rank, self.size = rank, size
@@ -435,7 +583,8 @@ class _Training(_job.Model):
                        for group in optimizer.param_groups] for optimizer in self.optimizers]
             schedules = [without_functions(scheduler.state_dict()) for scheduler in self.schedulers]
             return {"groups": groups, "schedules": schedules, "metrics": list(self.metric_names),
-                    "named": self.names_fixed}, "the optimizer's settings"
+                    "named": self.names_fixed, "scaler": self.scaler.state_dict() if self.scaler else None,
+                    }, "the optimizer's settings"
         if index <= len(self.parameters):
             parameter = self.parameters[index - 1]
             state = parameter.optimizer.state.get(parameter.tensor) if parameter.optimizer else None
@@ -466,6 +615,8 @@ class _Training(_job.Model):
         for scheduler, state in zip(self.schedulers, value["schedules"], strict=True):
             scheduler.load_state_dict({**scheduler.state_dict(), **state})
         self.metric_names, self.names_fixed = value["metrics"], value["named"]
+        if self.scaler is not None and value.get("scaler") is not None:
+            self.scaler.load_state_dict(value["scaler"])
 
     @staticmethod
     def _load_parameter(parameter, value):
@@ -551,13 +702,22 @@ class _Ahead:
             yield self.take()
 
     def take(self):
-        seed = zlib.crc32(repr((self.training.settings["seed"], self.place.key())).encode())
+        seed = _leaf_seed(self.training, self.place)
         batch = [(seed if i == 0 else None, index) for i, index in enumerate(self.indices)]
         self.given.append(self.place.key())
         memory = (ctypes.c_int64 * max(1, self.training.loader.sampling.batch, self.place.samples))()
         self.training.job.leaf_after(self.place, memory)
         self.indices = memory[:self.place.count]
         return batch
+
+
+def _leaf_seed(training, place):
+    return zlib.crc32(repr((training.settings["seed"], place.key())).encode())
+
+
+def _split(indices, most):
+    most = most or len(indices)
+    return [indices[at:at + most] for at in range(0, len(indices), most)]
 
 
 class Loader:
@@ -573,7 +733,8 @@ class Loader:
         more = {"prefetch_factor": loader.prefetch_factor, "persistent_workers": True,
                 "multiprocessing_context": loader.multiprocessing_context} if workers else {}
         self._inner = DataLoader(_Seeded(loader.dataset), batch_sampler=self._ahead, num_workers=workers,
-                                 collate_fn=loader.collate_fn, pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, **more)
+                                 collate_fn=loader.collate_fn, pin_memory=loader.pin_memory, timeout=loader.timeout,
+                                 worker_init_fn=loader.worker_init_fn, **more)
         self._batches = None
 
     def __len__(self):
@@ -590,9 +751,30 @@ class Loader:
         while leaf is not None and leaf.epoch == epoch:
             batch = self._fetch(leaf)
             training.begin_leaf()
-            yield batch
+            yield from self._parts(leaf, batch)
             training.end_leaf()
             leaf = training.peek()
+
+    def _parts(self, leaf, batch):
+        """The leaf's batch, or parts of it if it does not fit into the memory."""
+        training, whole = self.training, len(leaf.indices)
+        waiting, number = _split(leaf.indices, training.largest_part), 0
+        while waiting:
+            indices = waiting.pop(0)
+            training.begin_part(number, len(indices) / whole, len(indices))
+            yield batch if len(indices) == whole else self._load(leaf, indices)
+            if training.too_large is None:
+                training.end_part(len(indices))
+                number += 1
+            else:
+                batch = None
+                training.give_up_part(len(indices))
+                waiting = _split(indices + [index for part in waiting for index in part], training.largest_part)
+
+    def _load(self, leaf, indices):
+        seed = _leaf_seed(self.training, leaf.place)
+        return self._inner.collate_fn([self._inner.dataset[(seed if i == 0 else None, index)]
+                                       for i, index in enumerate(indices)])
 
     def _fetch(self, leaf):
         """The leaf's batch. What was prefetched for a plan that did not come true is thrown away."""
@@ -614,9 +796,12 @@ class Loader:
 # --- what programs use --------------------------------------------------------------------------------------------
 
 
-def prepare(*things, clip_norm=None, virtual_workers=8, seed=1, schedule="step", metrics=(), checkpoint=None,
-            adaptive=None, largest_batch=None, largest_per_worker=None, learning_rate_rule=None, measure_noise=None,
-            digest_steps=None, bucket_bytes=8 << 20):
+def prepare(*things: Any, clip_norm: Optional[float] = None, virtual_workers: int = 8, seed: int = 1, schedule: str = "step",
+            metrics: Sequence[str] = (), checkpoint: Optional[str] = None, adaptive: Optional[bool] = None,
+            largest_batch: Optional[int] = None, largest_per_worker: Optional[int] = None,
+            learning_rate_rule: Optional[str] = None, measure_noise: Optional[bool] = None,
+            digest_steps: Optional[int] = None, bucket_bytes: int = 8 << 20, reduction: str = "exact",
+            largest_part: Optional[int] = None) -> Tuple[Any, ...]:
     """Makes models, optimizers, schedulers and one DataLoader elastic, and returns them in the same order.
 
     The loader's batch_size is the batch of all workers together. It is computed in `virtual_workers` leaves, for any
@@ -627,6 +812,11 @@ def prepare(*things, clip_norm=None, virtual_workers=8, seed=1, schedule="step",
     schedule            "step" or "epoch": when the program calls sched.step()
     metrics             names for log() that the first batch does not log
     checkpoint          a directory to save to and resume from; a job of the live cluster has one
+    reduction           "exact": the model is the same, bit for bit, for any number of workers. "gloo" or "nccl": gradients
+                        are summed by a process group of torch.distributed, which is formed anew when the members change;
+                        the same samples and the same batch, but other last bits for another number of workers
+    largest_part        the most samples that the body of the loop computes at a time. What does not fit into the memory is
+                        halved in any case
     adaptive            True: batch and learning rate follow the gradient noise and the measured speed (docs/goodput.md)
     """
     global _training
@@ -634,24 +824,41 @@ def prepare(*things, clip_norm=None, virtual_workers=8, seed=1, schedule="step",
         raise RuntimeError("prepare() was called twice; give it everything at once")
     if schedule not in ("step", "epoch"):
         raise Refused(f"schedule is {schedule!r}; it must be 'step' or 'epoch'")
-    settings = dict(clip_norm=clip_norm, virtual_workers=virtual_workers, seed=seed, schedule=schedule,
+    if reduction not in ("exact", "gloo", "nccl"):
+        raise Refused(f"reduction is {reduction!r}; it must be 'exact', 'gloo' or 'nccl'")
+    if largest_part is not None and largest_part < 1:
+        raise Refused(f"largest_part is {largest_part}; use 1 or more")
+    settings = dict(largest_part=largest_part, reduction=reduction, clip_norm=clip_norm, virtual_workers=virtual_workers,
+                    seed=seed, schedule=schedule,
                     metrics=list(metrics), checkpoint=checkpoint, adaptive=adaptive, largest_batch=largest_batch,
                     largest_per_worker=largest_per_worker, learning_rate_rule=learning_rate_rule,
                     measure_noise=measure_noise, digest_steps=digest_steps, bucket_bytes=bucket_bytes)
-    kinds = {"modules": [], "optimizers": [], "schedulers": [], "loaders": []}
+    kinds: Dict[str, Any] = {"modules": [], "optimizers": [], "schedulers": [], "scalers": [], "loaders": []}
+    things = tuple(_our_scaler(thing) for thing in things)
     for thing in things:
         kinds[_kind_of(thing)].append(thing)
+    if len(kinds["scalers"]) > 1:
+        raise Refused("prepare() takes one GradScaler")
     if not kinds["modules"] or not kinds["optimizers"] or len(kinds["loaders"]) != 1:
         raise Refused("prepare() takes at least one model and one optimizer, and exactly one loader")
     for module in kinds["modules"]:
         _check_module(module)
-    training = _Training(kinds["modules"], kinds["optimizers"], kinds["schedulers"], kinds["loaders"][0], settings)
+    training = _Training(kinds["modules"], kinds["optimizers"], kinds["schedulers"], (kinds["scalers"] or [None])[0],
+                         kinds["loaders"][0], settings)
     _guard_clipping(training)
+    _guard_memory(training)
     _training = training
     return tuple(training.loader if thing is kinds["loaders"][0] else thing for thing in things)
 
 
+def _our_scaler(thing):
+    """torch's own judges overflows by itself. If it is not enabled, it does nothing and stays."""
+    return GradScaler.of(thing) if isinstance(thing, torch.cuda.amp.GradScaler) and thing.is_enabled() else thing
+
+
 def _kind_of(thing):
+    if isinstance(thing, GradScaler):
+        return "scalers"
     if isinstance(thing, torch.nn.Module):
         return "modules"
     if isinstance(thing, torch.optim.Optimizer):
@@ -681,13 +888,86 @@ def _guard_clipping(training):
         setattr(torch.nn.utils, name, guarded)
 
 
+def _guard_memory(training):
+    """A body that is not written inside of `with step():` must run to its end even if a model or backward() runs out of
+    memory, because a loop cannot go back to its beginning. So the body gets what it would have got, but no gradient,
+    and then it runs again with half of the samples. Functions of torch are replaced and not those of the models: a
+    program may copy or save its models."""
+    ours = {id(module) for module in training.modules}
+    call, backward = torch.nn.Module.__call__, torch.autograd.backward
+
+    def guarded_call(module, *arguments, **options):
+        if id(module) not in ours or not training.computing or training.whole_body:
+            return call(module, *arguments, **options)
+        try:
+            return call(module, *arguments, **options)
+        except (RuntimeError, MemoryError) as error:
+            if not _out_of_memory(error) or not torch.is_grad_enabled():
+                raise
+            training.too_large = _without_frames(error)
+        return _in_parts(lambda *a, **o: call(module, *a, **o), arguments, options, training.too_large)
+
+    def guarded_backward(*arguments, **options):
+        try:
+            return backward(*arguments, **options)
+        except (RuntimeError, MemoryError) as error:
+            if not _out_of_memory(error) or not training.computing or training.whole_body:
+                raise
+            training.too_large = _without_frames(error)
+    torch.nn.Module.__call__ = guarded_call  # type: ignore[method-assign]
+    torch.autograd.backward = guarded_backward
+
+
+def _without_frames(error):
+    """The frames of a traceback keep tensors alive."""
+    return error.with_traceback(None)
+
+
+def _in_parts(function, arguments, options, error):
+    """What the function returns, computed without gradients and for as few samples at a time as the memory needs. A tensor
+    has a sample in each row if it has as many rows as the first tensor among the arguments."""
+    rows = next((len(value) for value in [*arguments, *options.values()]
+                 if isinstance(value, torch.Tensor) and value.dim() > 0), 0)
+
+    def part_of(value, at, size):
+        return value[at:at + size] if isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == rows else value
+    size = rows
+    while size > 1:
+        size = (size + 1) // 2
+        try:
+            with torch.no_grad():
+                results = [function(*[part_of(value, at, size) for value in arguments],
+                                    **{name: part_of(value, at, size) for name, value in options.items()})
+                           for at in range(0, rows, size)]
+            return _joined(results, [min(size, rows - at) / rows for at in range(0, rows, size)])
+        except (RuntimeError, MemoryError) as again:
+            if not _out_of_memory(again):
+                raise
+    raise error
+
+
+def _joined(results, shares):
+    """Tensors with a row for each sample, or means over samples, or tuples, lists and dicts of them."""
+    first = results[0]
+    if isinstance(first, torch.Tensor):
+        joined = (torch.cat(results) if first.dim() > 0
+                  else sum(result * share for result, share in zip(results, shares)))
+        return joined.requires_grad_() if joined.is_floating_point() else joined
+    if isinstance(first, dict):
+        return type(first)((key, _joined([result[key] for result in results], shares)) for key in first)
+    if isinstance(first, (tuple, list)):
+        items = [_joined(list(item), shares) for item in zip(*results)]
+        return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
+    return first
+
+
 def _prepared():
     if _training is None:
         raise RuntimeError("call prepare() first")
     return _training
 
 
-def epochs(count=None, *, steps=None):
+def epochs(count: Optional[int] = None, *, steps: Optional[int] = None) -> Iterator[int]:
     """The epochs that are left. The job ends after `count` epochs or `steps` steps, whichever comes first.
 
     A worker that joins, or a program that resumes from a checkpoint, begins in the middle. A worker that is not needed
@@ -703,17 +983,17 @@ def epochs(count=None, *, steps=None):
         leaf = training.peek()
 
 
-def log(**values):
+def log(**values: Any) -> None:
     """Values of this part of the batch. Their mean over the batch, weighted by samples, is reported once a step; the
     one named loss is shown by `rubato status`."""
     training = _prepared()
     if not training.computing:
         raise RuntimeError("log() was called outside of the loop over the loader")
     for name, value in values.items():
-        training.logged[name] = float(value.detach() if isinstance(value, torch.Tensor) else value)
+        training.said[name] = float(value.detach() if isinstance(value, torch.Tensor) else value)
 
 
-def register(**things):
+def register(**things: Any) -> None:
     """Adds anything with state_dict() and load_state_dict() to what joining workers and checkpoints get. What changes in
     a step must change in a function of on_step, because joining workers make steps without running the loop."""
     training = _prepared()
@@ -725,20 +1005,20 @@ def register(**things):
         training.registered[name] = thing
 
 
-def on_resize(function):
+def on_resize(function: Callable[[], Any]) -> Callable[[], Any]:
     """Decorator: runs on every worker between two steps when the members have changed."""
     _prepared().on_resize.append(function)
     return function
 
 
-def on_step(function):
+def on_step(function: Callable[[StepResult], Any]) -> Callable[[StepResult], Any]:
     """Decorator: runs on every worker after each step that it has applied, with a StepResult. Trackers belong here:
     `if result.leader: ...`. After a death, the next leader may see a step again."""
     _prepared().on_step.append(function)
     return function
 
 
-def checkpoint(every=None, *, steps=None):
+def checkpoint(every: Union[None, str, float] = None, *, steps: Optional[int] = None) -> None:
     """Without arguments: writes a checkpoint at the next step boundary. `every="10m"` (also s, h) or `steps=100`, before
     epochs(): how often one is written."""
     training = _prepared()
@@ -764,33 +1044,41 @@ def _seconds(text):
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def notice():
+def notice() -> bool:
     """True if this worker has been told to leave, or the whole job to stop. It leaves by itself at a step boundary."""
     training = _prepared()
     return training.job is not None and training.job.leaving()
 
 
-def stop():
+def stop() -> None:
     """Ends the job after this step or the next, as if that were its planned end. All workers must call it in the same
     step: decide by what is the same on all of them, like the metrics of on_step."""
     _prepared().job.finish()
 
 
-def rank():
+def rank() -> int:
     """This worker's place among the workers, from 0 on. Volatile: it may change between any two steps."""
     return _training.rank if _training else 0
 
 
-def world_size():
+def world_size() -> int:
     """The number of workers. Volatile: it may change between any two steps."""
     return _training.size if _training else 1
 
 
 @contextlib.contextmanager
-def step():
+def step() -> Iterator[None]:
     """For a body with several optimizers or backward passes: `with rt.step(): ...`. Gradients add up in .grad as usual,
-    and all optimizers make their step together when the body of the step's last leaf has ended."""
+    and all optimizers make their step together when the body of the step's last leaf has ended.
+
+    If the body runs out of memory anywhere, it is given up, and runs again with half of the samples at a time. So
+    everything that needs the loss, like log(), belongs inside."""
     training = _prepared()
     training.mark("step()")
-    training.deferred = True
-    yield
+    training.whole_body = True
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not _out_of_memory(error):
+            raise
+        training.too_large = _without_frames(error)

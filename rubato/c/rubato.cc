@@ -66,6 +66,8 @@ void take_options(const Json& json, elastic::Options& options) {
   take(json, "checkpoint_seconds", options.checkpoint_seconds);
   take(json, "digest_steps", options.digest_steps);
   take(json, "bucket_bytes", options.bucket_bytes);
+  take(json, "group", options.group);
+  take(json, "may_overflow", options.may_overflow);
   take(json, "build", options.build);
 }
 
@@ -165,6 +167,15 @@ class ForeignModel : public elastic::Model {
     if (functions_.apply(functions_.self, &told) != 0) return Error{problem_};
     return {};
   }
+  [[nodiscard]] Result<bool> reduce(const Group& group, std::span<float> sums) override {
+    const rubato_group told{group.rank, group.size, group.name.c_str()};
+    const int done = functions_.reduce(functions_.self, &told, sums.data(), sums.size());
+    if (done < 0) return Error{problem_};
+    return done == 0;
+  }
+  void interrupted() override {
+    if (functions_.interrupted != nullptr) functions_.interrupted(functions_.self);
+  }
   void describe(std::span<const float> /*result*/, Json& report) override {
     report.update(report_);
   }
@@ -189,6 +200,7 @@ struct Job {
   std::unique_ptr<Driver> driver;
   Driver::Leaf leaf;
   Driver::End end;
+  std::string pinned;
 };
 
 namespace {
@@ -220,6 +232,8 @@ rubato_job* rubato_open(const char* options, const rubato_model* model, const ch
   const auto settings = read_settings(options);
   if (!settings) {
     why = settings.error().message;
+  } else if (settings->options.group && model->reduce == nullptr) {
+    why = "with the option group, the model must have the function reduce";
   } else {
     auto job = std::make_unique<Job>(*model, *settings);
     auto driver = Driver::open(job->model, settings->options, settings->samples);
@@ -306,6 +320,16 @@ void rubato_finish(rubato_job* job) { at(job).driver->finish_early(); }
 int rubato_leaving(const rubato_job* job) { return at(job).driver->leaving() ? 1 : 0; }
 void rubato_notice(rubato_job* job, const char* kind, const char* text) {
   at(job).driver->notice(kind, {{"text", text}});
+}
+
+void rubato_pin(rubato_job* job, const char* key, const char* text) {
+  at(job).driver->pin(key, text);
+}
+const char* rubato_pinned(rubato_job* job, const char* key) {
+  auto text = at(job).driver->pinned(key);
+  if (!text) return nullptr;
+  at(job).pinned = std::move(*text);
+  return at(job).pinned.c_str();
 }
 
 void rubato_chunk_head(rubato_chunk* chunk, const char* text) { at(chunk).head = text; }

@@ -76,6 +76,14 @@ typedef struct rubato_step {
   const uint8_t* held;
 } rubato_step;
 
+/* The workers that sum up their gradients by themselves. The name is new whenever they have
+ * changed, or one of them had to begin again. */
+typedef struct rubato_group {
+  int32_t rank;
+  int32_t size;
+  const char* name;
+} rubato_group;
+
 /* What the library must know about a model. An int is 0, or -1 after rubato_set_problem(). */
 typedef struct rubato_model {
   void* self; /* passed to each function */
@@ -88,6 +96,14 @@ typedef struct rubato_model {
   int (*apply)(void* self, const rubato_step* step);
   /* The members have changed. Called between two steps. */
   void (*members)(void* self, int rank, int size);
+  /* Only with the option "group", otherwise NULL. Replaces these sums by the sums over the group.
+   * It may block, but must look at rubato_leaf_stale() now and then. Returns 0, or 1 if the group
+   * is broken (the members will change), or -1. */
+  int (*reduce)(void* self, const rubato_group* group, float* sums, size_t floats);
+  /* The step is given up, and its group as well: others may wait in it for this worker. May be
+   * NULL.
+   */
+  void (*interrupted)(void* self);
 } rubato_model;
 /* NOLINTEND(modernize-use-using,readability-identifier-naming) */
 
@@ -100,7 +116,8 @@ typedef struct rubato_model {
  * elastic/options.h: "seed", "batch", "shuffle", "drop_last", "virtual_workers", "adaptive",
  * "largest_batch", "largest_per_worker", "learning_rate_rule" ("adascale", "adascale_adam",
  * "linear", "sqrt"), "measure_noise", "checkpoint", "checkpoint_steps", "checkpoint_seconds",
- * "digest_steps", "bucket_bytes", "build". The batch variables of a job file override them.
+ * "digest_steps", "bucket_bytes", "group", "may_overflow", "build". The batch variables of a job
+ * file override them.
  *
  * NULL if it failed. `problem` then points to the reason until the next call of this function in
  * this thread. */
@@ -136,6 +153,11 @@ RUBATO_API void rubato_finish(rubato_job* job);
 RUBATO_API int rubato_leaving(const rubato_job* job);
 /* A line for the log of the job. */
 RUBATO_API void rubato_notice(rubato_job* job, const char* kind, const char* text);
+
+/* A board on which workers pin texts for all others, for example the addresses of a group. */
+RUBATO_API void rubato_pin(rubato_job* job, const char* key, const char* text);
+/* NULL if nobody has pinned it yet. Valid until the next call. */
+RUBATO_API const char* rubato_pinned(rubato_job* job, const char* key);
 
 /* For the functions of the model. */
 RUBATO_API void rubato_chunk_head(rubato_chunk* chunk, const char* text);

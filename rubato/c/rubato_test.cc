@@ -17,6 +17,7 @@ struct Program {
   rubato_job* job = nullptr;
   int applied = 0;
   int releases = 0;
+  int reductions = 0;
   bool refuses = false;
 };
 
@@ -65,16 +66,29 @@ constexpr const char* kOptions = R"({"samples": 10, "batch": 4, "epochs": 3, "vi
              "parameters": [{"name": "w", "shape": [2], "dtype": "float32", "trained": true}]}})";
 
 // Returns the exit code.
-int train(Program& program, std::vector<int>& seen) {
+int train(Program& program, std::vector<int>& seen, const char* options = kOptions) {
   const char* problem = nullptr;
-  const rubato_model model = model_of(program);
-  program.job = rubato_open(kOptions, &model, &problem);
+  rubato_model model = model_of(program);
+  model.reduce = [](void* self, const rubato_group* group, float* sums, size_t floats) {
+    EXPECT_EQ(group->size, 1);
+    EXPECT_STREQ(group->name, "1.0.0");
+    EXPECT_EQ(floats, 3U);
+    EXPECT_TRUE(std::isfinite(sums[0]));
+    rubato_pin(of(self).job, "reductions", std::to_string(++of(self).reductions).c_str());
+    EXPECT_EQ(rubato_leaf_stale(of(self).job), 0);
+    return 0;
+  };
+  program.job = rubato_open(options, &model, &problem);
   EXPECT_NE(program.job, nullptr) << problem;
   rubato_place expected{};
   for (;;) {
     rubato_task task;
     if (rubato_next(program.job, 100, &task) == 0) continue;
     if (task.kind == RUBATO_END) {
+      EXPECT_EQ(rubato_pinned(program.job, "nothing"), nullptr);
+      if (program.reductions > 0) {
+        EXPECT_EQ(rubato_pinned(program.job, "reductions"), std::to_string(program.reductions));
+      }
       rubato_close(program.job);
       return task.code;
     }
@@ -111,6 +125,22 @@ TEST(CInterface, AProgramTrainsAlone) {
   EXPECT_EQ(program.applied, 9);
   EXPECT_GT(program.releases, 0);
   EXPECT_NEAR(program.w[0], 1 - std::pow(0.9, 9), 1e-5);
+}
+
+TEST(CInterface, AProgramReducesInAGroup) {
+  Program alone, grouped;
+  std::vector<int> seen(10), seen_grouped(10);
+  EXPECT_EQ(train(alone, seen), 0);
+  const std::string options = R"({"group": true, )" + std::string(kOptions).substr(1);
+  EXPECT_EQ(train(grouped, seen_grouped, options.c_str()), 0);
+  EXPECT_EQ(alone.reductions, 0);
+  EXPECT_EQ(grouped.reductions, 9) << "once a step";
+  EXPECT_EQ(seen_grouped, seen);
+  EXPECT_EQ(grouped.w, alone.w);
+  const char* problem = nullptr;
+  const rubato_model model = model_of(alone);
+  EXPECT_EQ(rubato_open(options.c_str(), &model, &problem), nullptr);
+  EXPECT_STREQ(problem, "with the option group, the model must have the function reduce");
 }
 
 TEST(CInterface, AModelThatFailsEndsTheJob) {
