@@ -259,6 +259,36 @@ TEST(MembershipRules, BrokenJoinerPromoted) {
   EXPECT_TRUE(harmful);
 }
 
+// 2 is to leave, and its words from 1 are late. 3 dies, and 1 goes on with 2 as a leaving member:
+// both the commit and the words of the step after it are lost with the connection. When 2 asks
+// again, 1 has gone on without it, and would answer with a commit after which nobody says anything
+// to 2.
+TEST(MembershipRules, LateCommitToALeavingMember) {
+  Scenario s(Rules(), 3);
+  s.form({1, 2, 3});
+  s.plan({1, 3});
+  s.reach("1 has proposed it", [&] {
+    const std::vector<Heard>& words = s.at(1).words;
+    return std::any_of(words.begin(), words.end(), [&](const Heard& heard) {
+      const Word& word = heard.word;
+      const Member* leaver = word.proposal.empty() ? nullptr : word.proposal.front().record.find(2);
+      return word.uid == 1 && word.step == s.at(2).membership.next().step && leaver != nullptr &&
+             leaver->role == Role::leaving;
+    });
+  });
+  s.cut(1, 2);
+  s.cut(3, 2);
+  s.reach("1 and 3 let 2 leave",
+          [&] { return s.has_role(1, 2, Role::leaving) && s.has_role(3, 2, Role::leaving); });
+  ASSERT_TRUE(s.has_role(2, 2, Role::working));
+  s.kill(3);
+  s.reach("1 works alone", [&] { return s.record(1).members.size() == 1; });
+  ASSERT_TRUE(s.at(2).membership.recovering());
+  s.break_between(1, 2);
+  s.heal();
+  s.come_right();
+}
+
 // A second master has taken over, and all connections of the first are well.
 TEST(MembershipRules, DeposedMasterKeepsWorkers) {
   for (const bool rule : {true, false}) {
@@ -362,7 +392,6 @@ const BySeeds kBySeeds[] = {
     {"NotToldAgain", &Rules::told_again},
     {"LateLostOfOldConnection", &Rules::newer_connection_voids},
     {"JoinerLinkBreaks", &Rules::broken_joiner_dropped},
-    {"SurvivorNotLinked", &Rules::survivor_linked},
 };
 INSTANTIATE_TEST_SUITE_P(Each, MembershipRule, testing::ValuesIn(kBySeeds),
                          [](const auto& info) { return info.param.name; });
@@ -387,6 +416,7 @@ const BySeeds kSafeguards[] = {
     {"ShareRefusesLowerEpoch", &Rules::share_refuses_lower_epoch},
     {"FoundOnce", &Rules::found_once},
     {"PeersCompareRounds", &Rules::peers_compare_rounds},
+    {"SurvivorNotLinked", &Rules::survivor_linked},
 };
 INSTANTIATE_TEST_SUITE_P(Each, MembershipSafeguard, testing::ValuesIn(kSafeguards),
                          [](const auto& info) { return info.param.name; });

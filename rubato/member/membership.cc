@@ -405,11 +405,16 @@ void Membership::take_part(Uid from, const Report& report) {
 }
 
 // Tells a peer that is still in an earlier recovery how that recovery ended. If this worker came
-// later, tells it that it is not a member.
+// later, tells it that it is not a member. A peer that the commit lets leave may have left since:
+// then the words for which it would wait are said, and it leaves at once.
 void Membership::answer_late(Uid to) {
   Commit answer;
   if (last_commit_ && last_commit_->record.recovery == known_->recovery) {
     answer = *last_commit_;
+    const Member* then = answer.record.find(to);
+    const bool left = then != nullptr && then->role == Role::leaving && record_ &&
+                      record_->recovery == known_->recovery && record_->find(to) == nullptr;
+    if (left) answer.record = *record_;
   } else {
     // Older than any record of this recovery. A record that accepts the peer may be on its way.
     answer.record.recovery = known_->recovery;
