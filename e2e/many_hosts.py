@@ -350,16 +350,17 @@ class Run:
 
 
 class HostsRun(Run):
-    def __init__(self, network, build, name, flags, steps, gates, words=None):
+    def __init__(self, network, build, name, flags, steps, gates, words=None, version=4):
         shell = network.shared / "rsh"
         shell.write_text(REMOTE_SHELL.format(namespaces=" ".join(f"--{name}" for name in NAMESPACES)))
         shell.chmod(0o755)
         for host in network.hosts.values():
             (network.shared / f"init-{host.name}").write_text(str(host.init))
         # Given by its address, because the real machine does not know the names of the hosts.
+        master = network.hosts["m"]
         super().__init__(network, build, name,
                          ["--rsh", shell, "--remote-program", build / "rubato", "--address",
-                          network.hosts["m"].address, *flags], steps, gates, words)
+                          master.address6 if version == 6 else master.address, *flags], steps, gates, words)
 
     def _prefix(self):
         return ["nsenter", f"--target={self.network.hosts['m'].init}", "--net", "--uts", "--"]
@@ -416,6 +417,19 @@ def grows_and_shrinks_across_hosts(build):
         return f"2, 4, then 2 workers on 3 hosts, without a restart; digest {expected} as on one host"
 
 
+def connections(pid, version):
+    """How many TCP connections of this version there are in the network of this process."""
+    def mapped(address):  # an IPv4 address, as a socket of IPv6 shows it
+        return address.startswith("0000000000000000FFFF0000")
+    count = 0
+    for file in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{file}").read_text().splitlines()[1:]:
+            peer, state = line.split()[2:4]
+            is6 = file == "tcp6" and not mapped(peer)
+            count += state == "01" and is6 == (version == 6)
+    return count
+
+
 @needs_hosts
 def killed_worker_across_hosts(build):
     kills = 5
@@ -423,10 +437,13 @@ def killed_worker_across_hosts(build):
     steps = gates[-1] + 20
     with three_hosts() as network:
         expected = one_host(network, build, steps)
-        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1,c:1"], steps, gates)
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1,c:1"], steps, gates, version=6)
         times = []
         for turn in range(kills):
             working = sorted(run.joined(3 + turn, gates[turn], 3))
+            by_version = [sum(connections(network.hosts[name].init, version) for name in "abc") for version in (4, 6)]
+            # With the master: one of each share and each worker. Among workers: two of each pair, at both ends.
+            require(by_version[0] == 0 and by_version[1] >= 6 + 12, f"connections of IPv4 and IPv6: {by_version}")
             before = len(run.events("notice", "recovered"))
             killed = time.time()
             run.ask("kill", working[turn % 3])
@@ -442,7 +459,7 @@ def killed_worker_across_hosts(build):
         run.left_nothing()
         times.sort()
         shown = " ".join(f"{1000 * seconds:.0f}" for seconds in times)
-        return f"{kills} kills; from the command to the last survivor that goes on: {shown} ms"
+        return f"{kills} kills, by IPv6; from the command to the last survivor that goes on: {shown} ms"
 
 
 @needs_hosts
@@ -557,6 +574,102 @@ def strangers_join_nothing(build):
                 process.stdout.close()
         return (f"a share and a worker with a wrong key, and {3 * connections:,} strangers: nobody joined, training went on,"
                 f" {grown / (1 << 20):.0f} MiB more")
+
+
+# Writes what is sent to the host's TCP ports, by connection, into files. The first argument is a directory.
+RECORDER = """
+    import pathlib, socket, struct, sys
+    directory, server = pathlib.Path(sys.argv[1]), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+    streams = {}
+    print("ready", flush=True)
+    while True:
+        packet, (_, _, kind, *_) = server.recvfrom(65536)
+        if kind == socket.PACKET_OUTGOING or packet[0] >> 4 != 4 or packet[9] != 6:
+            continue
+        segment = packet[(packet[0] & 15) * 4:struct.unpack("!H", packet[2:4])[0]]
+        source, port, number = struct.unpack("!HHI", segment[:8])
+        data, first = segment[(segment[12] >> 4) * 4:], segment[13] & 18 == 2  # SYN without ACK
+        stream = streams.setdefault((packet[12:16], source, port), {"next": number + 1, "data": b"", "whole": bool(first)})
+        if data and stream["whole"] and number == stream["next"] and len(stream["data"]) < 1 << 16:
+            stream["next"], stream["data"] = number + len(data), stream["data"] + data
+            (directory / f"{port}-{source}").write_bytes(stream["data"])
+"""
+
+# Says again what others have said, each on a connection of its own, to these ports. Prints for each how many bytes
+# came back before the other side closed it.
+REPLAYER = """
+    import pathlib, socket, sys
+    for file, port in [(file, port) for file in sorted(pathlib.Path(sys.argv[3]).iterdir()) for port in sys.argv[2].split(",")]:
+        client = socket.create_connection((sys.argv[1], int(port)))
+        client.settimeout(20)
+        count = 0
+        try:
+            client.sendall(file.read_bytes())
+            while data := client.recv(65536):
+                count += len(data)
+        except ConnectionError:
+            pass
+        print(file.name, count, flush=True)
+"""
+
+
+@needs_hosts
+def former_keys_and_recordings_join_nothing(build):
+    """Whoever has the key of an earlier round, or has recorded what was said, cannot join."""
+    steps = 60
+    with three_hosts() as network:
+        expected = one_host(network, build, steps)
+        m, a, b, c = (network.hosts[name] for name in "mabc")
+        recordings, recorders = {}, []
+        for host in (m, a, b):
+            recordings[host.name] = network.shared / f"recorded-{host.name}"
+            recordings[host.name].mkdir()
+            recorders.append(host.start(python(RECORDER, recordings[host.name]), stdout=subprocess.PIPE, text=True))
+            require(recorders[-1].stdout.readline() == "ready\n", "the recorder did not start")
+        run = HostsRun(network, build, "wide", ["--hosts", "a:1,b:1"], steps, [5, 50])
+        run.await_greeted(2)
+        # Of the two workers, one has connected to the other, twice.
+        await_true(lambda: len([*recordings["a"].iterdir(), *recordings["b"].iterdir()]) == 2, "the worker to be recorded")
+        for recorder in recorders:
+            end_program(recorder)
+            recorder.stdout.close()
+
+        def replay():
+            said = []
+            for host in (m, a, b):
+                ports = ",".join(map(str, listening_ports(host.init)))
+                lines = c.run(python(REPLAYER, host.address, ports, recordings[host.name])).splitlines()
+                said += [(host.name, *line.split()) for line in lines]
+            # A listener whose key is proven answers at least with its roster. An alert and what comes before are short.
+            require(len(said) == 6 and all(int(size) < 600 for _, _, size in said), f"the answers: {said}")
+            return len(said)
+        replayed = replay()
+        key = next(run.directory.glob("rubato-share-*/key-*"))
+        former = network.shared / "former-key"
+        former.write_text(key.read_text())
+        former.chmod(0o600)
+        first = {event["worker"] for event in run.events("hello")}
+        for uid in sorted(first):  # nobody has the state any more: the next round begins
+            run.ask("kill", uid)
+        await_true(lambda: "all start again" in run.said(), lambda: f"the next round; {run.said()}")
+        run.await_greeted(4)
+        port, uid = listening_ports(m.init).pop(), 77
+        stranger = c.start(["env", f"RUBATO_LAUNCHER=tcp:{m.address}:{port}", f"RUBATO_WORKER={uid}", f"RUBATO_KEY={former}",
+                            build / "examples/faulty", "--steps", str(steps)], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+        replayed += replay()
+        time.sleep(3)  # so that it has tried several times
+        require(json.loads(former.read_text())["round"] == 1 and not stranger.poll(), "the worker with the former key")
+        greeted = {event["worker"] for event in run.events("hello")}
+        require(greeted <= {event["worker"] for event in run.events("start")}, f"a stranger was taken in: {run.said()}")
+        run.fast()
+        for gate in (5, 50):
+            run.open(gate)
+        await_true(lambda: run.process.poll() is not None, lambda: f"the end of the run; {run.said()}")
+        require(run.process.returncode == 0, f"the run ended with {run.process.returncode}: {run.said()}")
+        require(run.events("notice", "finished")[-1]["content"]["digest"] == expected, "it trained something else")
+        end_program(stranger)
+        return f"{replayed} recordings sent again, and a worker with the key of round 1 in round 2: nobody joined"
 
 
 @needs_hosts
@@ -996,7 +1109,8 @@ def killed_master_is_replaced(build):
 
 SCENARIOS = [hosts_are_apart, links_delay_and_limit, links_lose_and_cut, hosts_freeze_and_fail,
              grows_and_shrinks_across_hosts, killed_worker_across_hosts, cut_links_heal, strangers_join_nothing,
-             lost_host_is_excluded, frozen_host_comes_back, interrupt_ends_all_hosts, login_from_another_host,
+             former_keys_and_recordings_join_nothing, lost_host_is_excluded, frozen_host_comes_back,
+             interrupt_ends_all_hosts, login_from_another_host,
              managed_shares_change_while_training, killed_master_is_replaced, unmodified_program_spans_hosts,
              checkpoints_of_zombies_count_for_nobody]
 
