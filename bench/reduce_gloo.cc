@@ -1,20 +1,24 @@
-// Compares all-reduce of 100 MB of gradients between processes on this machine: gloo's ring and our
-// tree (elastic/reduction.h). Both use loopback TCP, in the same processes and in turns, so that
-// other load on the machine affects both.
+// Compares all-reduce of 100 MB of gradients between processes on this machine: gloo's ring, our
+// tree (elastic/reduction.h), and our tree over encrypted connections. All use TCP, in the same
+// processes and in turns, so that other load on the machine affects all.
 //
 //   build/bench/reduce_gloo [--json] [--repetitions 15] [--floats 25000000] [--bucket-bytes
-//   8388608]
+//   8388608] [--hosts PID=ADDRESS,...]
 //
-// A time is from the start of the first process to the end of the last. Every result of ours is
-// compared with a serial sum in the order of the tree, bit by bit. So all shapes give the same
-// bits. gloo sums in the order of its ring; its result is compared with a tolerance.
+// The processes are on loopback, or each is in the network of the process PID (bench/links.py).
+// A time is from the start of the first process to the end of the last. Processor time is that of
+// all processes. Every result of ours is compared with a serial sum in the order of the tree, bit
+// by bit. So all shapes give the same bits. gloo sums in the order of its ring; its result is
+// compared with a tolerance.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <gloo/allreduce.h>
@@ -24,10 +28,13 @@
 #include <gloo/transport/tcp/device.h>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -48,8 +55,17 @@ constexpr int kLeaves = 8;
 constexpr int kMostProcesses = 8;
 constexpr int kMostRepetitions = 1000;
 
+enum Way : std::size_t { kGloo, kPlain, kTls };
+constexpr std::size_t kWays = 3;
+
+struct Host {
+  std::string network{};  // empty: this one
+  std::string address = "127.0.0.1";
+};
+
 struct Settings {
   bool json = false;
+  std::vector<Host> hosts{};
   int repetitions = 15;
   std::size_t floats = 25'000'000;
   std::size_t bucket_bytes = std::size_t{8} << 20U;
@@ -62,9 +78,29 @@ struct Shared {
   std::atomic<int> wrong;
   double begin[kMostProcesses];
   double end[kMostProcesses];
-  double ours[kMostRepetitions];
-  double gloo[kMostRepetitions];
+  double processor[kMostProcesses];
+  double took[kWays][kMostRepetitions];
+  double used[kWays][kMostRepetitions];  // processor seconds
 };
+
+double processor_seconds() {
+  rusage usage{};
+  CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Sockets belong to the network in which they are made.
+void enter_network(const std::string& network) {
+  if (network.empty()) return;
+  const wire::Fd file(open(network.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid() || setns(file.get(), CLONE_NEWNET) != 0) {
+    fmt::print(stderr, "reduce_gloo: cannot enter the network of {}; this needs root\n", network);
+    std::exit(1);
+  }
+}
 
 double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
@@ -94,6 +130,25 @@ float tree_value(int first, int size, std::size_t i) {
   return tree_value(first, size / 2, i) + tree_value(first + size / 2, size / 2, i);
 }
 
+// One way of ours: its connections and its reduction.
+struct Tree {
+  Tree(wire::Poller& poller, Uid self, const elastic::Layout& layout)
+      : transport(poller,
+                  {[this](Uid from, const elastic::Header& h) { return reduction->where(from, h); },
+                   [this](Uid from, const elastic::Header& h) { reduction->arrived(from, h); },
+                   [](Uid) { CHECK(!"a peer is gone"); }}),
+        reduction(elastic::make_tree_reduction(self, layout, transport)) {}
+
+  elastic::Transport transport;
+  std::unique_ptr<elastic::Reduction> reduction;
+};
+
+wire::LinkKey key() {
+  wire::LinkKey made{.identity = "reduce"};
+  made.secret.fill(7);
+  return made;
+}
+
 class Member {
  public:
   Member(const Settings& settings, Shared& shared, int rank, int processes)
@@ -102,12 +157,8 @@ class Member {
         rank_(rank),
         processes_(processes),
         layout_(layout_of(settings)),
-        transport_(
-            poller_,
-            {[this](Uid from, const elastic::Header& h) { return reduction_->where(from, h); },
-             [this](Uid from, const elastic::Header& h) { reduction_->arrived(from, h); },
-             [](Uid) { CHECK(!"a peer is gone"); }}),
-        reduction_(elastic::make_tree_reduction(rank + 1, layout_, transport_)),
+        plain_(poller_, rank + 1, layout_),
+        tls_(poller_, rank + 1, layout_),
         result_(layout_.total) {
     for (int i = 0; i < processes; ++i) geometry_.working.push_back(i + 1);
     geometry_.leaves = kLeaves;
@@ -123,24 +174,32 @@ class Member {
     for (std::size_t i = 0; i < layout_.total; ++i) expected_[i] = tree_value(0, kLeaves, i);
   }
 
-  // A connection to each process: the lower rank listens, and the caller sends its rank.
+  // Two connections to each process: the lower rank listens, and the caller says who it is, and
+  // whether the connection is the encrypted one.
   void connect(const wire::Fd& listener, const std::vector<std::string>& addresses) {
     for (int peer = 0; peer < rank_; ++peer) {
-      Result<wire::Fd> fd = wire::connect_to(addresses[static_cast<std::size_t>(peer)]);
-      CHECK(static_cast<bool>(fd));
-      pollfd ready{fd->get(), POLLOUT, 0};
-      const auto name = static_cast<char>(rank_);
-      CHECK(poll(&ready, 1, 10'000) == 1 && write(fd->get(), &name, 1) == 1);
-      transport_.connect(peer + 1, wire::Link(std::move(*fd)));
+      for (const bool encrypted : {false, true}) {
+        Result<wire::Fd> fd = wire::connect_to(addresses[static_cast<std::size_t>(peer)]);
+        CHECK(static_cast<bool>(fd));
+        pollfd ready{fd->get(), POLLOUT, 0};
+        const std::array<char, 2> name{static_cast<char>(rank_), static_cast<char>(encrypted)};
+        CHECK(poll(&ready, 1, 10'000) == 1 && write(fd->get(), name.data(), 2) == 2);
+        Tree& tree = encrypted ? tls_ : plain_;
+        tree.transport.connect(
+            peer + 1, encrypted ? wire::Link(std::move(*fd), key()) : wire::Link(std::move(*fd)));
+      }
     }
-    for (int callers = rank_ + 1; callers < processes_; ++callers) {
+    for (int callers = 2 * (rank_ + 1); callers < 2 * processes_; ++callers) {
       pollfd ready{listener.get(), POLLIN, 0};
       CHECK(poll(&ready, 1, 10'000) == 1);
       wire::Fd fd = wire::accept_from(listener);
       ready.fd = fd.get();
-      char name = 0;
-      CHECK(poll(&ready, 1, 10'000) == 1 && read(fd.get(), &name, 1) == 1);
-      transport_.connect(name + 1, wire::Link(std::move(fd)));
+      std::array<char, 2> name{};
+      CHECK(poll(&ready, 1, 10'000) == 1 && read(fd.get(), name.data(), 2) == 2);
+      const auto find = [](std::string_view) { return std::optional(key()); };
+      Tree& tree = name[1] != 0 ? tls_ : plain_;
+      tree.transport.connect(
+          name[0] + 1, name[1] != 0 ? wire::Link(std::move(fd), find) : wire::Link(std::move(fd)));
     }
   }
 
@@ -148,7 +207,7 @@ class Member {
     gloo::rendezvous::FileStore store(directory);
     auto context = std::make_shared<gloo::rendezvous::Context>(rank_, processes_);
     gloo::transport::tcp::attr attributes;
-    attributes.hostname = "127.0.0.1";
+    attributes.hostname = settings_.hosts[static_cast<std::size_t>(rank_)].address;
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     context->connectFullMesh(store, device);
     gloo_ = context;
@@ -158,14 +217,12 @@ class Member {
     for (int i = -2; i < settings_.repetitions; ++i) {  // the first two warm up
       restore();
       add_up_own();
-      const double gloo = timed([&] { reduce_gloo(); });
+      timed(kGloo, i, [&] { reduce_gloo(); });
       look(false);
-      restore();
-      const double ours = timed([&] { reduce(i + 2); });
-      look(true);
-      if (rank_ == 0 && i >= 0) {
-        shared_.ours[i] = ours;
-        shared_.gloo[i] = gloo;
+      for (const Way way : {kPlain, kTls}) {
+        restore();
+        timed(way, i, [&] { reduce(way == kTls ? tls_ : plain_, i + 2); });
+        look(true);
       }
     }
   }
@@ -182,19 +239,24 @@ class Member {
   }
 
   template <typename Work>
-  double timed(const Work& work) {
+  void timed(Way way, int repetition, const Work& work) {
     pthread_barrier_wait(&shared_.barrier);
+    const double before = processor_seconds();
     shared_.begin[rank_] = now();
     work();
     shared_.end[rank_] = now();
+    shared_.processor[rank_] = processor_seconds() - before;
     pthread_barrier_wait(&shared_.barrier);
-    const double took = *std::max_element(shared_.end, shared_.end + processes_) -
-                        *std::min_element(shared_.begin, shared_.begin + processes_);
+    if (rank_ == 0 && repetition >= 0) {
+      shared_.took[way][repetition] = *std::max_element(shared_.end, shared_.end + processes_) -
+                                      *std::min_element(shared_.begin, shared_.begin + processes_);
+      shared_.used[way][repetition] =
+          std::accumulate(shared_.processor, shared_.processor + processes_, 0.0);
+    }
     pthread_barrier_wait(&shared_.barrier);
-    return took;
   }
 
-  // Both overwrite their input.
+  // All ways overwrite their input.
   void restore() {
     for (std::size_t i = 0; i < sums_.size(); ++i) {
       std::memcpy(sums_[i].data(), original_[i].data(), original_[i].size() * sizeof(float));
@@ -221,19 +283,20 @@ class Member {
     }
   }
 
-  void reduce(std::int64_t step) {
+  void reduce(Tree& tree, std::int64_t step) {
+    elastic::Reduction& reduction = *tree.reduction;
     geometry_.step = step;
-    reduction_->begin(geometry_);
+    reduction.begin(geometry_);
     std::vector<float*> sums;
     for (std::vector<float>& sum : sums_) sums.push_back(sum.data());
-    transport_.retry();
+    tree.transport.retry();
     std::thread trainer([&] {
       for (int bucket = 0; bucket <= layout_.tail(); ++bucket) {
-        poller_.post([this, bucket, &sums] { reduction_->ready(bucket, sums); });
+        poller_.post([&reduction, bucket, &sums] { reduction.ready(bucket, sums); });
       }
     });
-    while (!reduction_->complete()) poller_.wait(std::chrono::milliseconds(1000));
-    transport_.flush();  // others may still wait for data from this process
+    while (!reduction.complete()) poller_.wait(std::chrono::milliseconds(1000));
+    tree.transport.flush();  // others may still wait for data from this process
     trainer.join();
   }
 
@@ -256,8 +319,8 @@ class Member {
   int processes_;
   elastic::Layout layout_;
   wire::Poller poller_;
-  elastic::Transport transport_;
-  std::unique_ptr<elastic::Reduction> reduction_;
+  Tree plain_;
+  Tree tls_;
   elastic::Geometry geometry_;
   std::vector<float> result_;
   std::vector<std::vector<float>> original_;  // the subtree sums of this process
@@ -268,9 +331,9 @@ class Member {
 
 struct Row {
   std::string shape;
-  double ours = 0;
-  double gloo = 0;
-  double ratio = 0;  // the median of the ratios of neighbours
+  std::array<double, kWays> took{};
+  std::array<double, kWays> used{};
+  std::array<double, kWays> ratio{};  // to gloo; the median of the ratios of neighbours
 };
 
 double median(std::vector<double> values) {
@@ -294,7 +357,9 @@ Row measure(const Settings& settings, int processes) {
   std::vector<wire::Fd> listeners;
   std::vector<std::string> addresses;
   for (int i = 0; i < processes; ++i) {
-    Result<wire::Fd> listener = wire::listen_on("tcp:127.0.0.1:0");
+    const Host& host = settings.hosts[static_cast<std::size_t>(i)];
+    enter_network(host.network);
+    Result<wire::Fd> listener = wire::listen_on(fmt::format("tcp:{}:0", host.address));
     CHECK(static_cast<bool>(listener));
     addresses.push_back(*wire::address_of(*listener));
     listeners.push_back(std::move(*listener));
@@ -305,6 +370,7 @@ Row measure(const Settings& settings, int processes) {
     CHECK(child >= 0);
     if (child == 0) {
       {
+        enter_network(settings.hosts[static_cast<std::size_t>(rank)].network);
         Member member(settings, shared, rank, processes);
         member.connect(listeners[static_cast<std::size_t>(rank)], addresses);
         member.connect_gloo(directory);
@@ -327,13 +393,37 @@ Row measure(const Settings& settings, int processes) {
     std::exit(1);
   }
   Row row{.shape = shape_of(processes)};
-  std::vector<double> ratios;
-  for (int i = 0; i < settings.repetitions; ++i) ratios.push_back(shared.ours[i] / shared.gloo[i]);
-  row.ours = median({shared.ours, shared.ours + settings.repetitions});
-  row.gloo = median({shared.gloo, shared.gloo + settings.repetitions});
-  row.ratio = median(ratios);
+  for (std::size_t way = 0; way < kWays; ++way) {
+    const auto& took = shared.took[way];
+    const auto& used = shared.used[way];
+    std::vector<double> ratios;
+    for (int i = 0; i < settings.repetitions; ++i)
+      ratios.push_back(took[i] / shared.took[kGloo][i]);
+    row.took[way] = median({took, took + settings.repetitions});
+    row.used[way] = median({used, used + settings.repetitions});
+    row.ratio[way] = median(ratios);
+  }
   munmap(&shared, sizeof(Shared));
   return row;
+}
+
+// "PID=ADDRESS,..."
+std::vector<Host> parse_hosts(const std::string& text) {
+  std::vector<Host> hosts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string one = text.substr(at, end - at);
+    const std::size_t middle = one.find('=');
+    if (middle == std::string::npos || static_cast<int>(hosts.size()) == kMostProcesses) {
+      fmt::print(stderr, "reduce_gloo: --hosts {}: not PID=ADDRESS,..., at most {}\n", text,
+                 kMostProcesses);
+      std::exit(2);
+    }
+    hosts.push_back(
+        {fmt::format("/proc/{}/ns/net", one.substr(0, middle)), one.substr(middle + 1)});
+    at = end + 1;
+  }
+  return hosts;
 }
 
 Settings parse(int argc, char** argv) {
@@ -349,14 +439,17 @@ Settings parse(int argc, char** argv) {
       settings.floats = static_cast<std::size_t>(std::max<long long>(number(), 1));
     } else if (name == "--bucket-bytes") {
       settings.bucket_bytes = static_cast<std::size_t>(std::max<long long>(number(), 4096));
+    } else if (name == "--hosts") {
+      settings.hosts = parse_hosts(i + 1 < argc ? argv[++i] : "");
     } else {
       fmt::print(stderr,
                  "reduce_gloo: '{}' is none of --json, --repetitions, --floats, "
-                 "--bucket-bytes\n",
+                 "--bucket-bytes, --hosts\n",
                  name);
       std::exit(2);
     }
   }
+  if (settings.hosts.empty()) settings.hosts.resize(kMostProcesses);
   return settings;
 }
 
@@ -365,18 +458,30 @@ int run(const Settings& settings) {
   if (!settings.json) {
     fmt::print(
         "{:.0f} MB, buckets of {:.1f} MB, medians of {}; every sum of ours bit-equal to the "
-        "serial tree\n{:<10} {:>10} {:>10} {:>11}\n",
+        "serial tree; processor milliseconds of all processes\n"
+        "{:<10} {:>10} {:>10} {:>11} {:>10} {:>11}   {:>9} {:>9} {:>9}\n",
         4e-6 * static_cast<double>(settings.floats),
         1e-6 * static_cast<double>(settings.bucket_bytes), settings.repetitions, "leaves",
-        "gloo ring", "our tree", "ours/gloo");
+        "gloo ring", "our tree", "ours/gloo", "with TLS", "TLS/gloo", "CPU gloo", "CPU ours",
+        "CPU TLS");
   }
   for (const int processes : {2, 4, 3}) {
+    if (static_cast<std::size_t>(processes) > settings.hosts.size()) continue;
     const Row row = measure(settings, processes);
-    rows.push_back(
-        {{"leaves", row.shape}, {"gloo_s", row.gloo}, {"ours_s", row.ours}, {"ratio", row.ratio}});
+    rows.push_back({{"leaves", row.shape},
+                    {"gloo_s", row.took[kGloo]},
+                    {"ours_s", row.took[kPlain]},
+                    {"ratio", row.ratio[kPlain]},
+                    {"tls_s", row.took[kTls]},
+                    {"tls_ratio", row.ratio[kTls]},
+                    {"processor_s", row.used}});
     if (!settings.json) {
-      fmt::print("{:<10} {:>7.1f} ms {:>7.1f} ms {:>11.2f}\n", row.shape, 1e3 * row.gloo,
-                 1e3 * row.ours, row.ratio);
+      fmt::print(
+          "{:<10} {:>7.1f} ms {:>7.1f} ms {:>11.2f} {:>7.1f} ms {:>11.2f}   {:>9.0f} {:>9.0f} "
+          "{:>9.0f}\n",
+          row.shape, 1e3 * row.took[kGloo], 1e3 * row.took[kPlain], row.ratio[kPlain],
+          1e3 * row.took[kTls], row.ratio[kTls], 1e3 * row.used[kGloo], 1e3 * row.used[kPlain],
+          1e3 * row.used[kTls]);
       std::fflush(stdout);
     }
   }
