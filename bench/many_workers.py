@@ -49,7 +49,7 @@ class WideRun(HostsRun):
         began = time.monotonic()
 
         def done():
-            require(self.process.poll() is None, f"the run ended: {self.said()}")
+            require(self.process.poll() is None, f"the run ended with {self.process.returncode}: {self.said()}")
             return len(self.working()) == number
         await_true(done, lambda: f"{number} workers, {len(self.working())} are there; {self.said()}", PATIENCE)
         return time.monotonic() - began
