@@ -264,8 +264,12 @@ class Explanation {
     const JobRecord* other = state_.job(id);
     return sees_all_ || (other != nullptr && other->user == job_.user);
   }
+  // A run that measures a job is that job's.
   void note_waits_for(JobId id) {
-    if (sees(id)) waits_for_.push_back(id.value());
+    const JobId of = measured_job(state_, id);
+    const bool noted =
+        std::find(waits_for_.begin(), waits_for_.end(), of.value()) != waits_for_.end();
+    if (sees(id) && !noted && of != job_.id) waits_for_.push_back(of.value());
   }
   [[nodiscard]] int free_gpus() const {
     int free = state_.now().cluster.usable();

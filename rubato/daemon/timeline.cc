@@ -13,6 +13,7 @@
 #include "rubato/base/text.h"
 #include "rubato/core/node_states.h"
 #include "rubato/daemon/phrases.h"
+#include "rubato/daemon/views.h"
 #include "rubato/jobfile/times.h"
 
 namespace rubato::daemon {
@@ -266,8 +267,7 @@ std::optional<double> DecisionTimes::of(RowNumber number) const {
 
 Json Sight::job(JobId id, std::uint32_t user) const {
   if (!sees(user)) return nullptr;
-  const JobRecord* job = state_.job(id);
-  return job != nullptr && job->measures_for ? job->measures_for->value() : id.value();
+  return measured_job(state_, id).value();
 }
 
 bool thin_out(std::vector<Span>& spans, std::size_t most, WallTime now) {

@@ -90,6 +90,11 @@ Json range_json(const DaemonState& state, const JobRecord& job, const JobView& v
 
 }  // namespace
 
+JobId measured_job(const DaemonState& state, JobId id) {
+  const JobRecord* job = state.job(id);
+  return job != nullptr && job->measures_for ? *job->measures_for : id;
+}
+
 JobState state_of(const DaemonState& state, const JobRecord& job) {
   if (job.ending) {
     switch (job.ending->how) {
@@ -269,14 +274,16 @@ Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visi
   const Cluster& cluster = state.now().cluster;
   std::vector<Json> used(cluster.nodes().size(), Json::array());
   for (const JobView& view : state.now().jobs) {
+    const JobId job = measured_job(state, view.id);
     int worker = 0;  // ranks follow the order of the slots
     for (const Slice& slice : view.held.slices()) {
       for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
         if ((slice.mask >> static_cast<unsigned>(gpu) & 1U) == 0) continue;
         const bool shown = visible(view.id);
         used[slice.node.index()].push_back({{"gpu", gpu},
-                                            {"job", shown ? Json(view.id.value()) : Json(nullptr)},
-                                            {"worker", shown ? Json(worker) : Json(nullptr)}});
+                                            {"job", shown ? Json(job.value()) : Json(nullptr)},
+                                            {"worker", shown ? Json(worker) : Json(nullptr)},
+                                            {"measuring", shown && job != view.id}});
         ++worker;
       }
     }

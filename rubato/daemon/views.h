@@ -19,6 +19,8 @@ namespace rubato::daemon {
 
 // The state of a job as users see it.
 [[nodiscard]] JobState state_of(const DaemonState& state, const JobRecord& job);
+// The job whose speed this run measures; the job itself if it is no such run.
+[[nodiscard]] JobId measured_job(const DaemonState& state, JobId id);
 
 struct ViewContext {
   const DaemonState& state;

@@ -24,11 +24,6 @@ constexpr std::size_t kMostJobs = 5'000;
 constexpr Duration kLeastAfter = std::chrono::minutes(10);
 // A core that takes so many turns without time passing would never end.
 constexpr int kMostTurnsAtOnce = 100'000;
-// How often a job reports that has trained on the same GPUs for some time: about so often in the
-// range, so that a long range takes no longer than it must.
-constexpr int kReportsInRange = 1000;
-constexpr Duration kOftenest = std::chrono::seconds(1);
-constexpr Duration kSeldomest = std::chrono::minutes(1);
 constexpr Duration kNeverAgain = std::chrono::hours(24) * 36'525;
 
 // A journal that nobody keeps, in memory where there is such a place.
@@ -139,10 +134,8 @@ class WhatIfRun {
     options.switch_policy = policy != kAsRun;
     options.policy = policy == kAsRun ? past_.policy : policy;
     Cluster cluster = then.now().cluster;
-    const Duration seldom =
-        std::clamp<Duration>((past_.until - past_.since) / kReportsInRange, kOftenest, kSeldomest);
     world_ = std::make_unique<WhatIfWorld>(
-        std::move(cluster), [this](JobId id) { return truth_of(id); }, seldom);
+        std::move(cluster), [this](JobId id) { return truth_of(id); }, past_.distance());
     auto core = Core::recover(std::move(*opened), options, *world_, past_.since);
     if (!core) return core.error();
     core_ = std::move(*core);
@@ -161,9 +154,25 @@ class WhatIfRun {
 
   const JobTruth* truth_of(JobId id) const {
     const JobRecord* job = core_->state().job(id);
-    if (job != nullptr && job->measures_for) job = core_->state().job(*job->measures_for);
+    if (job != nullptr && job->measures_for) {
+      if (const JobTruth* run = truth_of_run(*job)) return run;
+      job = core_->state().job(*job->measures_for);
+    }
     const auto found = past_.truths.find(job != nullptr ? original(*job) : id);
     return found == past_.truths.end() ? &nothing_known_ : &found->second;
+  }
+
+  // The n-th run that measures a job does what the n-th really did.
+  const JobTruth* truth_of_run(const JobRecord& run) const {
+    const JobRecord* job = core_->state().job(*run.measures_for);
+    const auto found = past_.runs.find(job != nullptr ? original(*job) : *run.measures_for);
+    if (found == past_.runs.end()) return nullptr;
+    const auto& all = core_->state().jobs();
+    const auto before =
+        static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
+          return one.second.measures_for == run.measures_for && one.second.id < run.id;
+        }));
+    return before < found->second.size() ? &found->second[before] : nullptr;
   }
 
   // The job's number in this core; nullopt if it has no such job.
@@ -381,17 +390,20 @@ std::vector<std::string> taken_as_truth(const Past& past) {
       "happened, with the same job files.");
   said.emplace_back("Nodes fail, drain and come back when they really did.");
   said.emplace_back(
-      "A job trains at the average speed that was measured on each GPU count, and its starts and "
-      "resizes take as long as they were measured to take.");
+      "After a command that a job really got at about the same point of its work, it does what it "
+      "really did until the next one: as fast, with the same delays and reports.");
+  said.emplace_back(
+      "After other commands it trains at the average speed that was measured on each GPU count, "
+      "and "
+      "starts and resizes take as long as they took on average.");
   said.emplace_back(
       "A job has as much work as it really did; if it has not completed, as much as its job file "
       "says.");
   if (past.timed > 0) {
     said.push_back(
-        fmt::format("{} reported no speed: the time that it really ran is taken as its length, on "
-                    "any number of "
-                    "GPUs.",
-                    plural(past.timed, "job")));
+        fmt::format("Jobs that reported no speed ({}): the time that they really ran is taken as "
+                    "their length, on any number of GPUs.",
+                    past.timed));
   }
   if (past.failures > 0)
     said.emplace_back("A run that failed fails again when it has done the same work.");
@@ -404,28 +416,29 @@ std::vector<std::string> unknown_in(const Past& past) {
       "How the speed of a job would have changed because other jobs ran beside it."};
   if (past.one_count > 0) {
     said.push_back(fmt::format(
-        "How fast {} would have trained on other GPU counts: it was measured on one count, and "
-        "perfect scaling from there is assumed unless jobs of its profile were measured.",
-        plural(past.one_count, "job")));
+        "How fast jobs would have trained on other GPU counts if they were measured on one ({}): "
+        "perfect scaling is assumed unless jobs of the same profile were measured.",
+        past.one_count));
   }
   said.emplace_back(
       "The speed on GPU counts that were not measured: between two measured counts it is "
       "interpolated, and beyond the largest it is continued.");
   if (past.adaptive > 0) {
-    said.push_back(fmt::format(
-        "What other batch sizes would have meant for {}: the measured speeds already contain the "
-        "batch sizes that were chosen.",
-        plural(past.adaptive, "job")));
+    said.push_back(
+        fmt::format("What other batch sizes would have meant for jobs that choose them ({}): the "
+                    "measured speeds "
+                    "already contain the sizes that were chosen.",
+                    past.adaptive));
   }
   if (past.guessed > 0) {
-    said.push_back(fmt::format("How long {} would have run that never ran: an hour is assumed.",
-                               plural(past.guessed, "job")));
+    said.push_back(fmt::format(
+        "How long jobs would have run that never ran ({}): an hour is assumed.", past.guessed));
   }
   if (past.endless > 0) {
-    said.push_back(
-        fmt::format("When {} would have ended that had not ended and does not say how much work it "
-                    "has: it does not end here.",
-                    plural(past.endless, "job")));
+    said.push_back(fmt::format(
+        "When jobs would have ended that had not ended and do not say how much work they "
+        "have ({}): they do not end here.",
+        past.endless));
   }
   return said;
 }

@@ -67,7 +67,6 @@ struct FirstProgress {
   int workers = 0;  // that trained
   double work = 0;
   double seconds = 0;
-  int start = -1;  // as Told::n
 };
 // A part of a job's work between two reports of as many workers.
 struct Stretch {
@@ -90,8 +89,8 @@ class Took {
     sums_[gpus].seconds += seconds;
     ++sums_[gpus].cut;
   }
-  [[nodiscard]] std::map<int, Duration> averages() const {
-    std::map<int, Duration> found;
+  [[nodiscard]] Delays averages() const {
+    Delays found;
     for (const auto& [gpus, sum] : sums_) {
       found[gpus] = from_seconds(sum.done > 0 ? sum.seconds / sum.done : 2 * sum.seconds / sum.cut);
     }
@@ -104,9 +103,6 @@ class Took {
       sums_[gpus].cut += sum.cut;
     }
   }
-  // The n-th time, since the beginning of the what-if.
-  void note(int n, int gpus, double seconds) { times_[n] = {gpus, from_seconds(seconds)}; }
-  [[nodiscard]] const std::map<int, std::pair<int, Duration>>& times() const { return times_; }
   [[nodiscard]] bool empty() const { return sums_.empty(); }
 
  private:
@@ -116,7 +112,6 @@ class Took {
     int cut = 0;
   };
   std::map<int, Sum> sums_;
-  std::map<int, std::pair<int, Duration>> times_;
 };
 
 struct Latencies {
@@ -136,11 +131,9 @@ struct Latencies {
 
 // The last command to a job, until it is carried out.
 struct Told {
-  enum class What : std::uint8_t { start, grow, shrink, stop };
-  What what = What::start;
+  CommandKind what = CommandKind::start;
   Time at = kStart;
   int gpus = 0;
-  int n = -1;  // counts the commands of this kind to the job; -1: before the what-if begins
 };
 
 // What the journal shows of one job.
@@ -162,11 +155,10 @@ struct Seen {
   std::vector<Stretch> stretches;  // in order, and none over another
   Latencies took;
   std::optional<Told> told;
-  std::map<Told::What, int> count;  // commands, since the what-if begins
+  EpisodeWriter episodes;
 
   // The present run.
   std::optional<Time> started;  // no progress since then
-  int start = -1;
   double done_at_start = 0;
   std::optional<Time> running;
   std::optional<std::pair<Time, double>> last;  // progress of the present workers
@@ -189,6 +181,47 @@ struct Seen {
     }
     return found;
   }
+};
+
+// How much faster jobs are with other numbers of workers: the mean over the jobs that were measured
+// with both.
+class Scaling {
+ public:
+  void add(const std::map<int, double>& rates) {
+    for (const auto& [a, rate_a] : rates) {
+      for (const auto& [b, rate_b] : rates) {
+        if (a == b || !(rate_a > 0) || !(rate_b > 0)) continue;
+        Sum& sum = sums_[{a, b}];
+        sum.logs += std::log(rate_b / rate_a);
+        ++sum.jobs;
+      }
+    }
+  }
+  // Adds the counts on which the job was not measured, from the nearest one on which it was.
+  void complete(std::map<int, double>& rates) const {
+    const std::map<int, double> own = rates;
+    for (const auto& [pair, sum] : sums_) {
+      const auto [from, to] = pair;
+      if (own.contains(to) || !own.contains(from) || from != nearest(own, to, sums_)) continue;
+      rates[to] = own.at(from) * std::exp(sum.logs / sum.jobs);
+    }
+  }
+
+ private:
+  struct Sum {
+    double logs = 0;
+    int jobs = 0;
+  };
+  using Sums = std::map<std::pair<int, int>, Sum>;
+  [[nodiscard]] static int nearest(const std::map<int, double>& own, int to, const Sums& sums) {
+    int found = 0;
+    for (const auto& [from, rate] : own) {
+      if (sums.contains({from, to}) && (found == 0 || std::abs(from - to) < std::abs(found - to)))
+        found = from;
+    }
+    return found;
+  }
+  Sums sums_;
 };
 
 class PastReader {
@@ -369,15 +402,15 @@ class PastReader {
       const JobRecord* job = state_->job(id);
       const Allocation* before = job != nullptr && job->told ? gpus_of(*job->told) : nullptr;
       const Allocation* to = gpus_of(command);
-      Told told{Told::What::stop, row.time, to != nullptr ? to->gpus() : 0};
-      if (std::holds_alternative<Start>(command)) told.what = Told::What::start;
+      Told told{CommandKind::stop, row.time, to != nullptr ? to->gpus() : 0};
+      if (std::holds_alternative<Start>(command)) told.what = CommandKind::start;
       if (std::holds_alternative<Resize>(command)) {
         const bool grows = before == nullptr || !minus(*to, *before).empty();
-        told.what = grows ? Told::What::grow : Told::What::shrink;
+        told.what = grows ? CommandKind::grow : CommandKind::shrink;
       }
       Seen& seen = seen_[id];
-      if (begun_) told.n = seen.count[told.what]++;
-      if (seen.told && seen.told->what == Told::What::start && told.what != Told::What::stop) {
+      seen.episodes.told(row.time, told.what, told.gpus);
+      if (seen.told && seen.told->what == CommandKind::start && told.what != CommandKind::stop) {
         seen.told->gpus = told.gpus;  // it still starts, on others
         continue;
       }
@@ -387,14 +420,13 @@ class PastReader {
   }
 
   static void note_cut(Latencies& took, const Told& told, double seconds) {
-    if (told.what == Told::What::start) took.runs.cut(told.gpus, seconds);
-    if (told.what == Told::What::grow) took.grows.cut(told.gpus, seconds);
-    if (told.what == Told::What::shrink) took.shrinks.cut(told.gpus, seconds);
+    if (told.what == CommandKind::start) took.runs.cut(told.gpus, seconds);
+    if (told.what == CommandKind::grow) took.grows.cut(told.gpus, seconds);
+    if (told.what == CommandKind::shrink) took.shrinks.cut(told.gpus, seconds);
   }
 
   static void note_took(Took& took, const Told& told, double seconds) {
     took.add(told.gpus, seconds);
-    if (told.n >= 0) took.note(told.n, told.gpus, seconds);
   }
 
   void note_commands(const JournalRow& row, const Json& body) {
@@ -408,7 +440,6 @@ class PastReader {
         continue;
       }
       seen.started = row.time;
-      seen.start = seen.told ? seen.told->n : -1;
       seen.done_at_start = seen.done;
       seen.running.reset();
     }
@@ -418,11 +449,12 @@ class PastReader {
     if (!body.contains("job")) return;
     Seen& seen = seen_[JobId(body.at("job").get<JobId::rep>())];
     if (!seen.running) seen.running = row.time;
+    seen.episodes.running(row.time);
     if (!seen.told) return;
     const double took = seconds(row.time - seen.told->at);
-    if (seen.told->what == Told::What::start) note_took(seen.took.runs, *seen.told, took);
-    if (seen.told->what == Told::What::grow) note_took(seen.took.grows, *seen.told, took);
-    if (seen.told->what != Told::What::stop) seen.told.reset();
+    if (seen.told->what == CommandKind::start) note_took(seen.took.runs, *seen.told, took);
+    if (seen.told->what == CommandKind::grow) note_took(seen.took.grows, *seen.told, took);
+    if (seen.told->what != CommandKind::stop) seen.told.reset();
   }
 
   void note_measured(const JournalRow& row, const Json& body) {
@@ -432,6 +464,10 @@ class PastReader {
     Seen& seen = seen_[job->id];
     const JobProgress& progress = job->progress;
     const Reports unit = unit_of(job->file, progress);
+    seen.episodes.report(
+        {row.time, in_own_unit(progress, unit),
+         unit == Reports::nothing ? 0 : own_rate(progress, unit), with_tuning(progress, body)},
+        past_.distance());
     if (unit == Reports::nothing) return;
     seen.reports = unit;
     const double done = in_own_unit(progress, unit);
@@ -447,8 +483,8 @@ class PastReader {
       seen.generation = view->generation;
       seen.workers = workers;
       if (seen.started && done > seen.done_at_start) {
-        seen.firsts.push_back({gpus, workers, done - seen.done_at_start,
-                               seconds(row.time - *seen.started), seen.start});
+        seen.firsts.push_back(
+            {gpus, workers, done - seen.done_at_start, seconds(row.time - *seen.started)});
         seen.started.reset();
       }
       if (!seen.running && workers < gpus && !seen.few) seen.few = workers;
@@ -467,6 +503,20 @@ class PastReader {
     }
     seen.done = std::max(seen.done, done);
     measured_at_[job->id] = row.time;
+  }
+
+  // What a job measured of its steps is stored with its rates.
+  [[nodiscard]] static JobProgress with_tuning(JobProgress progress, const Json& body) {
+    Rates rates;
+    if (!body.contains("rates") || !read_record(body.at("rates"), rates) || !rates.tuning)
+      return progress;
+    const Tuning& told = *rates.tuning;
+    progress.tuning = JobTuning{told.initial, told.largest, told.largest_per_gpu, 0, 0};
+    if (!told.steps.empty()) {
+      progress.tuning->step_seconds = told.steps.back().step_seconds;
+      progress.tuning->pass_seconds = told.steps.back().grad_seconds;
+    }
+    return progress;
   }
 
   static void add(Trained& sum, const Trained& more, int sign) {
@@ -494,10 +544,11 @@ class PastReader {
     Seen& seen = seen_[id];
     if (row.type == "released") {
       if (!body.value("stopped", false)) return;
-      if (seen.told && seen.told->what == Told::What::stop) {
+      if (seen.told && seen.told->what == CommandKind::stop) {
         note_took(seen.took.stops, *seen.told, seconds(row.time - seen.told->at));
         seen.told.reset();
       }
+      seen.episodes.released(row.time);
       end_run(seen, row.time);
       return;
     }
@@ -515,12 +566,14 @@ class PastReader {
     const JobView* view = state_->view(id);
     Seen& seen = seen_[id];
     if (view == nullptr || view->release_due > 0) return;
-    if (!seen.told || seen.told->what != Told::What::shrink) return;
+    seen.episodes.released(row.time);
+    if (!seen.told || seen.told->what != CommandKind::shrink) return;
     note_took(seen.took.shrinks, *seen.told, seconds(row.time - seen.told->at));
     seen.told.reset();
   }
 
   static void end_run(Seen& seen, Time now) {
+    seen.episodes.ended(now, seen.completed);
     if (seen.running) seen.ran += seconds(now - *seen.running);
     seen.running.reset();
     seen.started.reset();
@@ -549,11 +602,17 @@ class PastReader {
       for (const auto& [gpus, rate] : seen.rates()) {
         if (!profiles_[id].empty() && file.work) of_profile[profiles_[id]].emplace(gpus, rate);
       }
+      scaling_.add(seen.rates());
       note_loads(seen);
       took_.add(seen.took);
     }
     for (const auto& [id, file] : files_) {
       if (!measures_.contains(id)) past_.truths[id] = truth_of(id, file, of_profile);
+    }
+    for (const auto& [run, job] : measures_) {
+      JobTruth truth = past_.truths[job];
+      truth.episodes = seen_[run].episodes.finish(past_.start);
+      past_.runs[job].push_back(std::move(truth));
     }
   }
 
@@ -564,12 +623,12 @@ class PastReader {
       const auto rate = rates.find(first.workers);
       if (rate == rates.end()) continue;
       const double took = std::max(0.0, first.seconds - first.work / rate->second);
-      note_took(seen.took.trains, {Told::What::start, kStart, first.gpus, first.start}, took);
+      seen.took.trains.add(first.gpus, took);
     }
   }
 
   [[nodiscard]] static Delays own_or(const Took& own, const Took& all) {
-    return {(own.empty() ? all : own).averages(), own.times()};
+    return (own.empty() ? all : own).averages();
   }
 
   // How fast the job was in each part of its work.
@@ -598,7 +657,7 @@ class PastReader {
 
   JobTruth truth_of(JobId id, const JobFile& file,
                     const std::map<std::string, std::map<int, double>>& of_profile) {
-    const Seen& seen = seen_[id];
+    Seen& seen = seen_[id];
     JobTruth truth;
     truth.reports = seen.reports;
     truth.samples_each = seen.samples_each;
@@ -610,7 +669,7 @@ class PastReader {
     truth.grows = own_or(seen.took.grows, took_.grows);
     truth.shrinks = own_or(seen.took.shrinks, took_.shrinks);
     const auto stops = own_or(seen.took.stops, took_.stops);
-    if (!stops.average.empty()) truth.stops = stops.average.begin()->second;
+    if (!stops.empty()) truth.stops = stops.begin()->second;
     if (seen.pause > 0) truth.pause = from_seconds(seen.pause);
     if (const JobRecord* job = state_->job(id)) truth.tuning = job->rates.tuning;
     truth.rates = seen.rates();
@@ -624,11 +683,13 @@ class PastReader {
     if (file.work) {
       for (const auto& [gpus, rate] : rates_[id].by_gpus) truth.rates.emplace(gpus, rate);
     }
+    scaling_.complete(truth.rates);
     if (file.work) truth.amount = file.work->amount;
     if (seen.completed && seen.done > 0) truth.amount = seen.done;
     if (truth.reports == Reports::nothing && !truth.rates.empty() && file.work)
       truth.reports = reports_in(file.work->unit);
     if (!truth.rates.empty() && truth.reports != Reports::nothing) {
+      truth.episodes = seen.episodes.finish(past_.start);
       past_.endless += truth.amount ? 0 : 1;
       return truth;
     }
@@ -662,7 +723,8 @@ class PastReader {
   bool over_ = false;
   int turn_ = 0;
   std::map<JobId, Seen> seen_;
-  Latencies took_;  // by all jobs
+  Latencies took_;   // by all jobs
+  Scaling scaling_;  // of all jobs
   std::map<JobId, JobFile> files_;
   std::map<JobId, std::string> profiles_;
   std::map<JobId, Rates> rates_;  // at the submission
@@ -673,6 +735,13 @@ class PastReader {
 };
 
 }  // namespace
+
+Duration Past::distance() const {
+  constexpr int kReportsInRange = 1000;
+  constexpr Duration kOftenest = std::chrono::seconds(1);
+  constexpr Duration kSeldomest = std::chrono::minutes(1);
+  return std::clamp<Duration>((until - since) / kReportsInRange, kOftenest, kSeldomest);
+}
 
 Result<Past> read_past(const std::filesystem::path& directory, const WhatIfRange& range,
                        const DaemonStateOptions& options,

@@ -49,8 +49,12 @@ struct Past {
   std::string policy;    // in force then
   std::vector<PastInput> inputs;
   std::map<JobId, JobTruth> truths;
+  std::map<JobId, std::vector<JobTruth>> runs;  // that measured the speed of a job, in order
   std::map<JobId, double> done;       // work done at the beginning, of jobs that were there
   std::unique_ptr<DaemonState> real;  // what really happened, at `until`
+  // How often a job reports that has trained on the same GPUs for some time: about a thousand times
+  // in the range, so that a long range takes no longer than it must.
+  [[nodiscard]] Duration distance() const;
   Duration measuring = from_seconds(10);
   Duration restart_cost = from_seconds(5);
 

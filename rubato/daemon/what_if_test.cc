@@ -45,12 +45,7 @@ TEST_P(WhatIfOf, RepeatsWhatReallyHappened) {
   const Json& run = (*result)["policies"][0];
   EXPECT_EQ(run["differences"]["jobs"], 4) << run["jobs"].dump(1);
   const std::string both = run["jobs"].dump(1) + (*result)["truth"]["jobs"].dump(1);
-  EXPECT_LE(run["differences"]["mean"], 0.10) << both;
-  // Under a policy that tries counts out, a report that comes half a second later may be too late
-  // for a decision, and jobs then take turns in another order.
-  if (GetParam() != std::string("afs-l")) {
-    EXPECT_LE(run["differences"]["worst"], 0.10) << both;
-  }
+  EXPECT_LE(run["differences"]["worst"], 0.10) << both;
   EXPECT_EQ(run["summary"]["cancelled"], 1);
   EXPECT_FALSE(run["spans"].empty());
 }

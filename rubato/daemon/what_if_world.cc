@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "rubato/loop/follow.h"
 
@@ -14,11 +15,15 @@ constexpr Duration kReleases = std::chrono::milliseconds(300);  // if it was nev
 constexpr Duration kLoads = std::chrono::seconds(1);
 constexpr Duration kOftenFor = std::chrono::seconds(20);
 constexpr Duration kOften = std::chrono::seconds(1);
+constexpr Duration kFresh = std::chrono::milliseconds(50);
 // Of work that is done up to rounding.
 constexpr double kNothing = 1e-9;
+// A job does again what it did at another point of its work, if that is no farther away than this
+// share of the work.
+constexpr double kSamePoint = 0.1;
 
 // Of the nearest count; of two as near, of the smaller one.
-Duration nearest(const std::map<int, Duration>& by_gpus, int gpus, Duration otherwise) {
+Duration nearest(const Delays& by_gpus, int gpus, Duration otherwise) {
   const auto above = by_gpus.lower_bound(gpus);
   if (above == by_gpus.end()) return by_gpus.empty() ? otherwise : std::prev(above)->second;
   if (above == by_gpus.begin()) return above->second;
@@ -27,12 +32,6 @@ Duration nearest(const std::map<int, Duration>& by_gpus, int gpus, Duration othe
 }
 
 }  // namespace
-
-Duration Delays::of(int n, int gpus, Duration otherwise) const {
-  const auto then = times.find(n);
-  if (then != times.end() && then->second.first == gpus) return then->second.second;
-  return nearest(average, gpus, otherwise);
-}
 
 std::pair<double, double> JobTruth::pace_at(double done) const {
   constexpr double kEnd = std::numeric_limits<double>::infinity();
@@ -89,16 +88,63 @@ double JobTruth::rate(int gpus) const {
   return above == rates.end() ? std::max(below->second, continued) : continued;
 }
 
+double WhatIfWorld::Job::done_by(Time now) const {
+  if (follows != nullptr) return done_then + follows->work_by(now - follows_since);
+  return now > at && trains_on > 0 ? truth->done_after(trains_on, done, seconds(now - at)) : done;
+}
+
+Time WhatIfWorld::Job::time_of(double work) const {
+  if (follows != nullptr) {
+    const auto after = follows->time_of(work - done_then);
+    return after ? follows_since + *after : kNever;
+  }
+  return trains_on > 0 ? at + from_seconds(truth->seconds_until(trains_on, done, work)) : kNever;
+}
+
 WhatIfWorld::Job& WhatIfWorld::job(JobId id) {
   Job& job = jobs_[id];
-  if (job.truth == nullptr) job.truth = truths_(id);
+  if (job.truth == nullptr) {
+    job.truth = truths_(id);
+    job.record = Record(&job.truth->episodes);
+  }
   return job;
+}
+
+bool WhatIfWorld::follow(Time now, Job& job, CommandKind told, int gpus) const {
+  follow_no_more(now, job);
+  const double tolerance = kSamePoint * job.truth->amount.value_or(job.done);
+  job.follows = job.record.next(told, gpus, job.done, tolerance);
+  job.follows_since = now;
+  job.done_then = job.done;
+  const bool known = job.follows != nullptr && job.follows->released;
+  job.releases_at = known ? now + (*job.follows->released - job.follows->from) : kNever;
+  job.sent = now;
+  if (job.follows != nullptr) plan_report(now, job);
+  return job.follows != nullptr;
+}
+
+void WhatIfWorld::follow_no_more(Time now, Job& job) {
+  job.done = job.done_by(now);
+  job.at = now;
+  job.follows = nullptr;
+}
+
+Duration WhatIfWorld::takes(const Job& job, Duration average) {
+  if (job.follows == nullptr) return average;
+  const Episode& then = *job.follows;
+  // If another command came first, it would have taken longer.
+  return then.running ? *then.running - then.from : std::max(average, 2 * then.length());
 }
 
 void WhatIfWorld::adopt(Time now, const KnownJob& known, bool training, double done) {
   Job& found = job(known.job);
   found.done = done;
   found.at = now;
+  found.follows = found.record.at(now);
+  if (found.follows != nullptr) {
+    found.follows_since = found.follows->from;
+    found.done_then = found.follows->done;
+  }
   found.generation = std::visit([](const auto& c) { return c.generation; }, known.last);
   const Allocation* to = gpus_of(known.last);
   found.gpus = found.holds = known.held;
@@ -109,19 +155,19 @@ void WhatIfWorld::adopt(Time now, const KnownJob& known, bool training, double d
   } else if (training && known.held == *to) {
     train(now, found);
   } else {
-    load(now, found, -1);
+    load(now, found);
   }
 }
 
-// `start` counts the starts of the job; -1: it was started before.
-void WhatIfWorld::load(Time now, Job& job, int start) {
+void WhatIfWorld::load(Time now, Job& job) {
   const int gpus = job.to.gpus();
   train_on(now, job, 0);
   job.phase = Phase::loading;
-  job.trains_at = now + job.truth->trains.of(start, gpus, kLoads);
-  job.until = now + job.truth->runs.of(start, gpus, job.trains_at - now);
+  job.trains_at = now + nearest(job.truth->trains, gpus, kLoads);
+  const Time told = job.follows != nullptr ? job.follows_since : now;
+  job.until = std::max(now, told + takes(job, nearest(job.truth->runs, gpus, job.trains_at - now)));
   job.changed = now;
-  job.report_at = now;
+  plan_report(now, job);
 }
 
 void WhatIfWorld::train_on(Time now, Job& job, int gpus) {
@@ -131,6 +177,8 @@ void WhatIfWorld::train_on(Time now, Job& job, int gpus) {
 }
 
 void WhatIfWorld::train(Time now, Job& job) {
+  // More workers than it then had by the end of what is known.
+  if (job.follows != nullptr && !job.follows->running) follow_no_more(now, job);
   if (job.trains_at == kNever) train_on(now, job, job.gpus.gpus());
   job.phase = Phase::training;
   job.until = kNever;
@@ -151,7 +199,9 @@ void WhatIfWorld::start(Time now, JobId id, Generation generation, const Allocat
   if (generation <= found.generation) return;
   found.generation = generation;
   found.gpus = found.to = found.holds = gpus;
-  load(now, found, found.starts++);
+  follow(now, found, CommandKind::start, gpus.gpus());
+  found.reported = {};
+  load(now, found);
 }
 
 void WhatIfWorld::resize(Time now, JobId id, Generation generation, const Allocation& gpus) {
@@ -163,29 +213,33 @@ void WhatIfWorld::resize(Time now, JobId id, Generation generation, const Alloca
     return;
   }
   const bool grows = !minus(gpus, found.to).empty();
-  const int nth = grows ? found.grows++ : found.shrinks++;
+  const JobTruth& truth = *found.truth;
+  const int count = gpus.gpus();
+  const bool again = follow(now, found, grows ? CommandKind::grow : CommandKind::shrink, count);
   found.to = gpus;
   found.holds.add(minus(gpus, found.holds));
   if (found.phase == Phase::loading) {
-    const Allocation released = minus(found.holds, gpus);
-    found.gpus = found.holds = gpus;
-    if (!released.empty()) facts_.emplace_back(ReleasedFact{id, generation, released, false});
+    found.gpus = gpus;
+    if (again) {
+      found.until = now + takes(found, found.until - now);
+      return;
+    }
+    release(id, found);
     // The workers that train already may be all that it needs now.
-    if (found.trains_on >= gpus.gpus()) found.until = now;
+    if (found.trains_on >= count) found.until = now;
     return;
   }
   ++found.resizes;
-  if (!found.truth->elastic) {
+  const Duration starts = nearest(truth.trains, count, kLoads);
+  if (!truth.elastic) {
     train_on(now, found, 0);
     found.phase = Phase::pausing;
-    found.until = now + nearest(found.truth->trains.average, gpus.gpus(), kLoads);
+    found.until = now + takes(found, starts);
   } else {
-    const JobTruth& truth = *found.truth;
-    const int count = gpus.gpus();
+    const Duration average =
+        grows ? nearest(truth.grows, count, starts) : nearest(truth.shrinks, count, kReleases);
     found.phase = Phase::resizing;
-    found.until =
-        now + (grows ? truth.grows.of(nth, count, nearest(truth.trains.average, count, kLoads))
-                     : truth.shrinks.of(nth, count, kReleases));
+    found.until = std::max(now, now + takes(found, average + truth.pause) - truth.pause);
   }
   found.changed = now;
 }
@@ -199,9 +253,11 @@ void WhatIfWorld::stop(Time now, JobId id, Generation generation) {
     return;
   }
   train_on(now, found, 0);
+  follow(now, found, CommandKind::stop, 0);
   found.phase = Phase::stopping;
   found.trains_at = kNever;
-  found.until = now + found.truth->stops;
+  const Time known = std::exchange(found.releases_at, kNever);
+  found.until = known != kNever ? known : now + found.truth->stops;
 }
 
 void WhatIfWorld::change_node(Time now, NodeId node, NodeState state) {
@@ -210,7 +266,7 @@ void WhatIfWorld::change_node(Time now, NodeId node, NodeState state) {
   for (auto& [id, one] : jobs_) {
     if (one.phase == Phase::away || one.gpus.mask_on(node) == 0) continue;
     train_on(now, one, 0);
-    leave(one);
+    leave(now, one);
     facts_.emplace_back(FailedFact{id, one.generation, true, "its node is down"});
   }
 }
@@ -230,11 +286,9 @@ std::pair<std::optional<double>, bool> WhatIfWorld::goal(const Job& job) {
 
 Time WhatIfWorld::event_of(const Job& job) {
   if (job.phase == Phase::away) return kNever;
-  Time next = std::min(job.until, job.trains_at);
-  const auto [work, fails] = goal(job);
-  if (job.trains_on > 0 && work)
-    next = std::min(
-        next, job.at + from_seconds(job.truth->seconds_until(job.trains_on, job.done, *work)));
+  Time next = std::min({job.until, job.trains_at, job.releases_at});
+  if (job.follows != nullptr) next = std::min(next, job.follows_until());
+  if (const auto work = goal(job).first) next = std::min(next, job.time_of(*work));
   return next;
 }
 
@@ -268,10 +322,11 @@ void WhatIfWorld::collect(Time now, std::vector<Fact>& facts) {
 void WhatIfWorld::happen(Time now, JobId id, Job& one) {
   const auto [work, fails] = goal(one);
   // A microsecond of work may be left, because times are whole microseconds.
-  if (one.trains_on > 0 && work && one.done_by(now + Duration(1)) >= *work * (1 - kNothing)) {
+  const bool trains = one.follows != nullptr || one.trains_on > 0;
+  if (trains && work && one.done_by(now + Duration(1)) >= *work * (1 - kNothing)) {
     train_on(now, one, 0);
+    leave(now, one);
     one.done = *work;
-    leave(one);
     if (fails) {
       ++one.failures;
       facts_.emplace_back(FailedFact{id, one.generation, false, one.truth->fails_why});
@@ -279,6 +334,16 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
       facts_.emplace_back(Finished{id, one.generation, std::nullopt});
     }
     return;
+  }
+  if (one.follows != nullptr && one.follows_until() <= now) {
+    follow_no_more(now, one);
+    one.report_at = std::min(one.report_at, now + kOften);
+    return;
+  }
+  if (one.releases_at <= now) {
+    one.releases_at = kNever;
+    release(id, one);
+    if (one.until > now) return;
   }
   if (one.trains_at <= now) {
     one.trains_at = kNever;
@@ -289,6 +354,7 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
   }
   switch (one.phase) {
     case Phase::loading:
+      release(id, one);
       train(now, one);
       facts_.emplace_back(RunningFact{id, one.generation});
       break;
@@ -298,18 +364,17 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
       one.until = now + one.truth->pause;
       break;
     case Phase::pausing: {
-      const Allocation released = minus(one.holds, one.to);
-      one.gpus = one.holds = one.to;
+      release(id, one);
+      one.gpus = one.to;
       one.pauses.push_back(seconds(one.truth->pause) + 1e-6 * one.resizes);
       if (one.pauses.size() > launch::kPausesKept) one.pauses.erase(one.pauses.begin());
-      if (!released.empty()) facts_.emplace_back(ReleasedFact{id, one.generation, released, false});
       train(now, one);
       facts_.emplace_back(RunningFact{id, one.generation});
       break;
     }
     case Phase::stopping: {
       facts_.emplace_back(ReleasedFact{id, one.generation, one.holds, true});
-      leave(one);
+      leave(now, one);
       break;
     }
     case Phase::training:
@@ -319,20 +384,41 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
   }
 }
 
-void WhatIfWorld::leave(Job& job) {
+void WhatIfWorld::release(JobId id, Job& job) {
+  const Allocation released = minus(job.holds, job.to);
+  job.holds = job.to;
+  job.releases_at = kNever;
+  if (!released.empty()) facts_.emplace_back(ReleasedFact{id, job.generation, released, false});
+}
+
+void WhatIfWorld::leave(Time now, Job& job) {
+  follow_no_more(now, job);
   job.phase = Phase::away;
-  job.until = job.trains_at = job.report_at = kNever;
+  job.until = job.trains_at = job.releases_at = job.report_at = kNever;
   job.gpus = job.to = job.holds = Allocation();
 }
 
+// Real jobs report so often that the daemon always knows what they do. Here that is enough when
+// the daemon looks, and when something of what they really reported was written down.
 std::vector<JobStatus> WhatIfWorld::reports(Time now) {
   std::vector<JobStatus> statuses;
   for (auto& [id, one] : jobs_) {
-    if (one.report_at > now) continue;
-    one.report_at = now + (now - one.changed < kOftenFor ? kOften : seldom_);
+    const bool looked_at = one.follows != nullptr && now - one.sent >= kFresh;
+    const bool ends = one.phase == Phase::stopping && one.until <= now;
+    if (one.report_at > now && !looked_at && !ends) continue;
+    plan_report(now, one);
+    one.sent = now;
     statuses.push_back(status_of(now, id, one));
+    if (ends) statuses.back().ended.emplace().how = JobEnd::How::stopped;
   }
   return statuses;
+}
+
+void WhatIfWorld::plan_report(Time now, Job& job) const {
+  const Episode* then = job.follows;
+  const auto* next = then != nullptr ? then->report_after(now - job.follows_since) : nullptr;
+  job.report_at = next != nullptr ? job.follows_since + (next->at - then->from)
+                                  : now + (now - job.changed < kOftenFor ? kOften : seldom_);
 }
 
 namespace {
@@ -351,9 +437,34 @@ void report_tuning(const Tuning& tuning, int gpus, JobProgress& progress) {
   }
 }
 
+void report_speed(const JobTruth& truth, double rate, JobProgress& progress) {
+  const bool counts_steps = truth.reports == JobTruth::Reports::steps;
+  progress.step_rate = counts_steps ? rate : 0;
+  progress.rate = truth.reports == JobTruth::Reports::samples ? rate : rate * truth.samples_each;
+}
+
+void report_work(const JobTruth& truth, double done, JobProgress& progress) {
+  switch (truth.reports) {
+    case JobTruth::Reports::nothing:
+      break;
+    case JobTruth::Reports::steps:
+      progress.step = std::llround(done);
+      progress.samples = done * truth.samples_each;
+      break;
+    case JobTruth::Reports::samples:
+      progress.samples = done;
+      progress.step = std::llround(done);
+      break;
+    case JobTruth::Reports::epochs:
+      progress.epoch = done;
+      progress.samples = done * truth.samples_each;
+      break;
+  }
+}
+
 }  // namespace
 
-JobStatus WhatIfWorld::status_of(Time now, JobId id, const Job& one) const {
+JobStatus WhatIfWorld::status_of(Time now, JobId id, Job& one) {
   JobStatus status;
   status.job = id;
   status.generation = one.generation;
@@ -362,31 +473,19 @@ JobStatus WhatIfWorld::status_of(Time now, JobId id, const Job& one) const {
   status.resizes = one.resizes;
   status.pauses = one.pauses;
   JobProgress& progress = status.progress;
-  progress.workers = one.trains_on;
   const JobTruth& truth = *one.truth;
   const double done = one.done_by(now);
-  const double rate = one.trains_on > 0 ? truth.rate(one.trains_on, done) : 0;
-  if (truth.tuning) report_tuning(*truth.tuning, one.gpus.gpus(), progress);
-  switch (truth.reports) {
-    case JobTruth::Reports::nothing:
-      break;
-    case JobTruth::Reports::steps:
-      progress.step = std::llround(done);
-      progress.step_rate = rate;
-      progress.samples = done * truth.samples_each;
-      progress.rate = rate * truth.samples_each;
-      break;
-    case JobTruth::Reports::samples:
-      progress.samples = done;
-      progress.rate = rate;
-      progress.step = std::llround(done);
-      break;
-    case JobTruth::Reports::epochs:
-      progress.epoch = done;
-      progress.samples = done * truth.samples_each;
-      progress.rate = rate * truth.samples_each;
-      break;
+  if (one.follows != nullptr) {
+    if (const auto* then = one.follows->report_about(now - one.follows_since))
+      one.reported = then->progress;
+    progress = one.reported;
+  } else {
+    progress.workers = one.trains_on;
+    const double rate = one.trains_on > 0 ? truth.rate(one.trains_on, done) : 0;
+    if (truth.reports != JobTruth::Reports::nothing) report_speed(truth, rate, progress);
   }
+  if (truth.tuning && !progress.tuning) report_tuning(*truth.tuning, one.gpus.gpus(), progress);
+  report_work(truth, done, progress);
   return status;
 }
 

@@ -4,6 +4,8 @@
 // What is known about a job is its JobTruth, which comes from the journal (what_if_past.h). A job
 // loads before it trains, perhaps with a few workers first; trains on while it grows or shrinks,
 // and stands still for a moment when that is done. A job that is stopped continues where it was.
+// As long as it gets the commands that it really got, it does what it really did (Episode): it
+// trains as fast, needs as long and reports the same. Otherwise averages say what it does.
 //
 // Pure, deterministic.
 #pragma once
@@ -18,20 +20,15 @@
 #include <vector>
 
 #include "rubato/daemon/records.h"
+#include "rubato/daemon/what_if_episode.h"
 #include "rubato/engine/engine_table.h"
 #include "rubato/launch/master_messages.h"
 #include "rubato/loop/engine.h"
 
 namespace rubato::daemon {
 
-// How long something takes: what it took the n-th time, if that was on as many GPUs; else the
-// average of the nearest count.
-struct Delays {
-  std::map<int, Duration> average;                // by the GPUs that the job has then
-  std::map<int, std::pair<int, Duration>> times;  // by n, from 0: the GPUs, and how long it took
-
-  [[nodiscard]] Duration of(int n, int gpus, Duration otherwise) const;
-};
+// How long something takes on average, by the GPUs that the job has then.
+using Delays = std::map<int, Duration>;
 
 // How fast the job was in one part of its work, as a share of its average on as many GPUs.
 struct Pace {
@@ -60,6 +57,7 @@ struct JobTruth {
   bool elastic = true;                 // otherwise a resize is a restart
   std::vector<double> fails_at;        // its run failed when this much work was done; ascending
   std::string fails_why;
+  std::vector<Episode> episodes;  // in order; none that was over when the what-if begins
 
   // Between known counts the speed is interpolated. Beyond the largest, it grows as between the two
   // largest, and does not fall; if only one is known, and below the smallest, it is in proportion
@@ -108,11 +106,12 @@ class WhatIfWorld final : public Engine {
     const JobTruth* truth = nullptr;
     Generation generation;
     Phase phase = Phase::away;
-    Allocation gpus;          // on which it trains
-    Allocation to;            // that it should have
-    Allocation holds;         // that it has not released; of a growth that was taken back, too
-    Time until = kNever;      // the end of the phase
-    Time trains_at = kNever;  // after a start
+    Allocation gpus;            // on which it trains
+    Allocation to;              // that it should have
+    Allocation holds;           // that it has not released; of a growth that was taken back, too
+    Time until = kNever;        // the end of the phase
+    Time trains_at = kNever;    // after a start
+    Time releases_at = kNever;  // what it holds too much, before the end of the phase
     double done = 0;
     Time at = kStart;   // when that was done
     int trains_on = 0;  // workers; 0: it stands still
@@ -120,30 +119,45 @@ class WhatIfWorld final : public Engine {
     Time changed = kStart;
     std::vector<double> pauses;
     int resizes = 0;
-    int starts = 0;
-    int grows = 0;
-    int shrinks = 0;
     std::size_t failures = 0;
 
-    [[nodiscard]] double done_by(Time now) const {
-      return now > at && trains_on > 0 ? truth->done_after(trains_on, done, seconds(now - at))
-                                       : done;
+    Record record;
+    const Episode* follows = nullptr;  // it does now what it did then; nullptr: as the averages say
+    Time follows_since = kStart;
+    double done_then = 0;  // its work at that moment
+    JobProgress reported;  // last, of an episode
+    Time sent = kStart;    // its newest status
+
+    [[nodiscard]] double done_by(Time now) const;
+    // What it did then says nothing about later.
+    [[nodiscard]] Time follows_until() const {
+      return follows->last_speed() > 0 ? kNever : follows_since + follows->length();
     }
+    // When so much work is done.
+    [[nodiscard]] Time time_of(double work) const;
   };
 
   [[nodiscard]] Job& job(JobId id);
   void start(Time now, JobId id, Generation generation, const Allocation& gpus);
   void resize(Time now, JobId id, Generation generation, const Allocation& gpus);
   void stop(Time now, JobId id, Generation generation);
-  void load(Time now, Job& job, int start);
+  // Looks for what the job really did after this command. True if it does it again.
+  bool follow(Time now, Job& job, CommandKind told, int gpus) const;
+  // How long it takes until all workers run: as long as it really did; `average` if that is not
+  // known.
+  [[nodiscard]] static Duration takes(const Job& job, Duration average);
+  static void follow_no_more(Time now, Job& job);
+  void plan_report(Time now, Job& job) const;
+  void load(Time now, Job& job);
   void train(Time now, Job& job);
-  static void leave(Job& job);
+  static void leave(Time now, Job& job);
   static void train_on(Time now, Job& job, int gpus);
+  void release(JobId id, Job& job);
   // The work at which the job ends or fails, and whether it fails.
   [[nodiscard]] static std::pair<std::optional<double>, bool> goal(const Job& job);
   [[nodiscard]] static Time event_of(const Job& job);
   void happen(Time now, JobId id, Job& one);
-  [[nodiscard]] JobStatus status_of(Time now, JobId id, const Job& one) const;
+  [[nodiscard]] static JobStatus status_of(Time now, JobId id, Job& one);
 
   Cluster cluster_;
   Truths truths_;

@@ -196,6 +196,10 @@ describe("a job on the page", () => {
       await page.mouse.up();
       await page.waitForFunction(() => /from=\d+&to=\d+/.test(location.hash));
 
+      // The plan behind its promise is right of the present.
+      await goTo(page, "#/");
+      await page.getByLabel(/[1-9]\d* planned step/).waitFor();
+
       // Which promises another policy would not honour is known before the switch.
       await goTo(page, "#/policy");
       await page.getByLabel("Switch to").fill("fifo");
@@ -218,7 +222,11 @@ describe("a job on the page", () => {
       const place = (name) => page.locator("tbody tr", { hasText: name }).locator("td").first().textContent();
       await page.locator("tbody tr", { hasText: "third" }).waitFor();
       await until(async () => (await place("second")) === "1" && (await place("third")) === "2");
-      await goTo(page, `#/jobs/${jobs[0]}`);
+      // One click from the table to why it waits, for whom, and what would change that.
+      await page.locator("tbody tr", { hasText: "second" }).getByRole("link", { name: "second" }).click();
+      await page.getByRole("heading", { name: "Why it has the GPUs it has" }).waitFor();
+      await page.getByRole("heading", { name: "What would change it" }).waitFor();
+      assert.match(await page.locator(".why-text").textContent(), /It waits for.*big/);
       await page.getByRole("button", { name: "Hold…" }).click();
       await page.getByRole("button", { name: "Hold", exact: true }).click();
       await page.locator(".job-line", { hasText: "held" }).waitFor();
@@ -420,11 +428,14 @@ describe("what if", () => {
       daemon.run("wait", String(daemon.train("ash", 30, "--gpus", "1:2")));
       await goTo(page, "#/whatif");
       await page.getByLabel("Policies").fill("as-run, srtf");
+      await page.locator("main select").selectOption("1h");
+      assert.match(page.url(), /policies=as-run%2C\+srtf&span=1h/);
       await page.getByRole("button", { name: "Run" }).click();
       await page.getByRole("heading", { name: "What is taken as truth" }).waitFor();
       const rows = page.getByRole("region", { name: "Summary" }).locator("tbody tr");
       assert.equal(await rows.count(), 3, "what really happened, and two policies");
       assert.match(await rows.nth(1).textContent(), /as-run/);
+      assert.match(await page.locator("main").textContent(), /simulated completion times of \d+ jobs differ from the real ones by/);
       await page.locator(".timeline-plot[data-time]").nth(2).waitFor();
     }));
 });

@@ -75,7 +75,7 @@ export interface NodeShown {
   state: string;
   gpus: number;
   type: string;
-  used: { gpu: number; job: number | null; worker: number | null }[];
+  used: { gpu: number; job: number | null; worker: number | null; measuring?: boolean }[];
   /** GPUs that are used by others than Rubato, and why. */
   others: number[];
   others_reason: string;

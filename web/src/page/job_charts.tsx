@@ -93,14 +93,22 @@ function cursorOf(job: number, onReset: () => void): uPlot.Cursor {
   return { ...dragSelect(onReset), points: { show: false }, sync: { key: `job-${job}`, scales: ["x", null] } };
 }
 
-/** What is chosen in the address, or everything from its first GPU to the end of its plan. */
+/** GPUs that are planned from a moment on; the last one is the expected end. */
+function planOf(job: Job): { at: number; gpus: number }[] {
+  if (job.ended || job.plan.length === 0) return [];
+  const steps = job.plan.map((step) => ({ at: seconds(step.from)!, gpus: step.gpus }));
+  const last = steps[steps.length - 1]!;
+  return [...steps, { at: Math.max(seconds(job.eta) ?? 0, last.at), gpus: last.gpus }];
+}
+
+/** What is chosen in the address, or everything from its first GPU on, and of its plan as much as of its past. */
 function rangeOf(job: Job, past: Past): Span {
   const chosen = spanInAddress();
   if (chosen) return chosen;
   const end = seconds(job.ended) ?? now();
   const lo = past.time[0] ?? seconds(job.submitted) ?? end - 60;
-  const plan = job.ended ? 0 : Math.max(0, ...job.plan.map((step) => seconds(step.from) ?? 0));
-  const hi = Math.max(end, plan, lo + 10);
+  const plan = Math.max(end, ...planOf(job).map(({ at }) => at));
+  const hi = Math.max(Math.min(plan, 2 * end - lo), lo + 10);
   return { lo, hi: hi + (hi - lo) * 0.02 };
 }
 
@@ -110,7 +118,7 @@ export function JobCharts({ job }: { job: Job }) {
   const { past, problem } = usePast(job);
   const tick = useTick(5);
   const zoomed = route.get("from") !== null;
-  const range = useMemo(() => past && rangeOf(job, past), [past, tick, job.ended, job.plan, route.get("from"), route.get("to")]);
+  const range = useMemo(() => past && rangeOf(job, past), [past, tick, job.ended, job.plan, job.eta, route.get("from"), route.get("to")]);
   const reports = useMemo(() => (past ? withNewest(past.reports, job) : []), [past, tick, job.ended]);
   if (problem) return <Problem>Its past cannot be read: {problem}</Problem>;
   return (
@@ -127,11 +135,12 @@ export function JobCharts({ job }: { job: Job }) {
 }
 
 function Charts({ job, past, range, reports }: { job: Job; past: Past; range: Span; reports: PastReport[] }) {
+  const measured = job.state === "PROFILING";
   const shown = measures.filter(({ value }) => reports.some((report) => value(report) !== null));
   return (
     <>
       <figure>
-        <figcaption><strong>GPUs</strong> <span class="number">{job.gpus}</span></figcaption>
+        <figcaption><strong>GPUs</strong> <span class="number">{measured ? past.gpus[past.gpus.length - 1] ?? 0 : job.gpus}</span>{measured && <span class="quiet"> held by the run that measures its speed</span>}</figcaption>
         {past.time.length === 0 ? <p class="empty">It has held no GPU yet.</p> : <GpuChart job={job} past={past} range={range} />}
       </figure>
       {past.time.length > 0 && <p class="quiet">▶ start ▲ grow ▼ shrink ⇄ move ↻ restart ✚ recovery ■ stop. A dashed line is planned, a red one is the deadline.</p>}
@@ -163,7 +172,7 @@ function GpuChart({ job, past, range }: { job: Job; past: Past; range: Span }) {
       // What it holds now, it still holds.
       if (!job.ended) time[time.length - 1] = Math.max(time[time.length - 1]!, now());
       const end = time[time.length - 1]!;
-      const plan = job.ended ? [] : job.plan.map((step) => ({ at: seconds(step.from)!, gpus: step.gpus })).filter(({ at }) => at > end);
+      const plan = planOf(job).filter(({ at }) => at > end);
       const times = [...time, ...plan.map(({ at }) => at)];
       const held = [...past.gpus, ...plan.map(() => null)];
       const planned = [...time.map((_, i) => (i === time.length - 1 ? past.gpus[i]! : null)), ...plan.map(({ gpus }) => gpus)];
@@ -197,7 +206,7 @@ function GpuChart({ job, past, range }: { job: Job; past: Past; range: Span }) {
       );
       return () => plot.destroy();
     },
-    [past, job.plan, deadline, job.ended, range],
+    [past, job.plan, job.eta, deadline, job.ended, range],
   );
   return <Plot draw={draw} height={200} label={`GPUs of job ${job.id} over time`} />;
 }

@@ -10,7 +10,7 @@ import { LogView } from "./log_view";
 import { useQueue } from "./jobs_view";
 import { promiseText } from "./promises_view";
 import { jobAddress, route } from "./route";
-import { store } from "./store";
+import { active, store, waiting } from "./store";
 import { Table, type Column } from "./table";
 import { exact } from "./time";
 import { Why } from "./why";
@@ -49,7 +49,7 @@ export function JobView({ reference }: { reference: string }) {
           Position {job.position} in the queue, {job.estimated_start ? <>estimated start <Clock when={job.estimated_start} /></> : "its start is not known yet"}.
         </p>
       )}
-      {job.reason && <p class="job-reason"><bdi>{job.reason}</bdi> {tab !== "why" && <a href={jobAddress(job.id, "why")}>why?</a>}</p>}
+      {job.reason && <p class="job-reason"><bdi>{job.reason}</bdi> {tab !== "why" && !(tab === "" && isAnswered(job)) && <a href={jobAddress(job.id, "why")}>why?</a>}</p>}
       {job.note && <Problem><bdi>{job.note}</bdi></Problem>}
       <nav class="tabs" aria-label="Parts of the job">
         {tabs.map(([name, text]) => (
@@ -64,9 +64,15 @@ export function JobView({ reference }: { reference: string }) {
   );
 }
 
+/** A job that waits, or has fewer GPUs than it could use. */
+function isAnswered(job: Job): boolean {
+  return waiting.has(job.state) || (active.has(job.state) && job.gpus < job.limits.max);
+}
+
 function Overview({ job }: { job: Job }) {
   return (
     <>
+      {isAnswered(job) && <Card title="Why it has the GPUs it has" id="why-title"><Why job={job} /></Card>}
       <JobCharts job={job} />
       <Card title="Facts" id="facts-title">
         <dl class="facts-list is-wide">

@@ -1,6 +1,7 @@
 // Nodes by slots: who holds which GPU, what is free, and where nothing may start.
 import { useMemo, useState } from "preact/hooks";
 import { plural } from "../parts/format";
+import { inkOn, jobPixel } from "../parts/job_colours";
 import { ask, type NodeShown } from "./api";
 import { Card, Clock, Confirm, JobLink, jobColour } from "./bits";
 import { connection } from "./connection";
@@ -66,10 +67,11 @@ function NodeBox({ node }: { node: NodeShown }) {
           if (!use) return <span key={gpu} class={node.state === "up" ? "slot is-free" : "slot is-closed"} title={`GPU ${gpu}: free`} />;
           if (use.job === null) return <span key={gpu} class="slot is-other" title={`GPU ${gpu}: another user's job`} />;
           const name = store.jobs.get(use.job)?.name ?? "";
+          const what = use.measuring ? "its speed is measured" : `worker ${use.worker}`;
           return (
             <a
-              key={gpu} class="slot" href={jobAddress(use.job)} style={{ background: jobColour(use.job) }}
-              title={`GPU ${gpu}: job ${use.job} ${name}, worker ${use.worker}`} aria-label={`GPU ${gpu}: job ${use.job}, worker ${use.worker}`}
+              key={gpu} class="slot" href={jobAddress(use.job)} style={{ background: jobColour(use.job), color: inkOn(jobPixel(use.job)) }}
+              title={`GPU ${gpu}: job ${use.job} ${name}, ${what}`} aria-label={`GPU ${gpu}: job ${use.job}, ${what}`}
             >
               {use.job}
             </a>

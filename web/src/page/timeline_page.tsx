@@ -20,6 +20,7 @@ import { clock, clockTicks, exact } from "./time";
 import { TimelineModel, type Colouring, type Picture } from "./timeline_model";
 import { nameOf, type Held } from "./timeline_rows";
 import { settings } from "./settings";
+import { Why } from "./why";
 
 const spans: [string, string, number][] = [
   ["15m", "15 min", 900], ["1h", "1 h", 3600], ["6h", "6 h", 21600], ["1d", "1 day", 86400], ["7d", "7 days", 604800],
@@ -258,8 +259,8 @@ function Pinned({ id, onClose }: { id: number; onClose(): void }) {
           {job.deadline && <div><dt>Slack</dt><dd><Slack job={job} /></dd></div>}
         </dl>
       )}
-      {job?.reason && <p><bdi>{job.reason}</bdi></p>}
-      <p><a href={jobAddress(id, "why")}>Why?</a> · <a href={jobAddress(id, "log")}>Log</a></p>
+      {job && store.live.has(id) ? <><h3>Why</h3><Why job={job} /></> : job?.reason && <p><bdi>{job.reason}</bdi></p>}
+      <p><a href={jobAddress(id)}>All about it</a> · <a href={jobAddress(id, "log")}>Log</a></p>
     </div>
   );
 }

@@ -1,7 +1,7 @@
 // How the past would have gone under other policies: the daemon runs the simulator on what really happened.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Select } from "../parts/choice";
-import { formatDuration, formatNumber } from "../parts/format";
+import { formatDuration, formatNumber, formatPercent, plural } from "../parts/format";
 import { TimelineIndex } from "../parts/timeline_index";
 import type { Scene } from "../parts/timeline_canvas";
 import { TimelineView } from "../parts/timeline_view";
@@ -27,6 +27,8 @@ interface Outcome {
   summary: Record<string, number | string | null>;
   jobs: JobOutcome[];
   spans: TimelineSpan[];
+  /** Of the policies that really ran: how far completion times are from the real ones, as shares of these. */
+  differences: { jobs: number; p50: number | null; worst: number | null } | null;
 }
 
 interface Result {
@@ -47,9 +49,9 @@ interface Run {
 const spans: [string, string, number][] = [["1h", "the last hour", 3600], ["6h", "the last 6 hours", 21600], ["1d", "the last day", 86400], ["7d", "the last 7 days", 604800]];
 
 export function WhatIfView({ id }: { id: string | null }) {
-  const [span, setSpan] = useState("1d");
+  const span = spans.find(([choice]) => choice === route.get("span"))?.[0] ?? "1d";
   const since = Number(route.get("since") ?? NaN);
-  const [policies, setPolicies] = useState(route.get("policies") ?? "as-run, afs-l");
+  const policies = route.get("policies") ?? "as-run, afs-l";
   const [problem, setProblem] = useState<string | null>(null);
   const begin = async (event: Event) => {
     event.preventDefault();
@@ -57,7 +59,8 @@ export function WhatIfView({ id }: { id: string | null }) {
     try {
       const from = Number.isFinite(since) ? since : Math.floor(now() - spans.find(([choice]) => choice === span)![2]);
       const run = await ask<{ id: string | number }>("POST", "/v1/whatif", { body: { since: iso(from), policies: policies.split(",").map((name) => name.trim()).filter(Boolean) } });
-      route.go(`#/whatif/${run.id}`);
+      const kept = route.query.toString();
+      route.go(`#/whatif/${run.id}${kept ? `?${kept}` : ""}`);
     } catch (error) {
       setProblem(messageOf(error));
     }
@@ -74,11 +77,12 @@ export function WhatIfView({ id }: { id: string | null }) {
           {Number.isFinite(since) ? (
             <p>Since <Clock when={since} /> <button type="button" class="plain" onClick={() => route.set({ since: null })}>another time</button></p>
           ) : (
-            <Select label="What" value={span} options={spans.map(([choice, text]) => [choice, text])} onChange={setSpan} />
+            <Select label="What" value={span} options={spans.map(([choice, text]) => [choice, text])} onChange={(choice) => route.set({ span: choice })} />
           )}
-          <label>Policies <input required spellcheck={false} value={policies} onInput={(event) => setPolicies(event.currentTarget.value)} /></label>
+          <label>Policies <input required spellcheck={false} value={policies} onInput={(event) => route.set({ policies: event.currentTarget.value })} /></label>
           <button type="submit" class="primary" disabled={connection.session?.role !== "admin"}>Run</button>
         </form>
+        <p class="quiet">Names of policies with commas between them. <code>as-run</code> stands for the policies that really ran: with it, the simulated past should be the real one.</p>
         {problem && <Problem>{problem}</Problem>}
       </Card>
       {id && <RunView key={id} id={id} />}
@@ -125,20 +129,30 @@ function RunView({ id }: { id: string }) {
   );
 }
 
-/** Every figure that the daemon sends, by its own name; seconds as durations. */
+type Row = Pick<Outcome, "policy" | "summary">;
+
+const share = (value: number | null) => (value === null ? "–" : formatPercent(value));
+
+/** How near the simulated past is to the real one. */
+function Exactness({ policies }: { policies: Outcome[] }) {
+  const differences = policies.find((outcome) => outcome.differences)?.differences;
+  if (!differences || differences.jobs === 0) return null;
+  return (
+    <p>
+      Under the policies that really ran, the simulated completion times of {plural(differences.jobs, "job")} differ from the real ones by{" "}
+      {share(differences.p50)} (median) and {share(differences.worst)} (worst).
+    </p>
+  );
+}
+
 function Summary({ result }: { result: Result }) {
-  const rows = [{ policy: "what really happened", summary: result.truth.summary }, ...result.policies];
-  const keys = [...new Set(rows.flatMap(({ summary }) => Object.keys(summary)))];
-  const columns: Column<(typeof rows)[number]>[] = [
-    { name: "policy", title: "Policy", cell: (row) => row.policy, value: (row) => row.policy },
-    ...keys.map((key) => ({
-      name: key, title: key.replace(/_s$/, "").replace(/_/g, " "), number: true,
-      cell: (row: (typeof rows)[number]) => figure(key, row.summary[key]), value: (row: (typeof rows)[number]) => row.summary[key] ?? null,
-    })),
-  ];
+  const rows: Row[] = [{ policy: realPast, summary: result.truth.summary }, ...result.policies];
   return (
     <>
-      <Table name="whatif" label="Summary" rows={rows} columns={columns} keyOf={(row) => row.policy} empty="There is nothing to compare." />
+      <Table name="whatif" label="Summary" rows={rows} columns={summaryColumns} all={allColumns(rows)} keyOf={(row) => row.policy} empty="There is nothing to compare.">
+        The average completion time is that of the {plural(Number(result.truth.summary.common_jobs ?? 0), "job")} that completed in every row.
+      </Table>
+      <Exactness policies={result.policies} />
       <h3>What is taken as truth</h3>
       <ul>{result.taken_as_truth.map((sentence) => <li key={sentence}>{sentence}</li>)}</ul>
       <h3>What cannot be known</h3>
@@ -147,9 +161,36 @@ function Summary({ result }: { result: Result }) {
   );
 }
 
+const realPast = "what really happened";
+
+const policyColumn: Column<Row> = { name: "policy", title: "Policy", cell: (row) => row.policy, value: (row) => row.policy };
+const columnOf = (key: string, title: string): Column<Row> => ({
+  name: key, title, number: true, cell: (row) => figure(key, row.summary[key]), value: (row) => row.summary[key] ?? null,
+});
+
+const summaryColumns: Column<Row>[] = [
+  policyColumn,
+  columnOf("completed", "Completed"),
+  columnOf("unfinished", "Not ended"),
+  columnOf("refused", "Refused"),
+  columnOf("common_avg_jct_s", "Average completion time"),
+  columnOf("p90_jct_s", "90th percentile"),
+  columnOf("avg_wait_s", "Average wait"),
+  columnOf("makespan_s", "Last end after"),
+  columnOf("deadlines_kept", "Deadlines kept"),
+  columnOf("deadlines_missed", "Missed"),
+  columnOf("gpu_hours", "GPU-hours"),
+  columnOf("resizes", "Resizes"),
+];
+
+/** An export has every figure that the daemon sends, by its own name. */
+function allColumns(rows: Row[]): Column<Row>[] {
+  return [policyColumn, ...[...new Set(rows.flatMap(({ summary }) => Object.keys(summary)))].map((key) => columnOf(key, key))];
+}
+
 function figure(key: string, value: number | string | null | undefined): string {
   if (typeof value !== "number") return value ?? "–";
-  return /_s$|seconds/.test(key) ? formatDuration(value) : formatNumber(value);
+  return key.endsWith("_s") ? formatDuration(value) : formatNumber(value);
 }
 
 function Comparison({ result }: { result: Result }) {
@@ -159,13 +200,14 @@ function Comparison({ result }: { result: Result }) {
   const gpus = Math.max(1, store.gpus);
   const viewport = useMemo(() => new Viewport({ lo, hi }, { lo: 0, hi: gpus }), [lo, hi, gpus]);
   const [truth, setTruth] = useState<TimelineSpan[]>(result.truth.spans ?? []);
-  const [pinned, setPinned] = useState<number | null>(null);
+  const pinned = route.get("pin") === null ? null : Number(route.get("pin"));
+  const setPinned = (job: number | null) => route.set({ pin: job === null || job === pinned ? null : String(job) });
   useEffect(() => {
     if (result.truth.spans || times.length === 0) return;
     get<TimelineAnswer>(`/v1/timeline?since=${iso(Math.floor(lo))}&until=${iso(Math.ceil(hi))}`).then((answer) => setTruth(answer.spans), () => {});
   }, [lo, hi]);
   if (times.length === 0) return null;
-  const rows: Outcome[] = [{ policy: "what really happened", summary: {}, jobs: result.truth.jobs, spans: truth }, ...result.policies];
+  const rows: Outcome[] = [{ policy: realPast, summary: {}, jobs: result.truth.jobs, spans: truth, differences: null }, ...result.policies];
   return (
     <Card title="Side by side" id="side-title">
       {rows.map((outcome) => (

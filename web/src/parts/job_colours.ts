@@ -63,6 +63,11 @@ export function luminance(pixel: Pixel): number {
   return 0.2126 * linear(0) + 0.7152 * linear(8) + 0.0722 * linear(16);
 }
 
+/** The colour of text on this one. */
+export function inkOn(pixel: Pixel): string {
+  return luminance(pixel) > 0.2 ? "#10161d" : "#ffffff";
+}
+
 const white = toPixel("#ffffff");
 const black = toPixel("#000000");
 

@@ -1,6 +1,6 @@
 // Draws one timeline: the picture itself, and above it what follows the pointer.
 import { formatTick } from "./format";
-import { luminance, spotlight, toPixel } from "./job_colours";
+import { inkOn, spotlight, toPixel } from "./job_colours";
 import type { NodeMap } from "./nodes";
 import { canvasFont, currentInk, type Ink } from "./presentation";
 import { lengthOf, type Span } from "./span";
@@ -217,7 +217,7 @@ export class TimelineCanvas {
       const job = index.job[i]!;
       if (!roomy || labels >= mostLabels || (pinned !== null && pinned !== this.real(job))) return;
       labels++;
-      context.fillStyle = luminance(pixels[job]!) > 0.2 ? "#10161d" : "#ffffff";
+      context.fillStyle = inkOn(pixels[job]!);
       paintClipped(context, jobNames[job]!, area);
     });
   }

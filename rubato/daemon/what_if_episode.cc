@@ -1,0 +1,187 @@
+#include "rubato/daemon/what_if_episode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace rubato::daemon {
+namespace {
+
+constexpr Duration kSoon = std::chrono::milliseconds(500);
+// What happens soon after a command is written down in full.
+constexpr Duration kOftenFor = std::chrono::seconds(20);
+
+struct Point {
+  Duration after{0};
+  double work = 0;
+};
+
+// Calls `use` for each piece of the episode in which work grows in proportion to time, until it
+// returns true.
+template <typename Use>
+void each_piece(const Episode& episode, Use use) {
+  Point last;
+  for (const Episode::Report& report : episode.reports) {
+    const Point next{report.at - episode.from, std::max(report.done - episode.done, last.work)};
+    if (use(last, next)) return;
+    last = next;
+  }
+  use(last, Point{episode.length(), std::max(episode.done_until - episode.done, last.work)});
+}
+
+}  // namespace
+
+double Episode::last_speed() const {
+  return told == CommandKind::stop || reports.empty() ? 0 : reports.back().speed;
+}
+
+double Episode::work_by(Duration after) const {
+  double work = std::max(0.0, done_until - done);
+  if (after > length()) return work + last_speed() * seconds(after - length());
+  each_piece(*this, [&](const Point& a, const Point& b) {
+    if (after >= b.after) return false;
+    work = a.work + (b.work - a.work) * seconds(after - a.after) / seconds(b.after - a.after);
+    return true;
+  });
+  return work;
+}
+
+std::optional<Duration> Episode::time_of(double work) const {
+  std::optional<Duration> found;
+  each_piece(*this, [&](const Point& a, const Point& b) {
+    if (b.work < work || !(b.work > a.work)) return false;
+    const double share = std::max(0.0, (work - a.work) / (b.work - a.work));
+    found = a.after + from_seconds(share * seconds(b.after - a.after));
+    return true;
+  });
+  const double more = work - work_by(length());
+  if (!found && last_speed() > 0) found = length() + from_seconds(more / last_speed());
+  return found;
+}
+
+const Episode::Report* Episode::report_after(Duration after) const {
+  const auto found = std::find_if(reports.begin(), reports.end(),
+                                  [&](const Report& one) { return one.at - from > after; });
+  return found == reports.end() ? nullptr : &*found;
+}
+
+const Episode::Report* Episode::report_about(Duration after) const {
+  const Report* next = report_after(after);
+  if (next != nullptr && next->at - from - after <= kSoon) return next;
+  const Report* end = reports.data() + reports.size();
+  const Report* last = next != nullptr ? next : end;
+  return last == reports.data() ? nullptr : last - 1;
+}
+
+void EpisodeWriter::told(Time now, CommandKind kind, int gpus) {
+  close(now);
+  Episode& one = episodes_.emplace_back();
+  one.told = kind;
+  one.gpus = gpus;
+  one.from = one.until = now;
+  open_ = true;
+}
+
+void EpisodeWriter::running(Time now) {
+  if (open_ && !episodes_.back().running) episodes_.back().running = now;
+}
+
+void EpisodeWriter::released(Time now) {
+  if (open_) episodes_.back().released = now;
+}
+
+void EpisodeWriter::report(const Episode::Report& report, Duration distance) {
+  if (!open_) return;
+  Episode& one = episodes_.back();
+  const bool settled = !one.reports.empty() && report.at - one.from > kOftenFor;
+  if (settled && report.at - one.reports.back().at < distance) return;
+  one.reports.push_back(report);
+  // The state of a job that starts again comes from a checkpoint, or is not reported yet.
+  if (!points_.empty()) one.reports.back().done = std::max(report.done, points_.back().done);
+  points_.push_back({report.at, one.reports.back().done});
+  one.until = report.at;
+}
+
+void EpisodeWriter::ended(Time now, bool completed) {
+  if (!open_) return;
+  open_ = false;
+  Episode& one = episodes_.back();
+  one.until = now;
+  if (!completed) return;
+  const double all = points_.empty() ? 0 : points_.back().done;
+  if (!one.reports.empty() && one.reports.back().at == now) {
+    one.reports.pop_back();
+    points_.pop_back();
+  }
+  one.until = one.reports.empty() ? one.from : one.reports.back().at;
+  not_done_before_last(all);
+}
+
+// A program that has done its last step may still report for some time, for example while it waits
+// for a worker that joins. So it is known not to have ended then.
+void EpisodeWriter::not_done_before_last(double all) {
+  constexpr double kNearly = 1 - 1e-6;
+  if (points_.empty()) return;
+  const Time last = points_.back().at;
+  const auto lower = [&](auto& one) {
+    if (one.at < last && one.done >= all) one.done = all * kNearly;
+  };
+  for (Point& point : points_) lower(point);
+  for (Episode& one : episodes_) {
+    for (Episode::Report& report : one.reports) lower(report);
+  }
+}
+
+std::vector<Episode> EpisodeWriter::finish(Time begin) {
+  open_ = false;
+  std::vector<Episode> found;
+  for (Episode& one : episodes_) {
+    if (one.until <= begin || one.until <= one.from) continue;
+    one.done = done_at(one.from);
+    one.done_until = done_at(one.until);
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
+// The next command ends what is known about the last one.
+void EpisodeWriter::close(Time now) {
+  if (open_) episodes_.back().until = now;
+  open_ = false;
+}
+
+double EpisodeWriter::done_at(Time moment) const {
+  const auto next = std::upper_bound(points_.begin(), points_.end(), moment,
+                                     [](Time at, const Point& point) { return at < point.at; });
+  if (next == points_.begin()) return 0;
+  const Point& before = *std::prev(next);
+  if (next == points_.end()) return before.done;
+  const double share = seconds(moment - before.at) / seconds(next->at - before.at);
+  return before.done + (next->done - before.done) * share;
+}
+
+const Episode* Record::next(CommandKind told, int gpus, double done, double tolerance) {
+  if (episodes_ == nullptr) return nullptr;
+  for (std::size_t i = position_; i < episodes_->size(); ++i) {
+    const Episode& one = (*episodes_)[i];
+    if (one.told != told || one.gpus != gpus || std::abs(one.done - done) > tolerance) continue;
+    position_ = i + 1;
+    return &one;
+  }
+  return nullptr;
+}
+
+const Episode* Record::at(Time moment) {
+  if (episodes_ == nullptr) return nullptr;
+  for (std::size_t i = position_; i < episodes_->size(); ++i) {
+    const Episode& one = (*episodes_)[i];
+    if (one.from > moment) break;
+    if (moment >= one.until) continue;
+    position_ = i + 1;
+    return &one;
+  }
+  return nullptr;
+}
+
+}  // namespace rubato::daemon
