@@ -68,34 +68,38 @@ Measured Accumulator::finish(std::span<const float> tail) {
 void Accumulator::deposit(std::size_t offset, std::span<const float> values, float weight,
                           int parameter) {
   for (std::size_t at = 0; at < values.size(); at += kTile) {
-    std::span<const float> tile = values.subspan(at, std::min(kTile, values.size() - at));
-    if (weight != 1) {
-      weighted_.resize(kTile);
-      std::transform(tile.begin(), tile.end(), weighted_.begin(),
-                     [weight](float x) { return x * weight; });
-      tile = std::span(weighted_).first(tile.size());
-    }
-    deposit_tile(offset + at, tile, parameter);
+    const std::size_t count = std::min(kTile, values.size() - at);
+    deposit_tile(offset + at, values.subspan(at, count), weight, parameter);
   }
 }
 
 // Copies or adds, then merges.
-void Accumulator::deposit_tile(std::size_t offset, std::span<const float> values, int parameter) {
+void Accumulator::deposit_tile(std::size_t offset, std::span<const float> values, float weight,
+                               int parameter) {
   const auto part = [&](int index) {
     return std::span(slots_[static_cast<std::size_t>(index)].get() + offset, values.size());
   };
   const std::span<float> into = part(step_.slot);
-  if (measure_ && parameter >= 0) {
-    const Measured measured =
-        step_.fresh ? copy_measured(into, values) : add_measured(into, values);
-    sqr_norms_[static_cast<std::size_t>(parameter)] += measured.sqr_norm;
-    finite_ = finite_ && measured.finite;
-  } else if (step_.fresh) {
-    copy(into, values);
+  const bool measured = measure_ && parameter >= 0;
+  if (step_.fresh && !measured) {
+    scale(into, values, weight);
   } else {
-    elastic::add(into, values);
+    if (weight != 1) {
+      weighted_.resize(kTile);
+      const std::span<float> weighted = std::span(weighted_).first(values.size());
+      scale(weighted, values, weight);
+      values = weighted;
+    }
+    add_tile(into, values, measured ? parameter : -1);
   }
   for (int n = step_.merge_from; n > step_.merge_to; --n) elastic::add(part(n - 1), part(n));
+}
+
+void Accumulator::add_tile(std::span<float> into, std::span<const float> values, int measured) {
+  if (measured < 0) return elastic::add(into, values);
+  const Measured about = step_.fresh ? copy_measured(into, values) : add_measured(into, values);
+  sqr_norms_[static_cast<std::size_t>(measured)] += about.sqr_norm;
+  finite_ = finite_ && about.finite;
 }
 
 void Accumulator::count_arrival(int parameter) {
@@ -116,7 +120,7 @@ void Accumulator::add_absent() {
     if (arrived_[i]) continue;
     const Piece& piece = layout_.parameters[i];
     for (std::size_t at = 0; at < piece.count; at += kTile) {
-      deposit_tile(piece.offset + at, std::span(zeros).first(std::min(kTile, piece.count - at)),
+      deposit_tile(piece.offset + at, std::span(zeros).first(std::min(kTile, piece.count - at)), 1,
                    static_cast<int>(i));
     }
     count_arrival(static_cast<int>(i));

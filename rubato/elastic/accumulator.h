@@ -37,7 +37,7 @@ class Accumulator {
   }
   // The gradient of one parameter, multiplied by `weight`. Each parameter arrives at most once in a
   // pass.
-  void add(int parameter, std::span<const float> gradient, float weight = 1);
+  void add(int parameter, std::span<const float> gradient, float weight);
   // Ends the pass. Parameters that have not arrived count as zero. The result is about the weighted
   // gradient: 0 and true unless measured.
   Measured finish(std::span<const float> tail);
@@ -51,7 +51,9 @@ class Accumulator {
 
   void add_absent();
   void deposit(std::size_t offset, std::span<const float> values, float weight, int parameter);
-  void deposit_tile(std::size_t offset, std::span<const float> values, int parameter);
+  void deposit_tile(std::size_t offset, std::span<const float> values, float weight, int parameter);
+  // Measures as well, unless `measured` is below 0.
+  void add_tile(std::span<float> into, std::span<const float> values, int measured);
   void count_arrival(int parameter);
 
   Layout layout_;

@@ -97,6 +97,14 @@ void add(std::span<float> into, std::span<const float> from) {
   for (std::size_t i = 0; i < count; ++i) target[i] += source[i];
 }
 
+void scale(std::span<float> into, std::span<const float> from, float factor) {
+  CHECK(into.size() == from.size());
+  float* __restrict target = into.data();
+  const float* __restrict source = from.data();
+  const std::size_t count = from.size();
+  for (std::size_t i = 0; i < count; ++i) target[i] = source[i] * factor;
+}
+
 Measured copy_measured(std::span<float> into, std::span<const float> from) {
   CHECK(into.size() == from.size());
   return pass<Action::copy>(into.data(), from);

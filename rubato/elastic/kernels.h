@@ -30,6 +30,8 @@ struct Measured {
 
 void copy(std::span<float> into, std::span<const float> from);
 void add(std::span<float> into, std::span<const float> from);
+// Copies each element, multiplied by the factor.
+void scale(std::span<float> into, std::span<const float> from, float factor);
 
 // The same, and measures `from`.
 [[nodiscard]] Measured copy_measured(std::span<float> into, std::span<const float> from);

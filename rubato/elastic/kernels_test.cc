@@ -26,7 +26,7 @@ bool same_bits(std::span<const float> one, std::span<const float> two) {
 
 const std::vector<std::size_t> kSizes = {0, 1, 15, 16, 17, 4095, 4096, 4097, 8192, 20'011};
 
-TEST(Kernels, CopyAndAddDoWhatALoopDoes) {
+TEST(Kernels, CopyAddAndScaleDoWhatALoopDoes) {
   for (const std::size_t size : kSizes) {
     const std::vector<float> from = random_floats(size, 1);
     const std::vector<float> before = random_floats(size, 2);
@@ -44,6 +44,9 @@ TEST(Kernels, CopyAndAddDoWhatALoopDoes) {
     into = before;
     (void)copy_measured(into, from);
     EXPECT_TRUE(same_bits(into, from));
+    for (float& value : sum = from) value *= 0.3F;
+    scale(into, from, 0.3F);
+    EXPECT_TRUE(same_bits(into, sum));
   }
 }
 

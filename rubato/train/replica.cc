@@ -372,7 +372,8 @@ Result<LeafResult> Replica::leaf(const elastic::LeafStep& step, double weight,
     result.loss = value.item<double>();
     problem_.clear();
     accumulator_->begin(step, measure_noise, bucket_ready);
-    if (value.requires_grad()) (value * weight).backward();
+    weight_ = static_cast<float>(weight);
+    if (value.requires_grad()) value.backward();
   } catch (const c10::Error& error) {
     accumulator_->abandon();
     clear_gradients();
@@ -411,7 +412,7 @@ void Replica::gradient_arrived(int trained) {
   }
   // Autograd sums all uses of a parameter before it stores the gradient, so it arrives once.
   const torch::Tensor host = on_host(gradient);
-  accumulator_->add(trained, floats_of(host));
+  accumulator_->add(trained, floats_of(host), weight_);
   gradient.reset();  // the next gradient uses its memory
 }
 

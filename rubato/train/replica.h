@@ -157,6 +157,7 @@ class Replica {
   std::vector<Buffer> buffers_;
   std::optional<elastic::Accumulator> accumulator_;
   std::vector<Hooked> hooked_;
+  float weight_ = 1;         // of the leaf
   std::string problem_;      // of the pass that is running
   std::vector<float> tail_;  // memory in which a leaf's tail is composed
 };
