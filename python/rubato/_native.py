@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+from typing import Tuple
 
 LEAF, END = 1, 2
 
@@ -11,7 +12,7 @@ class Place(ctypes.Structure):
     _fields_ = [("step", ctypes.c_int64), ("epoch", ctypes.c_int64), ("cursor", ctypes.c_int64),
                 ("samples", ctypes.c_int64), ("leaf", ctypes.c_int32), ("count", ctypes.c_int32)]
 
-    def key(self):
+    def key(self) -> Tuple[int, ...]:
         return (self.step, self.epoch, self.cursor, self.samples, self.leaf, self.count)
 
 
@@ -78,7 +79,7 @@ _SIGNATURES = {
 }
 
 
-def _load():
+def _load() -> ctypes.CDLL:
     path = os.environ.get("LIBRUBATO") or pathlib.Path(__file__).with_name("librubato.so")
     try:
         library = ctypes.CDLL(str(path))

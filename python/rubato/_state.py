@@ -2,6 +2,7 @@
 pickle runs code."""
 
 import json
+from typing import Any, Dict, List, Tuple, Union
 
 import torch
 
@@ -10,15 +11,15 @@ _DTYPES = {str(t)[len("torch."):]: t for t in (
     torch.uint8, torch.bool)}
 
 
-def type_name(tensor):
+def type_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype)[len("torch."):]
 
 
-def on_host(tensor):
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().contiguous()
 
 
-def _encoded(value, tensors, where):
+def _encoded(value: Any, tensors: List[torch.Tensor], where: str) -> Any:
     if isinstance(value, torch.Tensor):
         if type_name(value) not in _DTYPES or value.layout != torch.strided:
             raise TypeError(f"{where} is a tensor of {value.dtype}, {value.layout}: it cannot be given to a joining worker")
@@ -38,24 +39,24 @@ def _encoded(value, tensors, where):
                     "a joining worker")
 
 
-def without_functions(state):
+def without_functions(state: Dict[str, Any]) -> Dict[str, Any]:
     """A scheduler keeps functions in its state. Every worker has made its own."""
     return {key: value for key, value in state.items() if not callable(value)}
 
 
-def encode(value, where):
+def encode(value: Any, where: str) -> Tuple[str, List[torch.Tensor]]:
     """Returns a text and the tensors that follow it."""
-    tensors = []
+    tensors: List[torch.Tensor] = []
     return json.dumps(_encoded(value, tensors, where)), tensors
 
 
 class _Reader:
-    def __init__(self, body, device):
+    def __init__(self, body: memoryview, device: Union[str, torch.device]):
         self.body = body
         self.device = device
         self.at = 0
 
-    def tensor(self, dtype, shape, on_cpu):
+    def tensor(self, dtype: str, shape: List[int], on_cpu: bool) -> torch.Tensor:
         tensor = torch.empty(shape, dtype=_DTYPES[dtype])
         size = tensor.numel() * tensor.element_size()
         if self.at + size > len(self.body):
@@ -66,7 +67,7 @@ class _Reader:
         self.at += size
         return tensor if on_cpu else tensor.to(self.device)
 
-    def value(self, json_value):
+    def value(self, json_value: Any) -> Any:
         if not isinstance(json_value, dict):
             return json_value
         (kind, content), = json_value.items()
@@ -78,7 +79,7 @@ class _Reader:
         return {self.value(key): self.value(item) for key, item in content}
 
 
-def decode(head, body, device="cpu"):
+def decode(head: str, body: memoryview, device: Union[str, torch.device] = "cpu") -> Any:
     reader = _Reader(body, device)
     value = reader.value(json.loads(head))
     if reader.at != len(body):

@@ -47,7 +47,7 @@ def load_policy(path: Path) -> Policy:
     if len(classes) != 1:
         raise ValueError(f"{os.fspath(path)} must define one class that derives from rubato.Policy, or an object named "
                          f"`policy`; it has {len(classes)} such classes")
-    return classes[0]()  # type: ignore[no-any-return]
+    return classes[0]()
 
 
 def evaluate(policy: Union[Path, Policy], *, seeds: Sequence[int] = HELD_OUT, jobs: int = 300, cluster: str = "8x8",

@@ -12,20 +12,20 @@ from typing import Any, Callable, Dict, List, Optional
 
 import numpy
 
-from rubato import _job
+from rubato import _job, _native
 from rubato._job import Chunk, Job, Refused, held
 
 
 class _Training(_job.Model):
-    def __init__(self, parameters, update):
+    def __init__(self, parameters: Dict[str, Any], update: Callable[..., None]):
         self.parameters, self.update = parameters, update
         self.names = list(parameters)
-        self.state = {name: {} for name in self.names}
-        self.job = None
-        self.kept = []
-        self.losses = []
+        self.state: Dict[str, Dict[str, Any]] = {name: {} for name in self.names}
+        self.job: Any = None
+        self.kept: List[Any] = []
+        self.losses: List[float] = []
 
-    def chunk(self, index):
+    def chunk(self, index: int) -> Chunk:
         name = self.names[index]
         arrays = {"": self.parameters[name], **self.state[name]}
         described = [[key, array.dtype.str, list(array.shape)] for key, array in arrays.items()]
@@ -33,11 +33,12 @@ class _Training(_job.Model):
         self.kept += memory
         return Chunk(json.dumps(described), [(array.ctypes.data, array.nbytes) for array in memory])
 
-    def release(self):
+    def release(self) -> None:
         self.kept.clear()
 
-    def load_chunk(self, index, head, body):
-        name, at, arrays = self.names[index], 0, {}
+    def load_chunk(self, index: int, head: str, body: memoryview) -> None:
+        name, at = self.names[index], 0
+        arrays: Dict[str, Any] = {}
         for key, dtype, shape in json.loads(head):
             array = numpy.empty(shape, dtype)
             if array.dtype.hasobject:
@@ -50,7 +51,7 @@ class _Training(_job.Model):
         self.parameters[name][...] = arrays.pop("")
         self.state[name] = arrays
 
-    def apply(self, step):
+    def apply(self, step: _native.Step) -> None:
         vector = numpy.frombuffer((ctypes.c_float * step.floats).from_address(step.result), numpy.float32)
         for index, name in enumerate(self.names):
             if not held(step, index):
@@ -94,7 +95,7 @@ def train(parameters: Dict[str, Any], gradient: Callable[..., Any], update: Call
             if name not in gradients:
                 continue
             array = numpy.ascontiguousarray(gradients[name], numpy.float32)
-            if array.shape != value.shape or job.gradient(index, array.ctypes.data, array.size):
+            if array.shape != value.shape or not job.gradient(index, array.ctypes.data, array.size):
                 raise ValueError(f"the gradient of {name} has shape {array.shape}, the parameter {value.shape}")
         tail = numpy.array([loss * leaf.weight], numpy.float32)
         job.leaf_done(tail.ctypes.data, 1)

@@ -331,8 +331,7 @@ class Watched(Policy):
 
     def decide(self, now: float, jobs: Jobs, cluster: Cluster, state: Dict[str, Any]) -> Decision:
         before = copy.deepcopy(state)
-        decision = self.policy.decide(now, jobs, cluster, state)
-        if not isinstance(decision, Decision):
-            decision = Decision(decision)
+        answer = self.policy.decide(now, jobs, cluster, state)
+        decision: Decision = answer if isinstance(answer, Decision) else Decision(answer)
         self.watch(now, jobs, cluster, before, decision)
         return decision

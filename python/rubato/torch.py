@@ -437,7 +437,7 @@ class _Training(_job.Model):
             raise RuntimeError(f"the gradient of parameter {parameter.name} is sparse, and sparse gradients cannot be added "
                                "up in a fixed order here: create the layer with sparse=False")
         host = on_host(gradient)
-        if self.job.gradient(parameter.trained, host.data_ptr(), host.numel()):
+        if not self.job.gradient(parameter.trained, host.data_ptr(), host.numel()):
             raise RuntimeError(f"{self.job.problem()} ({parameter.name}): {_ONCE}")
         self.deposited.add(parameter.trained)
 

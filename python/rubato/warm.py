@@ -13,12 +13,13 @@ import signal
 import socket
 import sys
 import time
+from typing import Any, Dict, List, Tuple
 
 _MOST_BYTES = 1 << 22  # of a request
 _PR_SET_PDEATHSIG = 1
 
 
-def _fork_when_asked(link):
+def _fork_when_asked(link: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
     """Returns in workers only, with the request and the descriptors of the output."""
     while True:
         content, descriptors, _, _ = socket.recv_fds(link, _MOST_BYTES, 2)
@@ -37,7 +38,7 @@ def _fork_when_asked(link):
             os.close(descriptor)
 
 
-def _become(request, descriptors):
+def _become(request: Dict[str, Any], descriptors: List[int]) -> None:
     os.setpgid(0, 0)
     if request["dies_with"]:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -57,7 +58,7 @@ def _become(request, descriptors):
         sys.modules["numpy"].random.seed()
 
 
-def _main():
+def _main() -> None:
     link = socket.socket(fileno=int(os.environ.pop("RUBATO_WARM")))
     import rubato.torch  # noqa: F401  pylint: disable=unused-import,import-outside-toplevel
     nothing = os.open(os.devnull, os.O_RDWR)
