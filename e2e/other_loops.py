@@ -2,6 +2,9 @@
 
 They wait as trainer.py does."""
 
+import ctypes
+import math
+import os
 import sys
 
 import torch
@@ -181,6 +184,79 @@ def adaptive():
     for _ in rt.epochs(steps=200):
         for x, y in loader:
             wait_at_gate(rt._training.leaf.step)
+            loss = functional.cross_entropy(model(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            rt.log(loss=loss)
+
+
+# --- the perceptron of examples/faulty.cc, in Python ---
+
+
+class Random:
+    """rubato/base/random.h"""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def split(self, stream):
+        return Random(Random(self.state ^ (stream * 0xD1342543DE82EF95 + 0x2545F4914F6CDD1D) & (2**64 - 1)).next())
+
+    def next(self):
+        self.state = (self.state + 0x9E3779B97F4A7C15) & (2**64 - 1)
+        z = self.state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+        return z ^ (z >> 31)
+
+    def uniform(self):
+        return (self.next() >> 11) * 2.0**-53
+
+    def normal(self):
+        length = math.sqrt(-2 * math.log1p(-self.uniform()))
+        return length * math.cos(2 * math.pi * self.uniform())
+
+
+def points(samples):
+    """The data set Points of examples/models.h, which another network has labelled."""
+    size, hidden, classes = 64, 16, 10
+    tanh = ctypes.CDLL("libm.so.6").tanhf
+    tanh.restype, tanh.argtypes = ctypes.c_float, [ctypes.c_float]
+    weights = Random(1).split(0)
+    inner = torch.tensor([weights.normal() for _ in range(hidden * size)]) / 8
+    outer = torch.tensor([weights.normal() for _ in range(hidden * classes)])
+    x = torch.tensor([[random.normal() for _ in range(size)]
+                      for random in (Random(1).split(i + 1) for i in range(samples))])
+    scores = torch.zeros(samples, classes)
+    for h in range(hidden):
+        total = torch.zeros(samples)
+        for i in range(size):
+            total += inner[h * size + i] * x[:, i]
+        squashed = torch.tensor([tanh(value) for value in total.tolist()])
+        for c in range(classes):
+            scores[:, c] += outer[h * classes + c] * squashed
+    return TensorDataset(x, scores.argmax(1))
+
+
+class Perceptron(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.first, self.middle = nn.Linear(64, width), nn.Linear(width, width)
+        self.dropout, self.out = nn.Dropout(0.1), nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.out(self.dropout(torch.relu(self.middle(torch.relu(self.first(x))))))
+
+
+def twin():
+    torch.manual_seed(1)
+    model = Perceptron()
+    opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    data = points(int(os.environ["SAMPLES"]))
+    model, opt, loader = rt.prepare(model, opt, DataLoader(data, batch_size=44, shuffle=True))
+    for _ in rt.epochs(steps=60):
+        for x, y in loader:
             loss = functional.cross_entropy(model(x), y)
             opt.zero_grad()
             loss.backward()

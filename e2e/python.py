@@ -290,8 +290,73 @@ def single(build, root, name, flags=("--workers", "1"), program="trainer.py", **
 
 
 def loaders(build, root):
-    """DataLoaders with processes of their own, which are alive when their parent is killed."""
-    combination(build, root, "SGD", "mlp", "leader", LOADERS=2)
+    """DataLoaders with processes of their own, which are alive when their parent is killed. Trackers are told every step,
+    although their worker is killed."""
+    combination(build, root, "SGD", "mlp", "leader", LOADERS=2, TRACK=1)
+    for kind in ("board", "run"):
+        tracks = [[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+                  for file in (root / "run").glob(f"track-{kind}-*.jsonl")]
+        tracks.sort(key=lambda track: track[0][2])
+        check(f"{kind}: each leader opens a tracker", len(tracks) >= 2)
+        kept = {}  # what a reader sees who drops what comes after the step at which the next leader begins
+        for track in tracks:
+            begin_at = track[0][2]
+            kept = {at: value for at, value in kept.items() if at[1] < begin_at}
+            kept.update({(name, step): value for name, value, step in track if name != "closed"})
+        check(f"{kind}: every step is told", [step for step in range(1, STEPS + 1) if ("loss", step) not in kept] == [])
+        check(f"{kind}: changes of the workers are told",
+              {kept.get(("workers", step)) for step in range(1, STEPS + 1)} >= {1, 2})
+        names = {track[0][1] for track in tracks}
+        check(f"{kind}: all write to the same run", len(names) == 1 and next(iter(names)).startswith("rubato-"))
+        check(f"{kind}: the last one is closed", tracks[-1][-1][0] == "closed")
+
+
+def stream(build, root):
+    """An IterableDataset that can begin anywhere, with processes of the DataLoader, while a donor is killed."""
+    combination(build, root, "AdamW", "norm", "donor", STREAM=1, LOADERS=1)
+
+
+def sections(file):
+    """What a checkpoint holds (rubato/elastic/checkpoint_format.h)."""
+    content = file.read_bytes()
+    length = int.from_bytes(content[12:16], "little")
+    header = json.loads(content[24:24 + length])
+    at, found = 24 + length, []
+    for section in header["sections"]:
+        at = (at + 63) // 64 * 64
+        found.append(content[at:at + section["bytes"]])
+        at += section["bytes"]
+    return found
+
+
+def alike(build, root):
+    """A C++ and a Python trainer of the same model: each parameter and its momentum are the same, to the bit. The
+    parts of a batch of 44 samples are uneven, and so is the last batch of an epoch."""
+    program = build / "examples/faulty"
+    if not program.exists():
+        print(f"skipped: {program} is not built")
+        return
+    settings = {"SAMPLES": 403, "RUBATO_CHECKPOINT": "saved"}
+    plain = Run(build, root, "cpp", [str(program), "--steps", "60", "--batch", "44"], ["--workers", "2"], **settings)
+    run = Run(build, root, "python", [python(), str(HERE / "other_loops.py"), "twin"], ["--workers", "1"], **settings)
+    try:
+        for one in (plain, run):
+            one.start()
+        for one in (plain, run):
+            check(f"{one.name}: it finishes", one.ended() == 0)
+        cpp, ours = (sections(next((one.directory / "saved").glob("step-000000000060*"))) for one in (plain, run))
+        check("both have trained six tensors", len(cpp) == 7 and len(ours) == 8)
+        check("each parameter with its momentum is the same in C++ and in Python, to the bit",
+              all(len(body) > 0 and body == other for body, other in zip(cpp[:6], ours[1:7])))
+        losses = [[r["loss"] for r in one.reports()] for one in (plain, run)]
+        check("so are the losses, apart from rounding", len(losses[0]) == len(losses[1]) == 60 and all(
+            abs(a - b) < 1e-6 for a, b in zip(*losses)))
+    except Failed:
+        print(plain.output(), run.output())
+        raise
+    finally:
+        plain.clean_up()
+        run.clean_up()
 
 
 def grouped(build, root, how, **settings):
@@ -385,7 +450,8 @@ def interrupt(build, root):
 
 def refused(build, root):
     sentences = {
-        "sync": (2, "SyncBatchNorm, which communicates by itself"), "iterable": (2, "the data set is an IterableDataset"),
+        "sync": (2, "SyncBatchNorm, which communicates by itself"),
+        "iterable": (2, "the data set is an IterableDataset that cannot begin anywhere"),
         "nostep": (4, "the body of the loop ended without opt.step()"), "clip": (4, "say prepare(..., clip_norm=...) instead"),
         "break": (4, "the program ended before its training did")}
     running = {}
@@ -777,6 +843,66 @@ def cluster(build, root):
     check("it trained the same model, to the bit", digests == {plain.digest()})
 
 
+def adaptive(build, root):
+    """`rubato submit --batch adaptive:48:192 -- python3 train.py`: the batch follows the noise while the job is resized."""
+    with live.Cluster(build, "equal") as daemon:
+        daemon.up()
+        client = rubato.Client(program=daemon.rubato, state=daemon.state)
+        settings = {"PYTHONPATH": PACKAGE, "LIBRUBATO": build / "librubato.so", "PACE": "0.02", "EPOCHS": 100000}
+        job = client.submit([python(), HERE / "trainer.py"], name="ruby", env=settings, work="epochs=100000", gpus="1:2",
+                            batch="adaptive:48:192", directory=root)["id"]
+
+        def reports(workers):
+            return [r for r in daemon.reports(job) if r["workers"] == workers]
+        await_("two workers with a larger batch", lambda: any(r["samples"] > 48 for r in reports(2)))
+        client.resize(job, 1)
+        await_("one worker", lambda: daemon.reports(job)[-1]["workers"] == 1)
+        found = daemon.reports(job)
+        check("the batch is within its limits", all(1 <= r["samples"] <= 192 for r in found))
+        check("the learning rate follows it", all(r["factor"] == 1 for r in found if r["samples"] == 48)
+              and any(r["factor"] > 1 and abs(r["learning_rate"]) > 0 for r in found if r["samples"] > 48))
+        tuned = [event["content"] for event in daemon.events(job)
+                 if event["event"] == "notice" and event["kind"] == "tuned"]
+        check("every change has a reason", tuned and all(notice["text"] for notice in tuned))
+        check("nothing was restarted", client.status(job)["restarts"] == 0 and bool(
+            live.lived_through_changes(daemon.events(job))))
+        await_("its speed to be measured", lambda: job in daemon.speeds_known())
+        past = client.what_if(["as-run", "srtf"], since="1h")
+        check("the client asks what would have been", len(past["runs"]) >= 2)
+        client.cancel(job)
+
+
+def on_slurm(build, root):
+    """The same program on a real Slurm: promised, resized without a restart, and the same model, to the bit."""
+    import slurm
+    problem = slurm.why_not()
+    if problem:
+        print(f"skipped: {problem}")
+        return
+    with slurm.Slurm(nodes=2, gpus=2) as real, slurm.OnSlurm(build, real, "elasticflow") as daemon:
+        daemon.up()
+        client = rubato.Client(program=daemon.rubato, state=daemon.state)
+        settings = {"PYTHONPATH": PACKAGE, "LIBRUBATO": build / "librubato.so", "PACE": "0.02", "EPOCHS": 24,
+                    **live.QUIET_THREADS}
+        root.chmod(0o755)
+        job = client.submit([python(), HERE / "trainer.py"], name="opal", env=settings, deadline="+2h",
+                            work=f"steps={6 * STEPS}", gpus="1:4", directory=root)["id"]
+        await_("the promise", lambda: client.promise(job))
+        live.resize_while_it_trains(daemon, job)
+        client.resize(job, "1:4")
+        check("it completes on Slurm", client.wait(job)["state"] == "COMPLETED")
+        ended = live.ended_well(daemon, job)
+        check("it was resized without a restart", live.live_resizes(daemon, job, ended) >= 2
+              and bool(live.lived_through_changes(daemon.events(job))))
+        digests = {event["content"]["digest"] for event in daemon.events(job)
+                   if event["event"] == "notice" and event["kind"] == "finished"}
+        daemon.none_left()
+    plain = single(build, root, "plain", EPOCHS=24)
+    plain.start()
+    check("the undisturbed run finishes", plain.ended() == 0)
+    check("it trained the same model, to the bit", digests == {plain.digest()})
+
+
 class Shell:
     """A shell that runs the commands of a page, one after the other."""
 
@@ -886,8 +1012,9 @@ def scenarios():
             for how in chosen:
                 found[f"{optimizer}-{model}-{how}"] = (
                     lambda build, root, o=optimizer, m=model, h=how: combination(build, root, o, m, h))
-    for function in (group, group_deaths, loaders, exception, interrupt, refused, lock, numpy, package, other_loops,
-                     memory, warm, horovod, torchelastic, afterwards, simulation, policies, examples, cluster, tutorial):
+    others = (group, group_deaths, loaders, stream, alike, exception, interrupt, refused, lock, numpy, package, other_loops,
+              memory, warm, horovod, torchelastic, afterwards, simulation, policies, examples, cluster, adaptive, tutorial)
+    for function in (*others, on_slurm) if every else others:
         found[function.__name__] = function
     return found
 

@@ -4,6 +4,8 @@
     PACE=SECONDS      each leaf takes so much longer
     AFTER=SECONDS     what the program does after its training takes so long
     REDUCTION=exact|gloo
+    TRACK=1           trackers write what they are told to track-*.jsonl
+    STREAM=1          the data set is an IterableDataset that can begin anywhere
     FAULT=throw:STEP | sync | iterable | nostep | clip | break | gil:STEP
     DIE=late:STEP | reduced:STEP | forming      with REDUCTION=gloo: worker 2 dies while the others wait for it in a step,
                                                 after it has summed but before it says so, or while a group is formed
@@ -12,6 +14,7 @@ If the working directory has a file `open`, nobody computes a step beyond the nu
 the step into the file `waits`. So a script can resize and kill at a known step.
 """
 
+import json
 import os
 import pathlib
 import signal
@@ -50,6 +53,59 @@ class Points(Dataset):
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(Points(10))
+
+
+class Anywhere(Stream):
+    """A stream that can begin anywhere."""
+
+    def __init__(self, samples):
+        self.points = Points(samples)
+
+    def __len__(self):
+        return len(self.points)
+
+    def from_sample(self, index):
+        return (self.points[i] for i in range(index, len(self)))
+
+
+class Track:
+    """It writes what it is told to a file of this worker."""
+
+    def __init__(self, kind, step):
+        self.file = open(f"track-{kind}-{os.environ.get('RUBATO_WORKER', '0')}.jsonl", "w", encoding="utf-8")
+        self.write("opened", os.environ.get("WANDB_RUN_ID"), step)
+
+    def write(self, name, value, step):
+        print(json.dumps([name, value, step]), file=self.file, flush=True)
+
+    def close(self):
+        self.write("closed", None, None)
+        self.file.close()
+
+
+class Board(Track):
+    """With the methods of TensorBoard's SummaryWriter."""
+
+    def __init__(self, step):
+        super().__init__("board", step)
+
+    def add_scalar(self, name, value, step):
+        self.write(name, value, step)
+
+    add_text = add_scalar
+
+
+class WandbRun(Track):
+    """With the methods of a run of Weights & Biases."""
+
+    def __init__(self, step):
+        super().__init__("run", step)
+
+    def log(self, values, step):
+        for name, value in values.items():
+            self.write(name, value, step)
+
+    finish = Track.close
 
 
 def make_model(name):
@@ -117,8 +173,9 @@ def wait_at_gate(step):
 
 def main():
     torch.manual_seed(1)
-    data = Stream() if FAULT == "iterable" else Points(int(os.environ.get("SAMPLES", "1003")))
-    loader = DataLoader(data, batch_size=48, shuffle=FAULT != "iterable",
+    samples = int(os.environ.get("SAMPLES", "1003"))
+    data = Stream() if FAULT == "iterable" else Anywhere(samples) if os.environ.get("STREAM") else Points(samples)
+    loader = DataLoader(data, batch_size=48, shuffle=None if isinstance(data, Stream) else True,
                         num_workers=int(os.environ.get("LOADERS", "0")))
     model = make_model(os.environ.get("MODEL", "mlp"))
     opt = make_optimizer(os.environ.get("OPTIMIZER", "SGD"), model)
@@ -129,6 +186,9 @@ def main():
     average = torch.optim.swa_utils.AveragedModel(model)
     rt.register(average=average)
     arrange_death()
+    if os.environ.get("TRACK"):
+        rt.tracker(Board)
+        rt.tracker(WandbRun)
 
     @rt.on_step
     def _(result):

@@ -59,11 +59,13 @@ class Client:
             flags += [f"--{field.replace('_', '-')}", str(value)]
         for variable, value in (env or {}).items():
             flags += ["--env", f"{variable}={value}"]
-        return self._ask("submit", *flags, "--", *map(os.fspath, command))
+        answer: Dict[str, Any] = self._ask("submit", *flags, "--", *map(os.fspath, command))
+        return answer
 
     def status(self, job: Job) -> Dict[str, Any]:
         """Everything about a job."""
-        return self._ask("status", str(job))
+        answer: Dict[str, Any] = self._ask("status", str(job))
+        return answer
 
     def promise(self, job: Job) -> Optional[str]:
         """When the job was promised to be done, as a time in UTC. None: it was promised nothing, or not yet."""
@@ -81,7 +83,20 @@ class Client:
         self._run("cancel", str(job))
 
     def jobs(self) -> List[Dict[str, Any]]:
-        return self._ask("ls", "--all")["jobs"]
+        jobs: List[Dict[str, Any]] = self._ask("ls", "--all")["jobs"]
+        return jobs
+
+    def what_if(self, policy: Union[str, Sequence[str]], *, since: str = "24h", until: Optional[str] = None,
+                journal: Optional["os.PathLike[str]"] = None) -> Dict[str, Any]:
+        """How the past of the cluster would have gone under these policies. "as-run" is the one that really ran. It
+        changes nothing. With `journal`, the state directory of a daemon, no daemon needs to run."""
+        policies = policy if isinstance(policy, str) else ",".join(policy)
+        flags = ["--policy", policies, "--since", since]
+        for flag, value in (("--until", until), ("--journal", journal)):
+            if value is not None:
+                flags += [flag, os.fspath(value)]
+        answer: Dict[str, Any] = self._ask("whatif", *flags)
+        return answer
 
     def logs(self, job: Job) -> str:
         """What the workers of a job have written so far."""

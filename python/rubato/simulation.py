@@ -41,7 +41,7 @@ def seconds(length: Union[str, int, float]) -> float:
 def _table(columns: Dict[str, List[float]]) -> Any:
     """A data frame if pandas is installed, else a dict of arrays. Without numpy: of lists."""
     try:
-        import pandas  # type: ignore[import]  # not at the top: programs that train need not load it
+        import pandas  # not at the top: programs that train need not load it
         return pandas.DataFrame(columns)
     except ImportError:
         pass
@@ -186,8 +186,17 @@ def _timeline(changes: List[Tuple[float, float, float]], width: int, height: int
     return Picture(
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
         f'<rect width="{width}" height="{height}" fill="white"/>{"".join(drawn)}'
-        f'<text x="5" y="{height - 8}" font-size="12" font-family="sans-serif">{rows} GPUs, '
-        f'{(last - first) / 3600:.1f} hours</text></svg>')
+        f'<g font-size="12" font-family="sans-serif"><text x="5" y="{height - 8}">{rows} GPUs, from 0</text>'
+        f'{_marks(last - first, across, height)}</g></svg>')
+
+
+def _marks(length: float, across: float, height: int) -> str:
+    """The time below a picture, about eight times."""
+    unit, letter = (86400, "d") if length > 4 * 86400 else (3600, "h") if length > 2 * 3600 else (60, "min")
+    each = next((n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if length / unit / n <= 8), 1000) * unit
+    return "".join(f'<path d="M{5 + at * across:.1f} {height - 25}v5" stroke="black"/>'
+                   f'<text x="{5 + at * across:.1f}" y="{height - 8}" text-anchor="middle">{at // unit} {letter}</text>'
+                   for at in range(each, int(length) + 1, each) if at * across > 100)
 
 
 class Simulation:
@@ -299,7 +308,8 @@ def simulate(trace: Union[Path, Trace], *, cluster: str, policy: Union[AnyPolicy
         chosen = [flag for name in asked for flag in ("--policy", name)]
         more = [] if "--bound" in flags else ["--bound"]
         known: Dict[str, Any] = json.loads(run_program([program, "simulate", *flags, *more, *chosen, "--json"]))
-        return known["bound"]
+        bound: Dict[str, Any] = known["bound"]
+        return bound
 
     with tempfile.TemporaryDirectory() as folder, Server(ours) as server:
         jobs, page = pathlib.Path(folder) / "jobs.csv", pathlib.Path(folder) / "report.html"

@@ -30,7 +30,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, Uni
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
-from rubato import _group, _job, _native
+from rubato import _group, _job, _native, _tracker
 from rubato._job import Chunk, Job, Refused, held
 from rubato._state import decode, encode, on_host, type_name, without_functions
 
@@ -204,6 +204,7 @@ class _Training(_job.Model):
         self.settings = settings
         self.registered = {}
         self.on_resize, self.on_step = [], []
+        self.trackers = _tracker.Trackers()
         self.job = None
         self.rank, self.size = 0, 1
         self.leaf = None  # the leaf at hand
@@ -328,6 +329,8 @@ class _Training(_job.Model):
                ("seed", "virtual_workers", "adaptive", "largest_batch", "largest_per_worker", "checkpoint",
                 "checkpoint_steps", "checkpoint_seconds", "digest_steps", "bucket_bytes", "measure_noise",
                 "learning_rate_rule") if chosen.get(name) is not None}}
+        if "learning_rate_rule" not in options and "Adam" in type(self.optimizers[0]).__name__:
+            options["learning_rate_rule"] = "adascale_adam"
         self.job = Job(self, options)
         if options["group"]:
             self.reducer = _group.Reducer(self.job, chosen["reduction"], chosen["bucket_bytes"] // 4, self.device)
@@ -353,6 +356,8 @@ class _Training(_job.Model):
         """The leaf that this worker computes next. None at the end."""
         if self.leaf is None:
             self.leaf = self.job.next()
+            if self.leaf is None:
+                self.trackers.close()
             if self.leaf is None and self.job.end != 0:
                 self.loader.stop_workers()
                 raise SystemExit(self.job.end)
@@ -499,6 +504,7 @@ class _Training(_job.Model):
         self._report(tail)
         if not step.held:
             result = StepResult(step.step, step.epoch, step.samples, step.workers, self.last_metrics, self.rank == 0)
+            self.trackers.step(result.step, result.workers, result.metrics, result.leader)
             for function in self.on_step:
                 function(result)
 
@@ -637,13 +643,34 @@ def _build():
 
 
 def _seed_all(seed):
-    torch.manual_seed(seed >> 1)  # it takes 63 bits
+    torch.manual_seed(seed)
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed & 0xFFFFFFFF)
 
 
 # --- data ---------------------------------------------------------------------------------------------------------
+
+
+class _Stream(Dataset):
+    """An IterableDataset that can begin anywhere. Leaves are ranges of its samples, so it rarely has to begin anew."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+        self.iterator, self.at = None, None  # what it gives next
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        if index != self.at:
+            self.iterator = iter(self.dataset.from_sample(index))
+        try:
+            sample = next(self.iterator)
+        except StopIteration:
+            raise RuntimeError(f"the data set ended before sample {index}, but its len() is {len(self)}") from None
+        self.at = index + 1
+        return sample
 
 
 class _Seeded(Dataset):
@@ -666,15 +693,20 @@ class _Sampling:
     def __init__(self, loader):
         if not isinstance(loader, DataLoader):
             raise Refused(f"the loader is a {type(loader).__name__}; prepare() takes a torch.utils.data.DataLoader")
-        if isinstance(loader.dataset, IterableDataset):
-            raise Refused("the data set is an IterableDataset, so nobody can say which samples were used when workers "
-                             "come and go: use one with __getitem__ and __len__")
+        self.dataset = loader.dataset
+        stream = isinstance(loader.dataset, IterableDataset)
+        if stream:
+            if not hasattr(loader.dataset, "from_sample") or not hasattr(loader.dataset, "__len__"):
+                raise Refused("the data set is an IterableDataset that cannot begin anywhere, so its samples cannot be "
+                              "shared when workers come and go: give it from_sample(i), which iterates from sample i on, and "
+                              "__len__, or use one with __getitem__ and __len__")
+            self.dataset = _Stream(loader.dataset)
         if loader.batch_size is None:
             raise Refused("the loader has a batch sampler of its own: give it batch_size, which is the batch of all "
                              "workers together")
         sampler = loader.sampler
         shuffled = type(sampler) is RandomSampler and not sampler.replacement
-        if not shuffled and type(sampler) is not SequentialSampler:
+        if not stream and not shuffled and type(sampler) is not SequentialSampler:
             raise Refused(f"the loader has a {type(sampler).__name__}: use shuffle=True or shuffle=False; the prepared "
                              "loader gives every worker its share")
         self.samples = len(loader.dataset)
@@ -732,7 +764,7 @@ class Loader:
         workers = loader.num_workers
         more = {"prefetch_factor": loader.prefetch_factor, "persistent_workers": True,
                 "multiprocessing_context": loader.multiprocessing_context} if workers else {}
-        self._inner = DataLoader(_Seeded(loader.dataset), batch_sampler=self._ahead, num_workers=workers,
+        self._inner = DataLoader(_Seeded(self.sampling.dataset), batch_sampler=self._ahead, num_workers=workers,
                                  collate_fn=loader.collate_fn, pin_memory=loader.pin_memory, timeout=loader.timeout,
                                  worker_init_fn=loader.worker_init_fn, **more)
         self._batches = None
@@ -1016,6 +1048,23 @@ def on_step(function: Callable[[StepResult], Any]) -> Callable[[StepResult], Any
     `if result.leader: ...`. After a death, the next leader may see a step again."""
     _prepared().on_step.append(function)
     return function
+
+
+def tracker(function: Callable[[int], Any]) -> Callable[[int], Any]:
+    """Decorator: opens a tracker, on the worker that leads the job. The function gets the first step that will be written,
+    and returns a SummaryWriter of TensorBoard (`SummaryWriter("runs", purge_step=step)`), a run of Weights & Biases
+    (`wandb.init(...)`), or something with their methods. It is then told the metrics of every step, and every change of the
+    number of workers. When another worker leads, that one opens its own.
+
+    WANDB_RUN_ID becomes run_id() and WANDB_RESUME "allow", unless they are set."""
+    _prepared().trackers.add(function)
+    return function
+
+
+def run_id() -> Optional[str]:
+    """A name of the job for trackers: the same on all workers, also after the live cluster has stopped and resumed the
+    job. Every start of `rubato run` has another one. None: this program trains alone."""
+    return _tracker.run_id()
 
 
 def checkpoint(every: Union[None, str, float] = None, *, steps: Optional[int] = None) -> None:
