@@ -1,11 +1,13 @@
 """Trackers of experiments (Weights & Biases, TensorBoard), told by whoever leads the job at the time."""
 
 import atexit
+import collections
 import hashlib
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 Opener = Callable[[int], Any]
+_KEPT = 8  # steps that every worker remembers: a leader that dies may not have told the last ones
 
 
 def run_id() -> Optional[str]:
@@ -71,7 +73,8 @@ class Trackers:
     def __init__(self) -> None:
         self._openers: List[Opener] = []
         self._open: Optional[List[Any]] = None
-        self._workers: Optional[int] = None
+        self._steps: Deque[Tuple[int, int, Dict[str, float]]] = collections.deque(maxlen=_KEPT)
+        self._workers: Optional[int] = None  # as the trackers know it
 
     def add(self, opener: Opener) -> None:
         name_run()
@@ -81,15 +84,22 @@ class Trackers:
 
     def step(self, step: int, workers: int, metrics: Dict[str, float], leader: bool) -> None:
         """After each step, on every worker."""
+        self._steps.append((step, workers, metrics))
         if not leader:
             self.close()
         elif self._openers:
             if self._open is None:
-                self._open = [_adapted(opener(step)) for opener in self._openers]
-            for tracker in self._open:
-                if workers != self._workers:
-                    tracker.resized(workers, step)
-                tracker.log(metrics, step)
+                first = self._steps[0][0]
+                self._open, self._workers = [_adapted(opener(first)) for opener in self._openers], None
+            for each in self._steps:
+                self._tell(*each)
+            self._steps.clear()
+
+    def _tell(self, step: int, workers: int, metrics: Dict[str, float]) -> None:
+        for tracker in self._open or []:
+            if workers != self._workers:
+                tracker.resized(workers, step)
+            tracker.log(metrics, step)
         self._workers = workers
 
     def close(self) -> None:
