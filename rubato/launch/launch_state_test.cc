@@ -453,6 +453,38 @@ TEST(LiveRun, AMemberThatLeavesAFinishedJobHasNotFailed) {
   story.expect_counts(0, 0);
 }
 
+// Its manager may not have heard that it is done. New workers would find nobody to join.
+TEST(LiveRun, AJobThatIsDoneDoesNotGrow) {
+  Story story = live(limits(1, 4, 1));
+  story.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                {R"(notice 1 members {"uids": [1]})", ""},
+                {R"(notice 1 finished {"step": 9})", ""},
+                {"resize 3", ""},
+                {"after 1", ""},
+                {"exit 1 0", ""}});
+  story.expect_outcome(0);
+
+  Story managed(placed(std::make_unique<LiveRun>(limits(1, 4, 1)), {"0.0"}));
+  managed.expect({{"hello 1", "welcome founder (1) peers () to 1"},
+                  {R"(notice 1 members {"uids": [1]})", ""},
+                  {R"(notice 1 finished {"step": 9})", ""},
+                  {"place 0.0 0.1 0.2", ""},
+                  {"after 1", ""},
+                  {"exit 1 0", ""}});
+  managed.expect_outcome(0);
+}
+
+TEST(LiveRun, AReplacementThatWaitsIsNotStartedForAJobThatIsDone) {
+  Story story = live(limits(1, 4, 2, 9));
+  story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},
+                {R"(notice 1 members {"uids": [1]})", ""}});
+  story.play("killed 2 11");
+  story.play("killed 3 11");
+  story.play("killed 4 11");
+  story.expect({{R"(notice 1 finished {"step": 9})", ""}, {"after 30", ""}, {"exit 1 0", ""}});
+  story.expect_outcome(0);
+}
+
 TEST(LiveRun, TheNewestRecordCountsWhateverTheOrderItIsReadIn) {
   Story story = live(limits(1, 4, 2));
   story.expect({{"hello 1", "start 2; welcome founder (1 2) peers () to 1"},

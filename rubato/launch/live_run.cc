@@ -216,14 +216,16 @@ void LiveRun::replace(Time now, Uid uid) {
 }
 
 void LiveRun::on_resize(Time now) {
-  if (starting_over_) return;  // the next round uses the new number
+  // The next round uses the new number. A job that is done needs no workers.
+  if (starting_over_ || finishing_) return;
   while (static_cast<int>(plan_.workers.size()) > wanted_) drop(plan_.workers.back());
   fill(now, patience());
   publish();
 }
 
 void LiveRun::on_place(Time now) {
-  if (starting_over_) return;  // the next round uses the new slots
+  // The next round uses the new slots. A job that is done needs none.
+  if (starting_over_ || finishing_) return;
   const std::set<Slot> wished(slots_.begin(), slots_.end());
   for (const Uid uid : std::vector<Uid>(plan_.workers)) {
     if (!wished.contains(slot_of(uid))) drop(uid);
@@ -434,6 +436,7 @@ void LiveRun::take_for_silent() {
 void LiveRun::finishing() {
   if (finishing_) return;
   finishing_ = true;
+  forget_unstarted();
   for (auto& [uid, worker] : workers_) {
     if (members_.contains(uid)) continue;
     worker.expected = true;
