@@ -294,9 +294,13 @@ def loaders(build, root):
     although their worker is killed."""
     combination(build, root, "SGD", "mlp", "leader", LOADERS=2, TRACK=1)
     for kind in ("board", "run"):
-        tracks = [[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-                  for file in (root / "run").glob(f"track-{kind}-*.jsonl")]
-        tracks.sort(key=lambda track: track[0][2])
+        # A worker may lead, stop leading and lead again. Each time is a track of its own.
+        tracks = []
+        for file in (root / "run").glob(f"track-{kind}-*.jsonl"):
+            for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+                tracks += [[]] if row[0] == "opened" else []
+                tracks[-1].append(row)
+        tracks.sort(key=lambda track: (track[0][2], max(step for _, _, step in track if step is not None)))
         check(f"{kind}: each leader opens a tracker", len(tracks) >= 2)
         kept = {}  # what a reader sees who drops what comes after the step at which the next leader begins
         for track in tracks:

@@ -207,6 +207,7 @@ class _Training(_job.Model):
         self.trackers = _tracker.Trackers()
         self.job = None
         self.rank, self.size = 0, 1
+        self.working = False  # a worker that joins applies steps of others first
         self.leaf = None  # the leaf at hand
         self.computing = False  # the body of the loop runs
         self.stepped = False  # the body has called step()
@@ -503,7 +504,8 @@ class _Training(_job.Model):
             self.scaler.judge(finite)
         self._report(tail)
         if not step.held:
-            result = StepResult(step.step, step.epoch, step.samples, step.workers, self.last_metrics, self.rank == 0)
+            result = StepResult(step.step, step.epoch, step.samples, step.workers, self.last_metrics,
+                                self.working and self.rank == 0)
             self.trackers.step(result.step, result.workers, result.metrics, result.leader)
             for function in self.on_step:
                 function(result)
@@ -563,7 +565,7 @@ class _Training(_job.Model):
             self.reducer.free()
 
     def members(self, rank, size):
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.working = rank, size, True
         for function in self.on_resize:
             function()
 
