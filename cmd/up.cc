@@ -27,6 +27,8 @@ struct UpFlags {
   std::string engine = "local";
   ManagedBy managed{"Slurm", {}, "SLURM_JOB_ID", "", "", ""};
   SlurmOptions slurm;
+  std::string slurm_rest;
+  std::string time_limit;
   std::string policy;
   std::string placement = "pack";
   std::string listen = "127.0.0.1:0";
@@ -88,6 +90,20 @@ Result<ManagedBy> slurm_of(const UpFlags& flags) {
   SlurmOptions slurm = flags.slurm;
   if (const char* configuration = std::getenv("SLURM_CONF")) slurm.configuration = configuration;
   slurm.prefix = "any";
+  if (!flags.slurm_rest.empty()) {
+    auto address = slurm_rest_address(flags.slurm_rest);
+    if (!address) return address.error();
+    slurm.rest = std::move(*address);
+  }
+  if (!flags.time_limit.empty()) {
+    const auto limit = parse_span(flags.time_limit);
+    if (!limit || *limit < kLeastSlurmLimit || *limit > std::chrono::hours(24 * 366)) {
+      return Error{fmt::format(
+          "--time-limit {}: write a time such as 12h or 2d, at least {} minutes", flags.time_limit,
+          std::chrono::floor<std::chrono::minutes>(kLeastSlurmLimit).count())};
+    }
+    slurm.minutes = static_cast<int>(std::chrono::floor<std::chrono::minutes>(*limit).count());
+  }
   if (auto fine = check(slurm); !fine) return fine.error();
   ManagedBy managed = flags.managed;
   managed.manager = [slurm](const std::string& prefix) {
@@ -118,6 +134,9 @@ Result<void> set_machines(const UpFlags& flags, DaemonOptions& options) {
   for (const auto& [name, value] :
        {std::pair("--partition", &flags.slurm.partition),
         std::pair("--account", &flags.slurm.account), std::pair("--shared", &flags.managed.shared),
+        std::pair("--slurm-rest", &flags.slurm_rest),
+        std::pair("--slurm-token", &flags.slurm.token),
+        std::pair("--time-limit", &flags.time_limit),
         std::pair("--address", &flags.managed.host_address),
         std::pair("--remote-program", &flags.managed.share_program)}) {
     if (!value->empty()) return Error{fmt::format("{} {}: add --engine slurm", name, *value)};
@@ -257,6 +276,15 @@ void add_up(CLI::App& app, Action& chosen) {
            "the partition whose nodes are used (default: Slurm's default partition)");
   of_slurm("--account", flags->slurm.account, "NAME",
            "the account that Slurm charges (default: that of the user of a job)");
+  of_slurm("--time-limit", flags->time_limit, "SPAN",
+           "the time limit of each share, such as 12h; workers move to another share before it "
+           "(default: the partition's)");
+  of_slurm("--slurm-rest", flags->slurm_rest, "SOCKET",
+           "ask slurmrestd, and not Slurm's commands: the path of its socket, or "
+           "http://127.0.0.1:PORT");
+  of_slurm("--slurm-token", flags->slurm.token, "FILE",
+           "the file with the token for --slurm-rest, as `scontrol token` prints it; with a token "
+           "of root or SlurmUser, shares belong to the users of the jobs");
   of_slurm(
       "--shared", flags->managed.shared, "DIR",
       "a directory that this machine and all nodes see, for checkpoints and for what the nodes "

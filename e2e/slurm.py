@@ -7,13 +7,14 @@
 The first scenarios test the manager of Slurm alone, the others train under `rubato up --engine slurm`.
 """
 
+import functools
 import json
 import os
-import pathlib
 import pwd
 import queue
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -21,7 +22,7 @@ import urllib.request
 
 from live import (QUIET_THREADS, Cluster, await_true, counts_seen, ended_well, live_resizes, lived_through_changes,
                   main, require)
-from slurm_cluster import Slurm, why_not
+from slurm_cluster import ACCOUNTING_PROGRAMS, PROGRAMS, REST_PROGRAMS, Slurm, why_not
 
 PREFIX = "rubato-e2e-"
 
@@ -29,9 +30,10 @@ PREFIX = "rubato-e2e-"
 class Manager:
     """The manager of Slurm (engine/slurm_manager.h), driven by slurm_driver."""
 
-    def __init__(self, build, slurm, patience=20):
+    def __init__(self, build, slurm, patience=20, rest=()):
+        """`rest`: where slurmrestd listens, and the file with the token."""
         self.slurm = slurm
-        self.process = subprocess.Popen([str(build / "slurm_driver"), PREFIX, str(patience)],
+        self.process = subprocess.Popen([str(build / "slurm_driver"), PREFIX, str(patience), *rest],
                                         env={**slurm.env, "OUR_SECRET": "1", "SBATCH_ACCOUNT": "nobody"},
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines = queue.Queue()
@@ -115,15 +117,20 @@ class Manager:
         self.process.wait(30)
 
 
-def needs_slurm(scenario):
-    """Without Slurm the scenario is skipped. As root it fails, because ./dev test has installed it."""
-    def run(build):
-        problem = why_not()
-        if problem and os.geteuid() != 0:
-            return f"skipped: {problem}"
-        return scenario(build)
-    run.__name__ = scenario.__name__
-    return run
+def needs(*programs):
+    """Without these programs the scenario is skipped. As root it fails, because ./dev test has installed them."""
+    def wrap(scenario):
+        def run(build):
+            problem = why_not((*PROGRAMS, *programs))
+            if problem and os.geteuid() != 0:
+                return f"skipped: {problem}"
+            return scenario(build)
+        run.__name__ = scenario.__name__
+        return run
+    return wrap
+
+
+needs_slurm = needs()
 
 
 def jobs_of(slurm, name):
@@ -135,75 +142,130 @@ def jobs_of(slurm, name):
 def manager(build):
     """Submissions, refusals, arguments that a shell would expand, strangers' jobs, cancelling, drained nodes."""
     with Slurm() as slurm, Manager(build, slurm) as m:
-        m.await_listing(lambda listing: len(listing["nodes"]) == 4, "all nodes")
-        node = m.listing["nodes"]["n0"]
-        require((node["gpus"], node["state"], node["others"]) == (4, "up", 0), f"n0 is {node}")
-        require("partition/all" in node["labels"], f"n0 is {node}")
-        # No shell sees any of it.
-        log = slurm.directory / "log $(touch x) %j \\ '"
-        words = ["$(id)", "`id`", "'", "%j", "a b", "", "*"]
-        user = pwd.getpwuid(65534).pw_name if os.geteuid() == 0 else ""
-        slurm.directory.chmod(0o777)
-        m.submit("echo", "n0", ["/usr/bin/printf", "%s\n", *words], log=str(log), comment="job 1 | $(id)", user=user)
-        native = m.await_answer("echo", "taken")["native"]
-        share = m.await_share("echo", "gone")
-        require(share["native"] == native and share["node"] == "n0", f"the share is {share}")
-        require(log.read_text().split("\n") == [*words, ""], f"the log has {log.read_text()!r}")
-        if user:
-            require(log.stat().st_uid == 65534, "the share did not run as its user")
-            require(slurm.run("squeue", "-h", "-t", "all", "-j", native, "-o", "%u").strip() == user,
-                    "the job is not its user's")
-        # Four shares fill a node. The environment has nothing of ours.
-        m.slurm.directory.joinpath("env").touch(mode=0o666)
-        for i in range(4):
-            m.submit(f"a{i}", "n1", ["/bin/sh", "-c", "env >env; exec sleep 1000"])
-        for i in range(4):
-            m.await_answer(f"a{i}", "taken")
-            m.await_share(f"a{i}", "running")
-        environment = (slurm.directory / "env").read_text()
-        require("OUR_SECRET" not in environment and "SLURM_JOB_ID=" in environment,
-                f"the environment is {environment}")
-        # Asked again, nothing is made.
-        m.submit("a0", "n1", ["/bin/sleep", "1000"])
-        m.await_answer("a0", "taken")
-        require(len(jobs_of(slurm, PREFIX + "a0")) == 1, "a share was submitted twice")
-        m.submit("full", "n1", ["/bin/sleep", "1000"])
-        m.await_answer("full", "taken")
-        m.await_share("full", "waiting")
-        m.await_listing(lambda listing: "Slurm: " in listing["shares"][PREFIX + "full"]["why"], "why it waits")
-        m.cancel("full")
-        m.await_share("full", "gone")
-        # A stranger's jobs, one of them with a name that looks like rows of squeue.
-        require(m.others("n1") == 0, "our GPUs are counted as those of others")
-        strange = slurm.run("sbatch", "--parsable", "-w", "n2", "--gres=gpu:3", "--mem=100", "-o", "/dev/null", "-J",
-                            f"x\n|1|RUNNING|root|n0|n0|gres:gpu:1|None|{PREFIX}ghost", "--wrap", "sleep 1000").strip()
-        m.await_listing(lambda _: m.others("n2") == 3, "the stranger's GPUs")
-        require(PREFIX + "ghost" not in m.listing["shares"], "a name was read as a row")
-        slurm.run("scancel", strange)
-        m.await_listing(lambda _: m.others("n2") == 0, "the stranger's GPUs to be free")
-        # Refused, with the reason.
-        m.submit("many", "n0", ["/bin/true"], gpus=9)
-        require("9 GPUs" in m.await_answer("many", "refused")["why"], "no reason")
-        m.submit("where", "n9", ["/bin/true"])
-        require("no node" in m.await_answer("where", "refused")["why"], "no reason")
-        slurm.run("scontrol", "update", "PartitionName=all", "State=DRAIN")
-        m.submit("closed", "n0", ["/bin/true"])
-        require("partition" in m.await_answer("closed", "refused")["why"], "Slurm's reason is not passed on")
-        slurm.run("scontrol", "update", "PartitionName=all", "State=UP")
-        # Cancelled by somebody; drained and resumed.
-        slurm.run("scancel", f"--name={PREFIX}a3")
-        require("cancelled" in m.await_share("a3", "gone")["why"], "no reason")
-        slurm.run("scontrol", "update", "node=n3", "state=drain", "reason=bad disk")
-        m.await_listing(lambda listing: listing["nodes"]["n3"]["state"] == "draining", "n3 to drain")
-        require("bad disk" in m.listing["nodes"]["n3"]["why"], "no reason")
-        slurm.run("scontrol", "update", "node=n3", "state=resume")
-        m.await_listing(lambda listing: listing["nodes"]["n3"]["state"] == "up", "n3 to be up")
-        for i in range(3):
-            m.cancel(f"a{i}")
-        for i in range(3):
-            m.await_share(f"a{i}", "gone")
-        require(not m.troubles, f"trouble: {m.troubles}")
+        do_everything(slurm, m)
     return "submitted, refused, cancelled and listed as Slurm does; no shell saw a name"
+
+
+@needs(*REST_PROGRAMS)
+def rest_manager(build):
+    """The same through slurmrestd, with a token in the name of the shares' users; it dies and comes back."""
+    with Slurm(jwt=True) as slurm:
+        port = free_port()
+        # As nobody, because slurmrestd must not be root. As an ordinary user, it is that user.
+        others = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        start = functools.partial(slurm.start_rest, auth="rest_auth/jwt", listen=f"127.0.0.1:{port}", **others)
+        start()
+        token = slurm.directory / "token"
+        token.touch(mode=0o600)
+        token.write_text(slurm.run("scontrol", "token", "lifespan=3600"))
+        with Manager(build, slurm, 5, (f"http://127.0.0.1:{port}", str(token))) as m:
+            do_everything(slurm, m)
+            # Killed: nothing is concluded. Stopped: a submission is unknown, and is made once.
+            m.submit("kept", "n0", ["/bin/sleep", "1000"])
+            native = m.await_share("kept", "running")["native"]
+            slurm.rest.kill()
+            slurm.rest.wait()
+            require("slurmrestd" in m.await_trouble(True), f"the trouble is {m.troubles}")
+            start()
+            m.await_trouble(False)
+            slurm.rest.send_signal(signal.SIGSTOP)
+            m.answers.pop(PREFIX + "kept", None)
+            m.submit("late", "n1", ["/bin/sleep", "1000"])
+            m.await_answer("late", "unknown")
+            m.await_trouble(True)
+            slurm.rest.send_signal(signal.SIGCONT)
+            m.await_trouble(False)
+            m.submit("late", "n1", ["/bin/sleep", "1000"])
+            m.await_answer("late", "taken")
+            first = m.await_share("late", "running")["native"]
+            require(first == min(jobs_of(slurm, PREFIX + "late"), key=int), "the first one did not stay")
+            require(m.await_share("kept", "running")["native"] == native, "the share is another one")
+            # The token is gone: said, and over when it is back.
+            text = token.read_text()
+            token.write_text("")
+            require("token" in m.await_trouble(True), f"the trouble is {m.troubles}")
+            token.write_text(text)
+            m.await_trouble(False)
+    return "the same through slurmrestd as the shares' users; nothing lost or doubled when it stopped or died"
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def do_everything(slurm, m):
+    m.await_listing(lambda listing: len(listing["nodes"]) == 4, "all nodes")
+    node = m.listing["nodes"]["n0"]
+    require((node["gpus"], node["state"], node["others"]) == (4, "up", 0), f"n0 is {node}")
+    require("partition/all" in node["labels"], f"n0 is {node}")
+    # No shell sees any of it.
+    log = slurm.directory / "log $(touch x) %j \\ '"
+    words = ["$(id)", "`id`", "'", "%j", "a b", "", "*"]
+    user = pwd.getpwuid(65534).pw_name if os.geteuid() == 0 else ""
+    slurm.directory.chmod(0o777)
+    m.submit("echo", "n0", ["/usr/bin/printf", "%s\n", *words], log=str(log), comment="job 1 | $(id)", user=user)
+    native = m.await_answer("echo", "taken")["native"]
+    share = m.await_share("echo", "gone")
+    require(share["native"] == native and share["node"] == "n0", f"the share is {share}")
+    require(log.read_text().split("\n") == [*words, ""], f"the log has {log.read_text()!r}")
+    if user:
+        require(log.stat().st_uid == 65534, "the share did not run as its user")
+        require(slurm.run("squeue", "-h", "-t", "all", "-j", native, "-o", "%u").strip() == user,
+                "the job is not its user's")
+    # Four shares fill a node. The environment has nothing of ours.
+    m.slurm.directory.joinpath("env").touch(mode=0o666)
+    for i in range(4):
+        m.submit(f"a{i}", "n1", ["/bin/sh", "-c", "env >env; exec sleep 1000"])
+    for i in range(4):
+        m.await_answer(f"a{i}", "taken")
+        m.await_share(f"a{i}", "running")
+    environment = (slurm.directory / "env").read_text()
+    require("OUR_SECRET" not in environment and "SLURM_JOB_ID=" in environment,
+            f"the environment is {environment}")
+    # Asked again, nothing is made.
+    m.submit("a0", "n1", ["/bin/sleep", "1000"])
+    m.await_answer("a0", "taken")
+    require(len(jobs_of(slurm, PREFIX + "a0")) == 1, "a share was submitted twice")
+    m.submit("full", "n1", ["/bin/sleep", "1000"])
+    m.await_answer("full", "taken")
+    m.await_share("full", "waiting")
+    m.await_listing(lambda listing: "Slurm: " in listing["shares"][PREFIX + "full"]["why"], "why it waits")
+    m.cancel("full")
+    m.await_share("full", "gone")
+    # A stranger's jobs, one of them with a name that looks like rows of squeue, one with bytes that are no text.
+    require(m.others("n1") == 0, "our GPUs are counted as those of others")
+    strange = slurm.run("sbatch", "--parsable", "-w", "n2", "--gres=gpu:3", "--mem=100", "-o", "/dev/null", "-J",
+                        f"x\n|1|RUNNING|root|n0|n0|gres:gpu:1|None|{PREFIX}ghost", "--wrap", "sleep 1000").strip()
+    wild = slurm.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "-J", b"\xff\xfe\"}],{\\", "--comment", b"\x80|\n",
+                     "--wrap", "true").strip()
+    m.await_listing(lambda _: m.others("n2") == 3, "the stranger's GPUs")
+    require(PREFIX + "ghost" not in m.listing["shares"], "a name was read as a row")
+    slurm.run("scancel", strange, wild)
+    m.await_listing(lambda _: m.others("n2") == 0, "the stranger's GPUs to be free")
+    # Refused, with the reason.
+    m.submit("many", "n0", ["/bin/true"], gpus=9)
+    require("9 GPUs" in m.await_answer("many", "refused")["why"], "no reason")
+    m.submit("where", "n9", ["/bin/true"])
+    require("no node" in m.await_answer("where", "refused")["why"], "no reason")
+    slurm.run("scontrol", "update", "PartitionName=all", "State=DRAIN")
+    m.submit("closed", "n0", ["/bin/true"])
+    require("partition" in m.await_answer("closed", "refused")["why"], "Slurm's reason is not passed on")
+    slurm.run("scontrol", "update", "PartitionName=all", "State=UP")
+    # Cancelled by somebody; drained and resumed.
+    slurm.run("scancel", f"--name={PREFIX}a3")
+    require("cancelled" in m.await_share("a3", "gone")["why"], "no reason")
+    slurm.run("scontrol", "update", "node=n3", "state=drain", "reason=bad disk")
+    m.await_listing(lambda listing: listing["nodes"]["n3"]["state"] == "draining", "n3 to drain")
+    require("bad disk" in m.listing["nodes"]["n3"]["why"], "no reason")
+    slurm.run("scontrol", "update", "node=n3", "state=resume")
+    m.await_listing(lambda listing: listing["nodes"]["n3"]["state"] == "up", "n3 to be up")
+    for i in range(3):
+        m.cancel(f"a{i}")
+    for i in range(3):
+        m.await_share(f"a{i}", "gone")
+    require(not m.troubles, f"trouble: {m.troubles}")
 
 
 @needs_slurm
@@ -264,6 +326,7 @@ def node_lost(build):
         slurm.start_node("n0")
         slurm.run("scontrol", "update", "node=n0", "state=resume", check=False)
         m.await_share("zombie", "gone")
+
         def has_ended():
             try:
                 os.kill(int(pid.read_text()), 0)
@@ -366,18 +429,37 @@ class OnSlurm(Cluster):
         return self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-o", "%T").strip()
 
 
-def accounted(cluster):
+def by_completions(cluster):
+    """The seconds of each share in jobcomp's file."""
+    found = {}
+    for line in (cluster.slurm.directory / "completed.txt").read_text().splitlines():
+        fields = dict(re.findall(r"(\w+)=(\S*)", line))
+        if fields["Name"].startswith("rub"):
+            times = [time.mktime(time.strptime(fields[key], "%Y-%m-%dT%H:%M:%S")) for key in ("StartTime", "EndTime")]
+            found[fields["Name"]] = times[1] - times[0]
+    return found
+
+
+def by_database(cluster):
+    """The seconds of each share in slurmdbd, all of which have one GPU. Those that never ran have none."""
+    found = {}
+    for line in cluster.slurm.run("sacct", "-X", "-D", "-n", "-P", "-S", "now-1days", "--format=JobName,State,ElapsedRaw,"
+                                  "AllocTRES").splitlines():
+        name, state, seconds, resources = line.split("|")
+        if not name.startswith("rub") or not resources:
+            continue
+        require("gres/gpu=1" in resources.split(","), f"{name} has {resources}")
+        if state not in ("RUNNING", "PENDING"):
+            found[name] = float(seconds)
+    return found
+
+
+def accounted(cluster, records=by_completions):
     """Compares Slurm's records of all shares with those of the shares and of the daemon."""
     def recorded():
-        found = {}
-        for line in (cluster.slurm.directory / "completed.txt").read_text().splitlines():
-            fields = dict(re.findall(r"(\w+)=(\S*)", line))
-            if fields["Name"].startswith("rub"):
-                times = [time.mktime(time.strptime(fields[key], "%Y-%m-%dT%H:%M:%S"))
-                         for key in ("StartTime", "EndTime")]
-                found[fields["Name"]] = times[1] - times[0]
-        return found if len(found) == len(cluster.shares()) else None
-    slurm = await_true(recorded, "Slurm's records of all shares")
+        found = records(cluster)
+        return found if len(found) == len([row for row in cluster.shares() if row[3]]) else None
+    slurm = await_true(recorded, "Slurm's records of all shares", 60)
     own = {}
     for log in cluster.state.glob("jobs/*/shares/*.log"):
         said = re.findall(r"ends after ([0-9.]+) s", log.read_text())
@@ -463,36 +545,54 @@ def await_saved(slurm):
 def outages(build):
     """slurmctld and the daemon die while a job trains: it goes on, and no share is made twice."""
     with Slurm(nodes=2, gpus=2) as slurm, OnSlurm(build, slurm, "equal") as cluster:
-        cluster.up()
-        job = cluster.submit("elastic", "--gpus", "2", steps=cluster.steps(600))["id"]
-        cluster.await_training(job, lambda count: count == 2)
-        await_saved(slurm)
-        before = sorted(cluster.await_running(2))
-        slurm.kill_controller()
-        await_true(lambda: "Slurm does not answer" in cluster.problems(), "the trouble to be told")
+        return live_through_outages(slurm, cluster)
+
+
+@needs(*REST_PROGRAMS)
+def rest_outages(build):
+    """The same, and slurmrestd dies, too: Slurm is asked through it alone."""
+    with Slurm(nodes=2, gpus=2) as slurm, OnSlurm(build, slurm, "equal", "--slurm-rest", slurm.start_rest()) as cluster:
+        return live_through_outages(slurm, cluster)
+
+
+def live_through_outages(slurm, cluster):
+    cluster.up()
+    job = cluster.submit("elastic", "--gpus", "2", steps=cluster.steps(600))["id"]
+    cluster.await_training(job, lambda count: count == 2)
+    await_saved(slurm)
+    before = sorted(cluster.await_running(2))
+    slurm.kill_controller()
+    await_true(lambda: "Slurm does not answer" in cluster.problems(), "the trouble to be told")
+    cluster.await_progress([job])
+    # What is wanted now waits for the controller, also beyond the daemon's death.
+    cluster.resize(job, "4")
+    cluster.kill()
+    cluster.up(first=False)
+    cluster.await_progress([job])
+    slurm.start_controller()
+    await_true(lambda: "Slurm does not answer" not in cluster.problems(), "the trouble to be over")
+    cluster.await_training(job, lambda count: count == 4)
+    now = cluster.await_running(4)
+    require(all(share in now for share in before), f"shares were replaced: {before} {now}")
+    cluster.none_twice()
+    if slurm.rest:
+        slurm.rest.kill()
+        slurm.rest.wait()
+        await_true(lambda: "slurmrestd" in cluster.problems(), "the trouble to be told")
         cluster.await_progress([job])
-        # What is wanted now waits for the controller, also beyond the daemon's death.
-        cluster.resize(job, "4")
-        cluster.kill()
-        cluster.up(first=False)
-        cluster.await_progress([job])
-        slurm.start_controller()
-        await_true(lambda: "Slurm does not answer" not in cluster.problems(), "the trouble to be over")
-        cluster.await_training(job, lambda count: count == 4)
-        now = cluster.await_running(4)
-        require(all(share in now for share in before), f"shares were replaced: {before} {now}")
-        cluster.none_twice()
-        # The daemon alone.
-        cluster.kill()
-        step = cluster.step(job)
-        await_true(lambda: cluster.step(job) > step, "training to go on without the daemon")
-        cluster.up(first=False)
-        cluster.await_progress([job])
-        require(sorted(cluster.await_running(4)) == sorted(now), "shares were replaced")
-        ended = cluster.going_on(job)
-        require(ended["restarts"] == 0 and ended["failures"] == 0, f"it was restarted: {ended}")
-        shares = cluster.cancel_and_check(job)
-        return f"trained on while the controller and the daemon were dead; {shares} shares, none twice"
+        slurm.start_rest()
+        await_true(lambda: "slurmrestd" not in cluster.problems(), "the trouble to be over")
+    # The daemon alone.
+    cluster.kill()
+    step = cluster.step(job)
+    await_true(lambda: cluster.step(job) > step, "training to go on without the daemon")
+    cluster.up(first=False)
+    cluster.await_progress([job])
+    require(sorted(cluster.await_running(4)) == sorted(now), "shares were replaced")
+    ended = cluster.going_on(job)
+    require(ended["restarts"] == 0 and ended["failures"] == 0, f"it was restarted: {ended}")
+    shares = cluster.cancel_and_check(job)
+    return f"trained on while the controller and the daemon were dead; {shares} shares, none twice"
 
 
 @needs_slurm
@@ -551,6 +651,7 @@ def limits(build):
         # Refused, as by an account's limit.
         slurm.run("scontrol", "update", "PartitionName=all", "State=DRAIN")
         other = cluster.submit("other", "--gpus", "2", steps=20)["id"]
+
         def explained(words):
             return any(words in sentence for sentence in cluster.ask("explain", other)["sentences"])
         await_true(lambda: explained("partition"), "the reason why the job waits")
@@ -562,10 +663,141 @@ def limits(build):
         return "moved before the time limit; refused and waiting shares were explained"
 
 
+ACCOUNTS = {"accounts": ["add account lab description=lab organization=lab GrpTRES=gres/gpu=2",
+                         "add account others description=others organization=others",
+                         "add user {user} account=lab", "add user {user} account=others",
+                         "add qos urgent Priority=100 Preempt=normal",
+                         "modify user {user} set QOS=normal,urgent"],
+            "settings": {"PreemptType": "preempt/qos", "PreemptMode": "CANCEL", "MinJobAge": 3600}}
+
+
+def with_accounts():
+    """A Slurm with an account that may have 2 GPUs, and a quality of service that preempts others."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return {**ACCOUNTS, "accounts": [command.format(user=user) for command in ACCOUNTS["accounts"]]}
+
+
+def no_secret_in(cluster):
+    """Nothing of the files that only a job's user can read is in what Slurm shows and stores."""
+    secrets = set()
+    for path in cluster.state.glob("jobs/*/shares/*.json"):
+        require(path.stat().st_mode & 0o077 == 0, f"{path} can be read by others")
+        secrets |= {word for word in re.findall(r"[0-9A-Za-z+/=_-]{16,}", path.read_text())
+                    if not word.startswith("rub") and word not in str(path) and "/" not in word}
+    require(secrets, "no share has a secret")
+    numbers = ",".join(row[0] for row in cluster.shares())
+    shown = [cluster.slurm.run("scontrol", "show", "job", "-d"), cluster.slurm.run("squeue", "-t", "all", "-o", "%all"),
+             cluster.slurm.run("sacct", "-P", "-j", numbers, "-o", "all"),
+             cluster.slurm.run("sacct", "-j", numbers, "--batch-script"),
+             cluster.slurm.run("sacct", "-j", numbers, "--env-vars")]
+    require("exec \"$@\"" in shown[3] and "PATH=" in shown[4], f"Slurm has not stored script and environment: {shown[3:]}")
+    for secret in secrets:
+        require(not any(secret in text for text in shown), "Slurm has a secret of a share")
+    return len(secrets)
+
+
+@needs(*ACCOUNTING_PROGRAMS)
+def accounts(build):
+    """Limits of an account, a higher quality of service, and slurmdbd's records, with a real slurmdbd."""
+    with Slurm(nodes=2, gpus=2, **with_accounts()) as slurm, OnSlurm(build, slurm, "equal", "--account", "lab") as cluster:
+        cluster.up()
+
+        def explained(job, words):
+            return any(words in sentence for sentence in cluster.ask("explain", job)["sentences"])
+        job = cluster.submit("elastic", "--gpus", "1:4", steps=cluster.steps(600))["id"]
+        # The account may have 2 GPUs: Slurm takes the shares, but lets them wait.
+        await_true(lambda: explained(job, "AssocGrpGRES"), "the account's limit to be explained", 120)
+        require("AssocGrp" not in cluster.run("nodes").stdout, "GPUs are kept from others because of one account")
+        cluster.await_training(job, lambda count: count == 2)
+        # A job that needs more waits, with the reason.
+        other = cluster.submit("other", "--gpus", "2", steps=20)["id"]
+        await_true(lambda: explained(other, "AssocGrpGRES"), "the reason why the other job waits", 120)
+        cluster.run("cancel", other)
+        # A size is asked for, because whether more workers are faster depends on what else the machine does.
+        slurm.run("sacctmgr", "-i", "modify", "account", "lab", "set", "GrpTRES=gres/gpu=4")
+        cluster.resize(job, "4")
+        cluster.await_training(job, lambda count: count == 4)
+        # Refused at once.
+        cluster.resize(job, "2")
+        cluster.await_training(job, lambda count: count == 2)
+        going = cluster.going_on(job)
+        require(going["restarts"] == 0 and going["failures"] == 0, f"it was restarted: {going}")
+        slurm.run("sacctmgr", "-i", "modify", "account", "lab", "set", "GrpSubmitJobs=2")
+        again = cluster.submit("again", "--gpus", "1", "--no-elastic", steps=20)["id"]
+        await_true(lambda: explained(again, "accounting/QOS policy"), "the refusal to be explained", 120)
+        cluster.run("cancel", again)
+        slurm.run("sacctmgr", "-i", "modify", "account", "lab", "set", "GrpSubmitJobs=-1")
+        # Preempted by a higher quality of service: the workers go elsewhere.
+        node = cluster.await_running(2)[0][3]
+        taken = cluster.stranger("--account", "others", "--qos", "urgent", "-w", node, "--gres=gpu:2")
+        await_true(lambda: cluster.shares("PREEMPTED"), "shares to be preempted")
+        cluster.await_training(job, lambda count: count == 2)
+        require(cluster.state_of(taken) == "RUNNING", "the stranger's job was touched")
+        slurm.run("scancel", taken)
+        require(cluster.going_on(job)["failures"] == 0, "a preemption was counted as a failure of the job")
+        secrets = no_secret_in(cluster)
+        cluster.none_twice()
+        cluster.run("cancel", job)
+        cluster.none_left()
+        said = accounted(cluster, by_database)
+        cluster.stop()
+        cluster.replays()
+        return f"limits explained, none of {secrets} secrets in Slurm; {said}"
+
+
+@needs_slurm
+def many_types(build):
+    """Nodes with GPUs of two types: a job's workers have one type, and a stranger's GPUs are counted by type."""
+    types = ("a100", "a100", "v100", "v100")
+    with Slurm(nodes=2, gpus=4, types=types) as slurm, OnSlurm(build, slurm, "fifo") as cluster:
+        cluster.up()
+        names = [node["name"] for node in cluster.ask("nodes")["nodes"]]
+        require(names == ["n0/a100", "n0/v100", "n1/a100", "n1/v100"], f"{names}")
+        cluster.stranger("-w", "n1", "--gres=gpu:a100:1")
+        jobs = [cluster.submit(name, "--gpus", "2", steps=cluster.steps(600))["id"] for name in ("one", "two", "three")]
+        for job in jobs:
+            cluster.await_training(job, lambda count: count == 2)
+        rows = slurm.run("squeue", "-h", "-t", "R", "-o", "%j|%b|%N").splitlines()
+        of_job = {}
+        for row in rows:
+            name, gpus, _ = row.split("|")
+            if name.startswith("rub"):
+                of_job.setdefault(name.split("-")[1], set()).add(gpus.split(":")[-2])
+        require(len(of_job) == 3 and all(len(kinds) == 1 for kinds in of_job.values()), f"types: {rows}")
+        require(sorted(map(min, of_job.values())) == ["a100", "v100", "v100"], f"types: {rows}")
+        cluster.cancel_and_check(*jobs)
+        return "each job has GPUs of one type"
+
+
+@needs_slurm
+def short_limits(build):
+    """A partition whose time limit is too short is refused with a sentence; --time-limit asks for a longer one."""
+    with Slurm(nodes=2, gpus=2, default="all Default=YES DefaultTime=2 MaxTime=60") as slurm, \
+            OnSlurm(build, slurm, "equal") as cluster:
+        done = cluster.run("up", *cluster.flags, check=False)
+        require(done.returncode == 2 and "time limit of 120 s" in done.stderr, f"{done.returncode}: {done.stderr}")
+        cluster.flags += ["--time-limit", "1h"]
+        cluster.up()
+        job = cluster.submit("job", "--gpus", "1", steps=cluster.steps(600))["id"]
+        cluster.await_training(job, lambda count: count == 1)
+        limit = slurm.run("squeue", "-h", "-j", cluster.await_running(1)[0][0], "-o", "%l").strip()
+        require(limit == "1:00:00", f"the limit is {limit}")
+        # Closed for a while, with a job that wants more; then used soon again.
+        slurm.run("scontrol", "update", "PartitionName=all", "State=DRAIN")
+        cluster.resize(job, "4")
+        await_true(lambda: "partition" in json.dumps(cluster.ask("nodes")), "the refusal to be told", 60)
+        slurm.run("scontrol", "update", "PartitionName=all", "State=UP")
+        began = time.monotonic()
+        cluster.await_training(job, lambda count: count == 4)
+        took = time.monotonic() - began
+        cluster.cancel_and_check(job)
+        return f"too short a limit was refused; a partition that was opened was used after {took:.0f} s"
+
+
 # The last ones take long.
-SCENARIOS = [manager, controller_killed, node_lost, preempted, deadlines, strangers, outages]
+SCENARIOS = [manager, rest_manager, controller_killed, node_lost, preempted, deadlines, strangers, outages]
 if "EVERY_COMBINATION" in os.environ:
-    SCENARIOS += [cancelled, limits]
+    SCENARIOS += [cancelled, limits, rest_outages, accounts, many_types, short_limits]
 
 if __name__ == "__main__":
     main(SCENARIOS, "slurm")

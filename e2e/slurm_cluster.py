@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A private Slurm on this machine: munged, slurmctld and a slurmd for each node, on loopback, without systemd.
+"""A private Slurm on this machine: munged, slurmctld and a slurmd for each node, on loopback, without systemd. If asked
+for, also slurmdbd with a MariaDB for accounts and their limits, and slurmrestd.
 
     with Slurm(nodes=4, gpus=4) as slurm:
         slurm.run("sbatch", "--gres=gpu:2", "job.sh")
@@ -29,6 +30,10 @@ import tempfile
 import time
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
+ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "sacct", "mariadbd", "mariadb-install-db")
+REST_PROGRAMS = ("slurmrestd",)
+# A database for a test need not survive a crash of the machine.
+DATABASE = ("--no-defaults", "--innodb-log-file-size=4M", "--innodb-buffer-pool-size=32M", "--innodb-flush-method=nosync")
 # What makes a share start at once. docs/slurm.md has what it is worth.
 FAST = "bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0"
 
@@ -37,16 +42,19 @@ def path_of(program):
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
-def why_not():
+def why_not(programs=PROGRAMS):
     """Why there can be no cluster here, or None."""
-    missing = [program for program in PROGRAMS if not path_of(program)]
+    missing = [program for program in programs if not path_of(program)]
     return f"{', '.join(missing)}: not installed; run ./dev setup slurm" if missing else None
 
 
 class Slurm:
-    def __init__(self, nodes=4, gpus=4, directory=None, settings=None, partitions=()):
+    def __init__(self, nodes=4, gpus=4, directory=None, settings=None, partitions=(), types=(), accounts=None, jwt=False,
+                 default="all Default=YES"):
         """`settings` are lines of slurm.conf that replace or add to those below; "" is Slurm's default.
-        `partitions` are added to the one that is called all: "high PriorityTier=10"."""
+        `partitions` are added to the `default` one: "high PriorityTier=10". `types` are those of the GPUs,
+        one for each. `accounts` are commands of sacctmgr, which need a slurmdbd; none without it. `jwt`: users may
+        have tokens (scontrol token)."""
         self.own = directory is None
         self.directory = pathlib.Path(directory or tempfile.mkdtemp(prefix="rubato-slurm-"))
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -55,9 +63,13 @@ class Slurm:
         self.gpus = gpus
         self.settings = settings or {}
         self.partitions = partitions
+        self.types = types
+        self.accounts = accounts
+        self.jwt = jwt
+        self.default = default
         self.conf = self.directory / "slurm.conf"
         self.env = {**os.environ, "SLURM_CONF": str(self.conf)}
-        self.munge = self.controller = None
+        self.munge = self.controller = self.database = self.accounting = self.rest = None
         self.daemons = {}  # node -> process
         try:
             self._start()
@@ -72,10 +84,15 @@ class Slurm:
         for attempt in range(3):
             self._configure()
             self._start_munge()
+            if self.accounts is not None:
+                self._start_accounting()
             self.start_controller("-i")
             for node in self.nodes:
                 self.start_node(node)
             if self._await(lambda: set(self.states().values()) == {"idle"}, 20):
+                # The database knows GPUs once a controller has told it.
+                for command in self.accounts or ():
+                    self.run("sacctmgr", "-i", *command.split())
                 return
             if attempt < 2:
                 self._end_processes()
@@ -107,7 +124,8 @@ class Slurm:
             "ProctrackType": "proctrack/linuxproc",
             "TaskPlugin": "task/none",
             "JobAcctGatherType": "jobacct_gather/none",
-            "AccountingStorageType": "accounting_storage/none",
+            **self._accounting_settings(port - 1),
+            **self._token_settings(),
             "JobCompType": "jobcomp/filetxt",
             "JobCompLoc": f"{directory}/completed.txt",
             "SelectType": "select/cons_tres",
@@ -122,15 +140,20 @@ class Slurm:
             **self.settings,
         }
         lines = [f"{key}={value}" for key, value in values.items() if value != ""]
-        gres = f" Gres=gpu:{self.gpus}" if self.gpus else ""
+        kinds = [f"gpu:{kind}:{self.types.count(kind)}" for kind in dict.fromkeys(self.types)]
+        gres = f" Gres={','.join(kinds) or f'gpu:{self.gpus}'}" if self.gpus else ""
         for i, node in enumerate(self.nodes):
             lines.append(f"NodeName={node} NodeHostname={socket.gethostname().split('.')[0]} NodeAddr=127.0.0.1 "
                          f"Port={port + 1 + i} CPUs=32 RealMemory=64000 State=UNKNOWN{gres}")
-        for partition in ("all Default=YES", *self.partitions):
+        for partition in (self.default, *self.partitions):
             lines.append(f"PartitionName={partition} Nodes={','.join(self.nodes)} State=UP OverSubscribe=NO")
         self.conf.write_text("\n".join(lines) + "\n")
         (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        self._write_gres()
+
+    def _write_gres(self):
         # Slurm wants character devices. Nobody opens them.
+        directory = self.directory
         for i in range(self.gpus):
             device = directory / "devices" / f"gpu{i}"
             if device.is_symlink() or device.exists():
@@ -139,13 +162,53 @@ class Slurm:
                 os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(195, i))
             else:
                 device.symlink_to(f"/dev/tty{i + 1}")
-        (directory / "gres.conf").write_text(
-            f"Name=gpu File={directory}/devices/gpu[0-{self.gpus - 1}]\n" if self.gpus else "")
+        kinds = [f" Type={kind}" for kind in self.types] or [""] * self.gpus
+        (directory / "gres.conf").write_text("".join(
+            f"Name=gpu{kind} File={directory}/devices/gpu{i}\n" for i, kind in enumerate(kinds)))
 
-    def _spawn(self, *words, log):
+    def _token_settings(self):
+        if not self.jwt:
+            return {}
+        key = self.directory / "jwt.key"
+        if not key.exists():
+            key.touch(mode=0o600)
+            key.write_bytes(os.urandom(32))
+        return {"AuthAltTypes": "auth/jwt", "AuthAltParameters": f"jwt_key={key}"}
+
+    def _accounting_settings(self, port):
+        if self.accounts is None:
+            return {"AccountingStorageType": "accounting_storage/none"}
+        socket_of_munge = f"{self.directory}/munge/socket"
+        conf = self.directory / "slurmdbd.conf"
+        conf.write_text("\n".join(f"{key}={value}" for key, value in {
+            "AuthType": "auth/munge",
+            "AuthInfo": f"socket={socket_of_munge}",
+            "DbdHost": "localhost",
+            "DbdAddr": "127.0.0.1",
+            "DbdPort": port,
+            "SlurmUser": pwd.getpwuid(os.geteuid()).pw_name,
+            "LogFile": f"{self.directory}/slurmdbd.log",
+            "PidFile": f"{self.directory}/slurmdbd.pid",
+            "StorageType": "accounting_storage/mysql",
+            "StorageHost": "localhost",
+            "StorageUser": "root",
+            "StorageLoc": "slurm",
+        }.items()) + "\n")
+        conf.chmod(0o600)
+        return {
+            "AccountingStorageType": "accounting_storage/slurmdbd",
+            "AccountingStorageHost": "127.0.0.1",
+            "AccountingStoragePort": port,
+            "AccountingStoragePass": socket_of_munge,
+            "AccountingStorageTRES": "gres/gpu",
+            "AccountingStorageEnforce": "associations,limits,qos",
+            "AccountingStoreFlags": "job_comment,job_env,job_script",
+        }
+
+    def _spawn(self, *words, log, env=(), **options):
         with open(self.directory / log, "ab") as file:
-            return subprocess.Popen([path_of(words[0]), *words[1:]], env=self.env, stdin=subprocess.DEVNULL,
-                                    stdout=file, stderr=file, start_new_session=True)
+            return subprocess.Popen([path_of(words[0]), *words[1:]], env={**self.env, **dict(env)}, stdin=subprocess.DEVNULL,
+                                    stdout=file, stderr=file, start_new_session=True, **options)
 
     def _start_munge(self):
         munge = self.directory / "munge"
@@ -157,6 +220,48 @@ class Slurm:
                                  f"--socket={munge}/socket", f"--pid-file={munge}/pid", f"--log-file={munge}/log",
                                  f"--seed-file={munge}/seed", log="munged.err")
         self._await((munge / "socket").exists, 10)
+
+    def _start_accounting(self):
+        """MariaDB, then slurmdbd. The controller asks it when it starts."""
+        data = self.directory / "database"
+        listens = self.directory / "database.sock"
+        self.env["MYSQL_UNIX_PORT"] = str(listens)
+        if not data.exists():
+            with open(self.directory / "database.err", "ab") as log:
+                subprocess.run([path_of("mariadb-install-db"), *DATABASE, f"--datadir={data}", "--skip-test-db",
+                                "--auth-root-authentication-method=normal",
+                                f"--user={pwd.getpwuid(os.geteuid()).pw_name}"],
+                               check=True, stdout=log, stderr=log, timeout=300)
+        self.database = self._spawn("mariadbd", *DATABASE, f"--datadir={data}", f"--socket={listens}", "--skip-networking",
+                                    f"--pid-file={self.directory}/database.pid",
+                                    f"--user={pwd.getpwuid(os.geteuid()).pw_name}", log="database.err")
+        self._await(listens.exists, 120)
+        self.accounting = self._spawn("slurmdbd", "-D", log="slurmdbd.err")
+        self._await(lambda: "here" in self.run("sacctmgr", "-n", "-P", "list", "cluster", check=False)
+                    or self.run("sacctmgr", "-i", "add", "cluster", "here", check=False), 120)
+
+    def start_rest(self, *flags, auth="rest_auth/local", listen=None, **options):
+        """Starts slurmrestd, and returns where it listens: a socket that only its user can use, if nothing is said."""
+        path = self.directory / "rest.sock"
+        path.unlink(missing_ok=True)
+        # It refuses to start with the plugins for a slurmdbd that is not there.
+        later = any(pathlib.Path("/usr/lib").glob("*/slurm-wlm/openapi_slurmctld.so"))
+        flags = ("-s", "openapi/slurmctld" if later else "openapi/v0.0.38", *flags)
+        self.rest = self._spawn("slurmrestd", "-a", auth, *flags, listen or f"unix:{path}", log="slurmrestd.err",
+                                env={"SLURMRESTD_SECURITY": "disable_user_check",
+                                     **({"SLURM_JWT": "daemon"} if auth == "rest_auth/jwt" else {})}, **options)
+        if listen:
+            host, port = listen.rsplit(":", 1)
+            self._await(lambda: self._listens(host, int(port)), 60)
+        else:
+            self._await(path.exists, 60)
+        return str(path)
+
+    @staticmethod
+    def _listens(host, port):
+        with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
+            return True
+        return False
 
     def start_controller(self, *flags):
         self.controller = self._spawn("slurmctld", "-D", *flags, log="slurmctld.err")
@@ -201,7 +306,8 @@ class Slurm:
 
     def _end_processes(self):
         # All at once: a slurmd waits for its controller.
-        processes = [p for p in (*self.daemons.values(), self.controller, self.munge) if p]
+        processes = [p for p in (*self.daemons.values(), self.rest, self.controller, self.accounting, self.munge,
+                                 self.database) if p]
         for process in processes:
             process.terminate()
         for process in processes:

@@ -94,12 +94,21 @@ int drive(const SlurmOptions& options) {
 }  // namespace
 }  // namespace rubato::engine
 
-// PREFIX [PATIENCE_IN_SECONDS]
+// PREFIX [PATIENCE_IN_SECONDS [REST [TOKEN]]]
 int main(int count, char** words) {
   rubato::engine::SlurmOptions options;
   options.prefix = count > 1 ? words[1] : "";
   if (const char* configuration = std::getenv("SLURM_CONF")) options.configuration = configuration;
   if (count > 2) options.patience = std::chrono::seconds(std::stoi(words[2]));
+  if (count > 3) {
+    const auto address = rubato::engine::slurm_rest_address(words[3]);
+    if (!address) {
+      fmt::print(stderr, "slurm_driver: {}\n", address.error().message);
+      return 2;
+    }
+    options.rest = *address;
+  }
+  if (count > 4) options.token = words[4];
   if (const auto checked = check(options); !checked) {
     fmt::print(stderr, "slurm_driver: {}\n", checked.error().message);
     return 2;

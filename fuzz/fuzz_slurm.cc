@@ -1,6 +1,6 @@
-// Takes any bytes as what Slurm's commands print: lists of nodes and jobs, one after the other, and
-// complaints. Everything must be read or refused. A listing must count no GPU that is not there,
-// and have a living job of Slurm for every share that is not gone.
+// Takes any bytes as what Slurm's commands print, or slurmrestd answers: lists of nodes and jobs,
+// one after the other, and complaints. Everything must be read or refused. A listing must count no
+// GPU that is not there, and have a living job of Slurm for every share that is not gone.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +10,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/engine/slurm_json.h"
 #include "rubato/engine/slurm_view.h"
 
 namespace {
@@ -39,10 +40,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::int64_t number = 0;
   // Lists are separated by a zero byte: nodes and jobs of each look are one text.
   for (const auto look : split(text, '\0')) {
-    const auto nodes = parse_slurm_nodes(look);
-    const auto jobs = parse_slurm_jobs(look, "X|", "r-");
+    const bool rest = look.starts_with('{');
+    const auto nodes = rest ? read_slurm_nodes(look) : parse_slurm_nodes(look);
+    const auto jobs = rest ? read_slurm_jobs(look, "r-", WallTime(std::chrono::seconds(1'000)))
+                           : parse_slurm_jobs(look, "X|", "r-");
     (void)submitted_slurm_job(look);
-    (void)default_slurm_partition(look);
+    for (const auto& partition : parse_slurm_partitions(look)) CHECK(!partition.name.empty());
+    (void)read_slurm_partitions(look);
+    (void)read_submitted_slurm_job(look);
+    CHECK(read_slurm_errors(look).size() < 2000);
     CHECK(slurm_complaint(look).size() < 2000);
     if (!nodes || !jobs) continue;
     now += std::chrono::seconds(1);

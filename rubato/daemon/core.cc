@@ -200,6 +200,7 @@ void Core::work(Transaction& tx, WallTime wall, const Load& load, Replies& repli
     replies.push_back(RequestHandler(parts_, tx, one.request.caller).take(one.request.ask));
   }
   suspect = std::monostate();
+  end_quotas(tx);
   end_pauses(tx);
   profile(tx);
   decide_if_due(tx);
@@ -366,6 +367,8 @@ Time Core::again_at() const {
   }
   for (const JobId id : state.pausing())
     at = std::min(at, state.job(id)->paused_until().value_or(kNever));
+  for (const JobId id : state.with_quota())
+    at = std::min(at, state.job(id)->quota->until.value_or(kNever));
   return at;
 }
 

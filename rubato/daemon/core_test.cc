@@ -1088,6 +1088,57 @@ TEST(Core, AJobThatDoesNotSayItsWorkRunsUntilItsProgramEnds) {
 
 // --- the cluster ---
 
+// A limit of an account at the cluster manager.
+TEST(Core, AJobHasWhatALimitOfItsUserAllowsAndTriesAgain) {
+  TestDaemon daemon;
+  daemon.options.policy = "equal";
+  daemon.options.measuring = Duration(0);
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("job", 1e6, 1, 8)));
+  daemon.pass(5);
+  ASSERT_EQ(daemon.show(id)["slots"].size(), 8U);
+  const auto quota = [&](std::uint64_t gpus) {
+    Allocation running(daemon.core->state().now().cluster.node(node_id(0)).type);
+    if (gpus != 0) running.add({node_id(0), gpus});
+    return QuotaFact{id, daemon.core->state().view(id)->generation, running, "AssocGrpGRES"};
+  };
+  daemon.machine_facts = {quota(0b110)};
+  daemon.pass(5);
+  EXPECT_EQ(daemon.show(id)["slots"].get<std::vector<std::string>>(),
+            (std::vector<std::string>{"0.1", "0.2"}));
+  const auto explained = [&] { return daemon.ask(kAda, ExplainJob{id}).body.dump(); };
+  EXPECT_NE(explained().find("It gets only 2 GPUs: AssocGrpGRES."), std::string::npos)
+      << explained();
+  daemon.kill();
+  daemon.start();
+  EXPECT_NE(explained().find("It gets only 2 GPUs: AssocGrpGRES."), std::string::npos);
+  daemon.pass(40);
+  EXPECT_EQ(daemon.show(id)["slots"].size(), 8U) << "it was tried again";
+  // Too little: it waits, and is tried again after a longer time.
+  daemon.ask(kAda, ResizeJob{id, {4, 8, {}}});
+  daemon.pass(5);
+  daemon.machine_facts = {quota(0b1)};
+  daemon.pass(5);
+  EXPECT_TRUE(daemon.show(id)["slots"].empty());
+  EXPECT_NE(explained().find("it would get 1 of the 4 GPUs that it needs: AssocGrpGRES."),
+            std::string::npos)
+      << explained();
+  daemon.pass(40);
+  EXPECT_TRUE(daemon.show(id)["slots"].empty());
+  daemon.pass(30);
+  EXPECT_EQ(daemon.show(id)["slots"].size(), 8U);
+  EXPECT_EQ(daemon.show(id)["failures"], 0);
+  // The owner's new limits replace those of before.
+  daemon.machine_facts = {quota(0b1111)};
+  daemon.pass(5);
+  EXPECT_EQ(daemon.show(id)["slots"].size(), 4U);
+  daemon.ask(kAda, ResizeJob{id, {1, 2, {}}});
+  daemon.pass(200);
+  EXPECT_EQ(daemon.show(id)["slots"].size(), 2U);
+  daemon.expect_no_strays();
+  daemon.expect_replay();
+}
+
 TEST(Core, AJobLeavesGpusThatOthersUseAndGetsThemBack) {
   TestDaemon daemon;
   daemon.options.policy = "equal";

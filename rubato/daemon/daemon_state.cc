@@ -119,6 +119,7 @@ const std::map<std::string, DaemonState::Fold, std::less<>>& DaemonState::folds(
       {"measured", &DaemonState::fold_measured},
       {"verdict", &DaemonState::fold_verdict},
       {"plain", &DaemonState::fold_plain},
+      {"quota", &DaemonState::fold_quota},
       {"commands", &DaemonState::fold_commands},
       {"user", &DaemonState::fold_user},
       {"user_removed", &DaemonState::fold_user_removed},
@@ -650,6 +651,7 @@ void DaemonState::enter(JobRecord job) {
   if (!job.key.empty()) by_key_[{job.user, job.key}] = id;
   if (job.measured_by) to_be_measured_.insert(id);
   if (job.paused_until()) pausing_.insert(id);
+  if (job.has_quota()) with_quota_.insert(id);
   if (!job.gone()) count(job, 1);
   jobs_.emplace(id, std::move(job));
 }
@@ -707,6 +709,8 @@ void DaemonState::gone(JobRecord& job, JobEnding ending, WallTime at) {
   to_be_measured_.erase(job.id);
   if (job.setbacks) job.setbacks->until.reset();
   pausing_.erase(job.id);
+  if (job.quota) job.quota->until.reset();
+  with_quota_.erase(job.id);
   note_end_of_promise(job);
   pasts_.over(job.id);
   (job.started ? ran_ : never_ran_).add(job);
@@ -806,6 +810,22 @@ Result<void> DaemonState::fold_plain(RowNumber /*number*/, const JournalRow& /*r
   job->plain.reset();
   if (!body.contains("limits")) return {};
   return read_record(body["limits"], job->plain.emplace());
+}
+
+Result<void> DaemonState::fold_quota(RowNumber /*number*/, const JournalRow& /*row*/,
+                                     const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr) return Error{"its job is not there"};
+  if (!body.contains("quota")) return Error{"does not say the quota"};
+  if (auto ok = read_record(body["quota"], job->quota.emplace()); !ok) return ok;
+  if (job->has_quota()) {
+    with_quota_.insert(job->id);
+  } else {
+    with_quota_.erase(job->id);
+  }
+  return {};
 }
 
 Result<void> DaemonState::fold_user(RowNumber /*number*/, const JournalRow& /*row*/,

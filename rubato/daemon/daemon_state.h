@@ -183,6 +183,8 @@ class DaemonState {
   [[nodiscard]] std::vector<JobId> take_forgotten() { return std::exchange(forgotten_, {}); }
   // Jobs that wait to be started again after a failure.
   [[nodiscard]] const std::set<JobId>& pausing() const { return pausing_; }
+  // Jobs that have a quota (JobRecord::has_quota).
+  [[nodiscard]] const std::set<JobId>& with_quota() const { return with_quota_; }
   // Jobs that wait while another run measures their speed.
   [[nodiscard]] const std::set<JobId>& to_be_measured() const { return to_be_measured_; }
   [[nodiscard]] const std::map<std::string, UserRecord>& users() const { return users_; }
@@ -221,6 +223,7 @@ class DaemonState {
   [[nodiscard]] Result<void> fold_measured(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_verdict(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_plain(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_quota(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_commands(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user_removed(RowNumber, const JournalRow&, const Json&);
@@ -290,6 +293,7 @@ class DaemonState {
   std::map<std::string, GpuTime> used_by_forgotten_;
   std::vector<JobId> forgotten_;
   std::set<JobId> pausing_;
+  std::set<JobId> with_quota_;
   std::set<JobId> to_be_measured_;
   JobId next_job_{1};
   std::map<std::string, UserRecord> users_;

@@ -18,8 +18,13 @@ std::string with_why(std::string what, const std::string& why) {
 // Events that explain a later change of a job.
 void DaemonState::note_cause(const Event& event) {
   if (const auto* limited = std::get_if<Limited>(&event)) {
-    chronicle_.because(limited->job, limited->keeps ? "its program runs as one process"
-                                                    : "its GPU limits were changed");
+    const JobRecord* job = this->job(limited->job);
+    if (job != nullptr && job->has_quota()) {
+      chronicle_.because(limited->job, with_why("a limit of its user", job->quota->why));
+    } else {
+      chronicle_.because(limited->job, limited->keeps ? "its program runs as one process"
+                                                      : "its GPU limits were changed");
+    }
   } else if (const auto* hold = std::get_if<HoldChanged>(&event); hold != nullptr && hold->on) {
     if (view(hold->job) != nullptr && !view(hold->job)->held.empty())
       chronicle_.because(hold->job, "put on hold");

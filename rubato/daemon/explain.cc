@@ -57,6 +57,8 @@ class Explanation {
     }
     if (view_ == nullptr) return;
     if (view_->leaving) return say("It is leaving and still has to release its GPUs.");
+    tell_quota();
+    if (job_.has_quota() && view_->on_hold) return;
     if (const auto until = job_.paused_until()) {
       say(fmt::format("It starts again at {}, after {}.", clock_at(state_, *until),
                       setback_text(job_)));
@@ -110,6 +112,20 @@ class Explanation {
     if (!job_.plain) return;
     say("Its program does not use Rubato's library, so it has one process on one GPU.");
     change(std::string(kToUseMoreGpus));
+  }
+
+  // A limit of the user, as the cluster manager says it.
+  void tell_quota() {
+    if (!job_.has_quota()) return;
+    const Quota& quota = *job_.quota;
+    say(fmt::format("{}: {}. It tries again at {}.",
+                    quota.gpus > 0 && !view_->on_hold
+                        ? fmt::format("It gets only {}", plural(quota.gpus, "GPU"))
+                        : fmt::format("It waits, because it would get {} of the {} that it needs",
+                                      quota.gpus == 0 ? "none" : std::to_string(quota.gpus),
+                                      plural(quota.before.smallest(), "GPU")),
+                    quota.why, clock_at(state_, *quota.until)));
+    change("a higher limit of the user's account");
   }
 
   void tell_promise() {

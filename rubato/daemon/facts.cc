@@ -23,6 +23,31 @@ Duration pause_after(int failures_in_a_row) {
   return std::min(kLongestPause, kFirstPause * (1 << std::min(failures_in_a_row - 2, kDoublings)));
 }
 
+// Between two attempts to get more GPUs than a limit of the user allowed.
+constexpr Duration kFirstQuota = std::chrono::seconds(30);
+constexpr Duration kLongestQuota = std::chrono::minutes(2);
+// Quotas further apart are not in a row.
+constexpr Duration kQuotasForgotten = std::chrono::minutes(10);
+
+Duration quota_time(int in_a_row) {
+  constexpr int kDoublings = 10;
+  return std::min(kLongestQuota, kFirstQuota * (1 << std::min(in_a_row - 1, kDoublings)));
+}
+
+// The same limits with at most so many GPUs; nullopt if these are too few.
+std::optional<GpuLimits> at_most(GpuLimits limits, int gpus) {
+  std::erase_if(limits.allowed, [&](int count) { return count > gpus; });
+  const int most = limits.allowed.empty() ? gpus : limits.allowed.back();
+  limits.max = std::min(limits.max, most);
+  if (limits.smallest() > gpus || limits.min > limits.max) return std::nullopt;
+  return limits;
+}
+
+void put_quota(Transaction& tx, JobId id, const Quota& quota) {
+  tx.touch(id);
+  tx.put("quota", {{"job", id.value()}, {"quota", write_record(quota).value()}});
+}
+
 // Shortens a reason, which comes from a machine or a program, for the journal.
 std::string short_why(const std::string& why) {
   constexpr std::size_t kMost = 500;
@@ -133,7 +158,56 @@ void take(Transaction& tx, const Reports& /*reports*/, const Reserved& fact) {
   tx.post(now);
 }
 
+// The job has what it could get. If that is too little, it waits. A run that measures a speed goes
+// on with what it has measured (profiling.cc).
+void take(Transaction& tx, const Reports& /*reports*/, const QuotaFact& fact) {
+  const DaemonState& state = tx.state();
+  const JobView* view = present(state, fact);
+  const JobRecord* job = state.job(fact.job);
+  if (view == nullptr || job == nullptr || job->leaves_as || job->has_quota() || view->on_hold)
+    return;
+  Quota quota = job->quota.value_or(Quota());
+  const bool soon = job->quota && tx.now() - quota.last < kQuotasForgotten;
+  quota.before = view->spec->limits;
+  quota.why = short_why(fact.why);
+  quota.gpus = fact.gpus.gpus();
+  quota.in_a_row = soon ? quota.in_a_row + 1 : 1;
+  quota.last = tx.now();
+  quota.until = tx.now() + quota_time(quota.in_a_row);
+  put_quota(tx, fact.job, quota);
+  if (job->measures_for) return;
+  const auto limits = at_most(quota.before, quota.gpus);
+  if (!limits) return tx.post(HoldChanged{fact.job, true, quota.until});
+  Limited limited{fact.job, *limits};
+  if (limits->legal(quota.gpus)) limited.keeps = fact.gpus;
+  tx.post(limited);
+  estimate(tx, fact.job);
+}
+
 }  // namespace
+
+void end_quotas(Transaction& tx) {
+  const DaemonState& state = tx.state();
+  const std::set<JobId> all = state.with_quota();
+  for (const JobId id : all) {
+    Quota quota = *state.job(id)->quota;
+    if (*quota.until > tx.now()) continue;
+    quota.until.reset();
+    put_quota(tx, id, quota);
+    const JobView* view = state.view(id);
+    if (view == nullptr || state.job(id)->measures_for || view->on_hold) continue;
+    tx.post(Limited{id, quota.before});
+    estimate(tx, id);
+  }
+}
+
+void forget_quota(Transaction& tx, JobId id) {
+  const JobRecord* job = tx.state().job(id);
+  if (!job->has_quota()) return;
+  Quota quota = *job->quota;
+  quota.until.reset();
+  put_quota(tx, id, quota);
+}
 
 Json row_of_node(const DaemonState& state, NodeId node) {
   const Cluster& cluster = state.now().cluster;

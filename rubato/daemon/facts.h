@@ -10,6 +10,10 @@ namespace rubato::daemon {
 
 void take_fact(Transaction& tx, const Reports& reports, const Fact& fact);
 
+// Lets jobs try again to get more GPUs than a limit of their users allowed.
+void end_quotas(Transaction& tx);
+// The owner has said other limits: the old ones do not come back.
+void forget_quota(Transaction& tx, JobId id);
 // Releases jobs whose backoff after a failure is over.
 void end_pauses(Transaction& tx);
 

@@ -172,6 +172,14 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
                        : std::string("the program has connected to its launcher after all: it may "
                                      "have as many GPUs as before"));
        }},
+      {"quota",
+       [](Lines& lines, const Json& body) {
+         const Json& quota = body.at("quota");
+         if (quota.contains("until") && !quota.at("until").is_null())
+           lines.add("quota", job_of(body),
+                     fmt::format("can have {} now: {}", plural(quota.at("gpus").get<int>(), "GPU"),
+                                 quota.at("why").get<std::string>()));
+       }},
       {"policy",
        [](Lines& lines, const Json& body) {
          lines.add("policy", std::nullopt,

@@ -97,6 +97,7 @@ std::vector<std::string> others_texts(const DaemonState& state) {
 }
 
 std::string setback_text(const JobRecord& job) {
+  if (job.has_quota()) return fmt::format("a limit of its user: {}", job.quota->why);
   const Setbacks& last = *job.setbacks;
   const std::string what = last.infrastructure
                                ? std::string("a start that failed because of the infrastructure")

@@ -28,6 +28,7 @@ std::string why_unmeasured(const JobRecord* run) {
 std::optional<int> next_count(const JobRecord& run, const DaemonState& state) {
   const JobView* view = state.view(run.id);
   const int now = view->spec->limits.min;
+  if (run.quota) return 0;
   if (!run.rates.by_gpus.contains(now)) return std::nullopt;
   const GpuLimits limits = limits_on(state.now().cluster, run.file.gpus);
   if (run.rates.by_gpus.size() >= kCountsMeasured) return 0;

@@ -75,10 +75,20 @@ void describe(auto& f, Is<GpuLimits> auto& value) {
   f("min", min);
 }
 
+void describe(auto& f, Is<Quota> auto& value) {
+  auto& [before, why, gpus, in_a_row, last, until] = value;
+  f("before", before);
+  f("gpus", gpus);
+  f("in_a_row", in_a_row);
+  f("last", last);
+  f("until", until);
+  f("why", why);
+}
+
 void describe(auto& f, Is<JobRecord> auto& value) {
   auto& [id, user, key, digest, text_bytes, file, name, nonce, submitted, started, ended, deadline,
          ending, work, scale, rates, promise, honoured, measured_by, measures_for, verdict_by, told,
-         home, running_since, failures, worker_failures, resizes, setbacks, leaves_as, plain,
+         home, running_since, failures, worker_failures, resizes, setbacks, leaves_as, plain, quota,
          progress, measured_at, attained, restarts, limits, last_pause] = value;
   f("attained", attained);
   f("deadline", deadline);
@@ -102,6 +112,7 @@ void describe(auto& f, Is<JobRecord> auto& value) {
   f("plain", plain);
   f("progress", progress);
   f("promise", promise);
+  f("quota", quota);
   f("rates", rates);
   f("resizes", resizes);
   f("restarts", restarts);
@@ -285,6 +296,7 @@ Result<Json> write_record(const UserRecord& user) { return write_any(user); }
 Result<Json> write_record(const JobEnding& ending) { return write_any(ending); }
 Result<Json> write_record(const Rates& rates) { return write_any(rates); }
 Result<Json> write_record(const GpuLimits& limits) { return write_any(limits); }
+Result<Json> write_record(const Quota& quota) { return write_any(quota); }
 Result<Json> write_record(const Command& command) { return write_any(command); }
 
 Result<void> read_record(const Json& json, JobRecord& job) { return read_any(json, job, "job"); }
@@ -295,6 +307,7 @@ Result<void> read_record(const Json& json, JobEnding& ending) {
   return read_any(json, ending, "ending");
 }
 Result<void> read_record(const Json& json, Rates& rates) { return read_any(json, rates, "rates"); }
+Result<void> read_record(const Json& json, Quota& quota) { return read_any(json, quota, "quota"); }
 Result<void> read_record(const Json& json, GpuLimits& limits) {
   return read_any(json, limits, "limits");
 }

@@ -69,6 +69,17 @@ struct Setbacks {
   std::optional<Time> until;    // end of the backoff, if it is going on
 };
 
+// The machines have given a job fewer GPUs than it was to have, because of a limit of its user. It
+// has other limits, or waits, until it is tried again. The pause grows with each time in a row.
+struct Quota {
+  GpuLimits before;  // the limits that it has otherwise
+  std::string why;
+  int gpus = 0;  // what it could get
+  int in_a_row = 0;
+  Time last;                  // when this was last heard
+  std::optional<Time> until;  // when it is tried again; nullopt: it was
+};
+
 struct JobRecord {
   JobId id;
   std::string user;
@@ -114,6 +125,7 @@ struct JobRecord {
   // Set if its program does not use Rubato's library, so that it runs as one process: the limits
   // that it had before.
   std::optional<GpuLimits> plain;
+  std::optional<Quota> quota;  // none if no limit of its user was heard of
   JobProgress progress;
   std::optional<Time> measured_at;
 
@@ -129,6 +141,8 @@ struct JobRecord {
   [[nodiscard]] std::optional<Time> paused_until() const {
     return setbacks ? setbacks->until : std::nullopt;
   }
+  // It has fewer GPUs now, or none, because of a limit of its user.
+  [[nodiscard]] bool has_quota() const { return quota && quota->until; }
   [[nodiscard]] WorkUnit unit() const { return file.work ? file.work->unit : WorkUnit::samples; }
   // The name under which jobs share measurements. It contains the user, because users choose the
   // names.
@@ -157,6 +171,7 @@ struct UserRecord {
 [[nodiscard]] Result<Json> write_record(const JobEnding& ending);
 [[nodiscard]] Result<Json> write_record(const Rates& rates);
 [[nodiscard]] Result<Json> write_record(const GpuLimits& limits);
+[[nodiscard]] Result<Json> write_record(const Quota& quota);
 [[nodiscard]] Result<Json> write_record(const Command& command);
 
 [[nodiscard]] Result<void> read_record(const Json& json, JobRecord& job);
@@ -164,6 +179,7 @@ struct UserRecord {
 [[nodiscard]] Result<void> read_record(const Json& json, JobEnding& ending);
 [[nodiscard]] Result<void> read_record(const Json& json, Rates& rates);
 [[nodiscard]] Result<void> read_record(const Json& json, GpuLimits& limits);
+[[nodiscard]] Result<void> read_record(const Json& json, Quota& quota);
 [[nodiscard]] Result<void> read_record(const Json& json, Command& command);
 
 }  // namespace rubato::daemon

@@ -166,6 +166,7 @@ Reply RequestHandler::handle(const ResizeJob& ask) {
   if (job->plain)
     return say(409, fmt::format("job {} cannot be resized: {}; {}", id.value(), kRunsAsOneProcess,
                                 kToUseMoreGpus));
+  forget_quota(tx_, id);
   tx_.post(Limited{id, limits});
   estimate(tx_, id);
   return reader_.job_reply(id, 200);

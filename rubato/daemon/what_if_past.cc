@@ -301,9 +301,9 @@ class PastReader {
   // Rows of requests are recognised by the state before them.
   Json look_before(const JournalRow& row) {
     static const std::set<std::string, std::less<>> looked_at = {
-        "job",      "submitted", "ended",      "held",     "limited", "node",
-        "policy",   "measured",  "node-added", "reserved", "plain",   "verdict",
-        "commands", "running",   "finished",   "failed",   "released"};
+        "job",    "submitted", "ended",      "held",     "limited", "node",
+        "policy", "measured",  "node-added", "reserved", "plain",   "verdict",
+        "quota",  "commands",  "running",    "finished", "failed",  "released"};
     if (!looked_at.contains(row.type)) return nullptr;
     auto body = parse_json(row.body, "a row");
     if (!body) return nullptr;
@@ -334,7 +334,8 @@ class PastReader {
   void look_after(const JournalRow& row, const Json& body) {
     const WallTime at = state_->wall(row.time);
     if (row.type == "verdict") verdict_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
-    if (row.type == "plain") plain_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
+    if (row.type == "plain" || row.type == "quota")
+      plain_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
     if (row.type == "measured") note_measured(row, body);
     if (row.type == "commands") note_commands(row, body);
     if (row.type == "running") note_running(row, body);

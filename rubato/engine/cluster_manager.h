@@ -63,6 +63,7 @@ struct ManagedShare {
   State state = State::waiting;
   std::string why;  // why it waits, or how it ended, in the manager's words
   std::optional<Duration> left = std::nullopt;  // until its time limit, if it has one
+  bool of_user = false;  // it waits because of a limit of its user, not because of its node
   friend bool operator==(const ManagedShare&, const ManagedShare&) = default;
 };
 
@@ -72,6 +73,7 @@ struct Listing {
   std::int64_t number = 0;
   std::vector<ManagedNode> nodes;
   std::vector<ManagedShare> shares;
+  std::string settings;  // of the manager. If they change, what was refused may be taken now
 };
 // The manager has taken the share, or had it already.
 struct ShareTaken {
@@ -82,6 +84,7 @@ struct ShareTaken {
 struct ShareRefused {
   ShareName name;
   std::string why;
+  bool of_user = false;  // because of a limit of its user: those of others may be taken
 };
 // Nobody knows whether it was made: the manager did not answer. A later listing tells.
 struct ShareUnknown {

@@ -200,6 +200,7 @@ class RandomScheduler {
   void fold(const NodeChanged& fact) { nodes_[fact.node.index()].state = fact.state; }
   void fold(const NodeAdded& /*fact*/) { fail("no node can join"); }
   void fold(const Reserved& /*fact*/) { fail("nobody else is there"); }
+  void fold(const QuotaFact& /*fact*/) { fail("nobody has limits"); }
   void fold(const RunningFact& fact) {
     Job& job = job_of(fact.job);
     if (fact.generation != job.generation) return;

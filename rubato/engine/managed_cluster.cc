@@ -32,13 +32,9 @@ std::vector<ManagedCluster::Order> ManagedCluster::take_orders(Time now) {
 }
 
 void ManagedCluster::take_in_facts() {
-  for (Event& event : shares_.take_facts()) {
-    if (auto* added = std::get_if<NodeAdded>(&event)) {
-      engine_.add_node(added->added);
-      facts_.emplace_back(std::move(*added));
-    } else {
-      facts_.emplace_back(std::get<Reserved>(std::move(event)));
-    }
+  for (Fact& fact : shares_.take_facts()) {
+    if (const auto* added = std::get_if<NodeAdded>(&fact)) engine_.add_node(added->added);
+    facts_.push_back(std::move(fact));
   }
   for (Fact& fact : engine_.take_facts()) facts_.push_back(std::move(fact));
 }

@@ -80,7 +80,7 @@ class ManagedWorld {
     if (known_.nodes().size() != kNodes) fail("a node has not joined");
   }
 
-  int finishes = 0, crashes = 0, downs = 0, failures = 0, reservations = 0;
+  int finishes = 0, crashes = 0, downs = 0, failures = 0, reservations = 0, quotas = 0;
   [[nodiscard]] const FakeCluster& cluster() const { return cluster_; }
 
  private:
@@ -192,6 +192,13 @@ class ManagedWorld {
     if (fact.node.index() < known_.nodes().size()) return;  // said again after a crash
     if (!known_.can_add(fact.added)) fail("a node joins twice");
     known_.add(fact.added);
+  }
+  void fold(const QuotaFact& fact) {
+    ++quotas;
+    if (fact.why.empty()) fail("nobody knows why a job is limited");
+    const Job& job = jobs_[fact.job.index()];
+    if (fact.generation == job.generation && !minus(fact.gpus, job.target).empty())
+      fail("a job is said to have GPUs that it was not given");
   }
   void fold(const Reserved& fact) {
     ++reservations;
@@ -341,7 +348,7 @@ class ManagedWorld {
 };
 
 TEST(ManagedWorld, NoGpuIsEverUsedByTwoAndEveryCommandIsAnswered) {
-  int finishes = 0, crashes = 0, downs = 0, failures = 0, reservations = 0;
+  int finishes = 0, crashes = 0, downs = 0, failures = 0, reservations = 0, quotas = 0;
   int submissions = 0, refusals = 0, preemptions = 0, doubles = 0;
   const auto only = only_seed();
   const auto first = only.value_or(0);
@@ -356,6 +363,7 @@ TEST(ManagedWorld, NoGpuIsEverUsedByTwoAndEveryCommandIsAnswered) {
       downs += world.downs;
       failures += world.failures;
       reservations += world.reservations;
+      quotas += world.quotas;
       submissions += world.cluster().submissions;
       refusals += world.cluster().refusals;
       preemptions += world.cluster().preemptions;
@@ -371,7 +379,8 @@ TEST(ManagedWorld, NoGpuIsEverUsedByTwoAndEveryCommandIsAnswered) {
       finishes);
   if (only) return;
   // The test would prove little if little happened.
-  for (const int count : {finishes, crashes, downs, failures, reservations, refusals, preemptions})
+  for (const int count :
+       {finishes, crashes, downs, failures, reservations, quotas, refusals, preemptions})
     EXPECT_GT(count, static_cast<int>(last - first) / 4);
 }
 
@@ -437,7 +446,7 @@ class OneShare : public ::testing::Test {
     ManagedNode node;
     node.name = "tux0";
     node.gpus = 2;
-    table_.answered(now_, Listing{number_, {node}, std::move(shares)});
+    table_.answered(now_, Listing{number_, {node}, std::move(shares), {}});
   }
   // The name of the only share that is asked for now; empty if there is none.
   ShareName submitted() {

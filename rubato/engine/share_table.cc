@@ -29,6 +29,7 @@ constexpr Duration kShortLife = 30s;
 constexpr int kMostShortLives = 3;
 constexpr Duration kFirstBlock = 30s;
 constexpr Duration kLongestBlock = 10min;
+constexpr Duration kScoutEvery = 30s;
 // A worker moves to another share so long before the manager ends its own.
 constexpr Duration kMoveBefore = 90s;
 constexpr std::size_t kMostEnded = 256;
@@ -108,6 +109,7 @@ void ShareTable::want(Time now, JobId id, Generation generation, const Allocatio
   if (job.generation != generation) {
     job.revision = 0;
     job.ended.clear();
+    job.limited.reset();
   }
   job.generation = generation;
   job.gpus = gpus;
@@ -238,7 +240,12 @@ void ShareTable::answer(Time now, const ShareUnknown& unknown) {
 void ShareTable::answer(Time now, const ShareRefused& refused) {
   const auto found = shares_.find(refused.name);
   if (found == shares_.end() || found->second.stage != Share::Stage::asked) return;
-  block(now, found->second.node, found->second.gpus, refused.why);
+  if (refused.of_user) {
+    found->second.why = refused.why;
+    limit(now, found->second);
+  } else {
+    block(now, found->second.node, found->second.gpus, refused.why);
+  }
   gone(now, refused.name, refused.why);
 }
 
@@ -246,6 +253,8 @@ void ShareTable::answer(Time now, const Listing& listing) {
   if (listing.number <= listed_) return;
   listed_ = listing.number;
   adopting_ = !std::exchange(ready_, true);
+  // What was refused may be taken now.
+  if (std::exchange(settings_, listing.settings) != listing.settings) unblock_all();
   for (const ManagedNode& node : listing.nodes) see(node);
   std::set<std::string> nodes;
   for (const ManagedNode& node : listing.nodes) nodes.insert(node.name);
@@ -296,6 +305,7 @@ void ShareTable::see(const ManagedNode& seen) {
   // What the manager calls down may only be silent, so its processes may live.
   const NodeState state = seen.state == NodeState::down ? NodeState::unknown : seen.state;
   if (machine.state != state || machine.why != seen.why) {
+    if (state == NodeState::up) machine.blocks.clear();
     machine.state = state;
     machine.why = seen.why;
     orders_.emplace_back(NodeWord{*id, state, seen.why});
@@ -357,11 +367,18 @@ void ShareTable::see(Time now, const ManagedShare& seen) {
   share.stage = Share::Stage::there;
   share.after = begun_;
   share.why = seen.why;
+  share.of_user = seen.of_user;
   if (share.wanted && seen.left && *seen.left < kMoveBefore) renew(now, share);
   if (!news) return;
   share.state = seen.state;
   if (share.wanted) share.since = now;
-  if (seen.state == ManagedShare::State::running && !share.running_at) share.running_at = now;
+  if (seen.state != ManagedShare::State::running || share.running_at) return;
+  share.running_at = now;
+  Machine& machine = machines_[share.node.index()];
+  each_gpu(share.gpus, [&](int gpu) {
+    const auto tried = machine.tried.find(gpu);
+    if (tried != machine.tried.end()) unblock(std::exchange(tried->second, ""));
+  });
 }
 
 // The limit is the share's, not the GPU's: another share takes its place on the same GPUs, when it
@@ -422,7 +439,7 @@ void ShareTable::gone(Time now, const ShareName& name, const std::string& why) {
     each_gpu(share.gpus, [&](int gpu) {
       int& failures = machine.failures[gpu];
       failures = short_life ? failures + 1 : 1;
-      if (failures >= kMostShortLives) block(now, share.node, bit(gpu), why);
+      if (failures >= kMostShortLives) block(now, share.node, bit(gpu), why, false);
     });
     fit(now, share.job, job);
   }
@@ -430,15 +447,75 @@ void ShareTable::gone(Time now, const ShareName& name, const std::string& why) {
 }
 
 // The longer it has gone wrong, the longer.
-void ShareTable::block(Time now, NodeId node, std::uint64_t gpus, const std::string& why) {
+void ShareTable::block(Time now, NodeId node, std::uint64_t gpus, const std::string& why,
+                       bool scouts) {
   Machine& machine = machines_[node.index()];
   each_gpu(gpus, [&](int gpu) {
     const int before = std::min(machine.failures[gpu], 8);
     const Duration time = std::min(kFirstBlock * (1 << before), Duration(kLongestBlock));
     machine.blocks[gpu] = {now + time,
-                           why.empty() ? "the cluster manager starts no share there" : why};
+                           why.empty() ? "the cluster manager starts no share there" : why,
+                           now + (scouts ? kFirstBlock : Duration(kLongestBlock))};
   });
   report_reserved(node);
+}
+
+bool ShareTable::is_limited(Time now, const Job& job) {
+  return job.limited && now - *job.limited < kScoutEvery;
+}
+
+// No GPU is to blame, so all are left to others. The job keeps the shares that run.
+void ShareTable::limit(Time now, const Share& share) {
+  const auto owner = jobs_.find(share.job);
+  if (owner == jobs_.end() || !owner->second.master || is_limited(now, owner->second)) return;
+  owner->second.limited = now;
+  Allocation running;
+  for (const auto& [name, other] : shares_) {
+    const bool runs =
+        other.stage == Share::Stage::there && other.state == ManagedShare::State::running;
+    if (other.job != share.job || !other.wanted || !runs) continue;
+    const Allocation one = allocation(cluster_, other.node, other.gpus);
+    if (running.empty()) running = Allocation(one.type());
+    running.add(minus(one, running));
+  }
+  facts_.emplace_back(QuotaFact{share.job, owner->second.generation, running, share.why});
+}
+
+void ShareTable::unblock(const std::string& why) {
+  if (why.empty()) return;
+  for (std::size_t i = 0; i < machines_.size(); ++i) {
+    Machine& machine = machines_[i];
+    const auto same = [&](const auto& entry) {
+      if (entry.second.why != why) return false;
+      machine.failures.erase(entry.first);
+      return true;
+    };
+    if (std::erase_if(machine.blocks, same) > 0) report_reserved(node_at(i));
+  }
+}
+
+void ShareTable::unblock_all() {
+  for (std::size_t i = 0; i < machines_.size(); ++i) {
+    if (machines_[i].blocks.empty()) continue;
+    machines_[i].blocks.clear();
+    machines_[i].failures.clear();
+    report_reserved(node_at(i));
+  }
+}
+
+// The GPU that has been blocked for the longest part of its time.
+void ShareTable::send_scout(Time now) {
+  if (now < scout_at_) return;
+  scout_at_ = now + kScoutEvery;
+  Block* first = nullptr;
+  for (Machine& machine : machines_) {
+    if (machine.state != NodeState::up || machine.down) continue;
+    for (auto& [gpu, block] : machine.blocks) {
+      if (block.scout_after <= now && (first == nullptr || block.until < first->until))
+        first = &block;
+    }
+  }
+  if (first != nullptr) first->until = now;
 }
 
 void ShareTable::report_reserved(NodeId node) {
@@ -466,6 +543,8 @@ void ShareTable::submit_planned(Time now) {
     const Machine& machine = machines_[share.node.index()];
     Use& use = uses[share.node.index()];
     if (machine.down || (use.there & share.gpus) != 0) continue;
+    const auto owner = jobs_.find(share.job);
+    if (owner != jobs_.end() && is_limited(now, owner->second)) continue;
     if ((cluster_.node(share.node).reserved & share.gpus) != 0) continue;
     if (machine.state != NodeState::up) {
       if (now - share.since > kStartWithin)
@@ -495,8 +574,12 @@ void ShareTable::look_at(Time now, const ShareName& name, Share& share) {
     const bool stuck = share.state == State::waiting || share.state == State::lost;
     if (stuck && now - share.since > kStartWithin && !share.cancelled) {
       cancel = share.state == State::waiting;
-      each_gpu(share.gpus, [&](int gpu) { ++machine.failures[gpu]; });
-      block(now, share.node, share.gpus, share.why);
+      if (share.of_user) {
+        limit(now, share);
+      } else {
+        each_gpu(share.gpus, [&](int gpu) { ++machine.failures[gpu]; });
+        block(now, share.node, share.gpus, share.why);
+      }
     }
     cancel = cancel || share.cancelled;
   } else {
@@ -519,8 +602,13 @@ void ShareTable::pass(Time now) {
     orders_.emplace_back(List{});
   }
   if (!ready_) return;
+  send_scout(now);
   for (std::size_t i = 0; i < machines_.size(); ++i) {
-    const auto over = [&](const auto& entry) { return entry.second.until <= now; };
+    const auto over = [&](const auto& entry) {
+      if (entry.second.until > now) return false;
+      machines_[i].tried[entry.first] = entry.second.why;
+      return true;
+    };
     if (std::erase_if(machines_[i].blocks, over) > 0) report_reserved(node_at(i));
   }
   for (auto& [name, share] : shares_) look_at(now, name, share);

@@ -14,7 +14,10 @@
 // - A wanted share that is gone is replaced by one with another name. If the manager refuses one,
 // or
 //   does not start it for a while, or it ends at once again and again, its GPUs are reserved for a
-//   time, with the manager's reason; so the policy moves or shrinks the job.
+//   time, with the manager's reason; so the policy moves or shrinks the job. One of these GPUs
+//   after the other is tried again, and if a share starts there, all with the same reason are free
+//   again.
+// - If a limit of its user is the reason, no GPU is reserved: the job alone is told (QuotaFact).
 // - A share whose time limit comes near is replaced by another one on the same GPUs.
 // - The manager says how many GPUs of a node others have, not which. They get the highest numbers
 //   that none of our jobs has.
@@ -36,6 +39,7 @@
 #include "rubato/core/event.h"
 #include "rubato/engine/cluster_manager.h"
 #include "rubato/launch/master_messages.h"
+#include "rubato/loop/engine.h"
 
 namespace rubato::engine {
 
@@ -111,8 +115,8 @@ class ShareTable {
   void pass(Time now);
 
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
-  // NodeAdded and Reserved.
-  [[nodiscard]] std::vector<Event> take_facts() { return std::exchange(facts_, {}); }
+  // NodeAdded, Reserved and QuotaFact.
+  [[nodiscard]] std::vector<Fact> take_facts() { return std::exchange(facts_, {}); }
 
   // --- questions ---
 
@@ -148,6 +152,7 @@ class ShareTable {
     std::int64_t after = 0;          // a listing that began later tells whether it is there
     std::optional<Time> cancelled;   // the last time
     std::optional<Time> running_at;  // since when it runs
+    bool of_user = false;            // it waits because of a limit of its user
   };
   struct Job {
     Generation generation;
@@ -162,12 +167,14 @@ class ShareTable {
     Allocation in_use;
     Generation obeyed;
     std::int64_t obeyed_revision = 0;
-    Time told;  // when the master was last told
+    Time told;                    // when the master was last told
+    std::optional<Time> limited;  // since when this generation gets no more shares
   };
   // GPUs that are reserved for a time.
   struct Block {
     Time until;
     std::string why;
+    Time scout_after;  // it may be tried earlier than at its end
   };
   struct Machine {
     NodeState state = NodeState::up;
@@ -175,10 +182,11 @@ class ShareTable {
     std::uint64_t others = 0;
     std::uint64_t missing = 0;  // GPUs that it had once
     std::string missing_why;
-    bool down = false;            // by the operator
-    std::map<int, Block> blocks;  // by GPU
-    std::map<int, int> failures;  // in a row, by GPU
-    std::string reserved_why;     // as reported
+    bool down = false;                 // by the operator
+    std::map<int, Block> blocks;       // by GPU
+    std::map<int, std::string> tried;  // the reasons of blocks that are over
+    std::map<int, int> failures;       // in a row, by GPU
+    std::string reserved_why;          // as reported
   };
 
   // GPUs of a node that are in our shares: planned ones, and those that may be there.
@@ -202,7 +210,13 @@ class ShareTable {
   void plan(Time now, JobId id, Job& job, NodeId node, std::uint64_t gpus);
   void renew(Time now, Share& share);
   void gone(Time now, const ShareName& name, const std::string& why);
-  void block(Time now, NodeId node, std::uint64_t gpus, const std::string& why);
+  [[nodiscard]] static bool is_limited(Time now, const Job& job);
+  void limit(Time now, const Share& share);
+  void unblock(const std::string& why);
+  void unblock_all();
+  void send_scout(Time now);
+  // `scouts`: one may try whether the reason is over.
+  void block(Time now, NodeId node, std::uint64_t gpus, const std::string& why, bool scouts = true);
   void tell_master(Time now, JobId id, Job& job);
   void look_at_master(Time now, JobId id, Job& job);
   void submit_planned(Time now);
@@ -217,12 +231,14 @@ class ShareTable {
   std::int64_t begun_ = 0;   // the newest listing that began
   std::int64_t listed_ = 0;  // the newest listing that was heard
   Time list_at_;             // the next one is due
+  Time scout_at_;            // a GPU that is blocked is tried again
+  std::string settings_;     // of the manager
   std::string trouble_;
   std::map<ShareName, Share> shares_;  // those that are gone are erased
   std::map<JobId, Job> jobs_;
   std::vector<Machine> machines_;  // by node
   std::vector<Order> orders_;
-  std::vector<Event> facts_;
+  std::vector<Fact> facts_;
 };
 
 }  // namespace rubato::engine

@@ -1,125 +1,22 @@
 #include "rubato/engine/slurm_manager.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <pwd.h>
-#include <unistd.h>
 #include <utility>
 
 #include "rubato/base/text.h"
-#include "rubato/wire/random_hex.h"
 
 namespace rubato::engine {
 namespace {
 
-// Its arguments: the directory, the log, the command. The directory of the log may still be on its
-// way: the job's master makes it, and network file systems show it later.
-constexpr const char* kScript =
-    "#!/bin/sh\n"
-    "i=0\n"
-    "until test -d \"${2%/*}\" || test $i -ge 60; do sleep 1; i=$((i+1)); done\n"
-    "cd -- \"$1\" && exec >>\"$2\" 2>&1 || exit 1\n"
-    "shift 2\n"
-    "exec \"$@\"\n";
-
-constexpr int kPipeSize = 1 << 20;
-constexpr std::size_t kMostOutput = std::size_t{256} << 20U;
-constexpr std::size_t kMostCancels = 100;  // in one command
-
-// False if the output is too long.
-bool drain(const wire::Fd& pipe, std::string& into) {
-  std::array<char, 64 << 10> bytes;
-  for (;;) {
-    const ssize_t size = ::read(pipe.get(), bytes.data(), bytes.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return true;
-    into.append(bytes.data(), static_cast<std::size_t>(size));
-    if (into.size() > kMostOutput) return false;
-  }
-}
-
-std::string own_name() {
-  const passwd* user = ::getpwuid(::geteuid());
-  return user == nullptr ? std::to_string(::geteuid()) : user->pw_name;
-}
-
-// What Slurm's commands need, and nothing else: Slurm gives its batch jobs this environment.
-launch::Environment environment_of(const std::optional<launch::RunAs>& user,
-                                   const std::string& configuration) {
-  const auto itself = user ? Result<launch::RunAs>(*user) : launch::look_up_user(own_name());
-  launch::Environment environment =
-      itself ? launch::clean_environment(*itself)
-             : launch::Environment{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/"};
-  environment.emplace_back("LC_ALL=C.UTF-8");
-  if (!configuration.empty()) environment.push_back("SLURM_CONF=" + configuration);
-  return environment;
-}
-
-bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
+// Partitions change seldom.
+constexpr std::chrono::seconds kPartitionsEvery{5};
+constexpr std::size_t kMostCancelsAtOnce = 8;
 
 }  // namespace
 
-Result<void> check(const SlurmOptions& options) {
-  if (!plain_slurm_name(options.prefix)) return Error{"the names of shares need a prefix"};
-  for (const auto& [what, name] :
-       {std::pair("partition", options.partition), std::pair("account", options.account)}) {
-    if (!name.empty() && !plain_slurm_name(name)) {
-      return Error{fmt::format("--{} {}: write the name of one {} of Slurm", what,
-                               base::quoted(name), what)};
-    }
-  }
-  return {};
-}
-
 SlurmManager::SlurmManager(SlurmOptions options)
-    : options_(std::move(options)), partition_(options_.partition) {}
-
-// Commands that run are not waited for. A submission that was sent is found by the next listing.
-SlurmManager::~SlurmManager() {
-  const auto end = [](Call& call) {
-    launch::send_signal(call.process, SIGKILL);
-    launch::end_child(call.process.pid);
-  };
-  for (auto& submission : submissions_) end(submission.call);
-  if (cancelling_) end(*cancelling_);
-  if (listing_) end(*listing_);
-}
-
-// --- running commands ----------------------------------------------------------------------------
-
-Result<SlurmManager::Call> SlurmManager::start(const std::vector<std::string>& command,
-                                               const launch::SpawnOptions& options) const {
-  auto process =
-      launch::spawn(command, environment_of(options.user, options_.configuration), options);
-  if (!process) return process.error();
-  ::fcntl(process->out.get(), F_SETPIPE_SZ, kPipeSize);
-  return Call{std::move(*process), Clock::now() + options_.patience, {}, {}};
-}
-
-std::optional<SlurmManager::CallEnd> SlurmManager::look_at(Call& call) const {
-  // First the end, so that all of its output is read after it.
-  const auto end = launch::reap(call.process);
-  const bool fits = drain(call.process.out, call.out) && drain(call.process.err, call.err);
-  if (end) {
-    if (!end->killed && end->code == 0) return CallEnd{true, std::move(call.out), {}, false};
-    std::string why = slurm_complaint(call.err);
-    if (why.empty()) why = fmt::format("its command {}", to_text(*end));
-    return CallEnd{false, {}, why, end->killed || slurm_answer_lost(why)};
-  }
-  if (fits && Clock::now() < call.deadline) return std::nullopt;
-  launch::send_signal(call.process, SIGKILL);
-  launch::end_child(call.process.pid);
-  return CallEnd{false,
-                 {},
-                 fits ? fmt::format("Slurm has not answered for {} s",
-                                    std::chrono::duration<double>(options_.patience).count())
-                      : std::string("the answer of Slurm is too long"),
-                 true};
-}
+    : options_(std::move(options)), way_(way_to_slurm(options_)) {}
 
 void SlurmManager::turn() {
   turn_submissions();
@@ -146,58 +43,41 @@ void SlurmManager::submit(const ShareSpec& share) {
   } else if (asked != asked_.end() && !asked->second.native.empty()) {
     answers_.emplace_back(ShareTaken{share.name, asked->second.native});
   } else {
-    asked_[share.name] = {share.user.empty() ? own_name() : share.user, "", number_};
+    asked_[share.name] = {share.user.empty() ? own_slurm_user() : share.user, "", number_};
     waiting_.push_back(share);
     turn_submissions();
   }
 }
 
-Result<std::vector<std::string>> SlurmManager::submission_command(const ShareSpec& share) const {
+Result<SlurmRequest> SlurmManager::request_for(const ShareSpec& share) const {
   const SlurmNode* const node = view_.node(share.node);
   if (node == nullptr) return Error{fmt::format("Slurm has no node {}", base::quoted(share.node))};
-  if (!plain_slurm_name(share.name) || !plain_slurm_name(share.node) || share.gpus < 1 ||
-      share.gpus > std::max(node->gpus, 0)) {
+  if (!plain_slurm_name(share.name) || share.gpus < 1 || share.gpus > std::max(node->gpus, 0)) {
     return Error{fmt::format("a share {} with {} on {} cannot be asked for",
                              base::quoted(share.name), base::plural(share.gpus, "GPU"),
                              base::quoted(share.node))};
   }
-  const bool typed = plain_slurm_name(node->type);
-  const int cpus = options_.cpus_per_gpu > 0 ? options_.cpus_per_gpu : node->cpus / node->gpus;
-  const std::int64_t memory =
-      options_.memory_per_gpu > 0 ? options_.memory_per_gpu : node->memory / node->gpus;
-  std::string comment = share.comment;
-  std::replace_if(comment.begin(), comment.end(), is_control, ' ');
-  std::vector<std::string> command{
-      "sbatch", "--parsable", "--job-name=" + share.name, "--comment=" + comment,
-      "--nodelist=" + share.node, "--nodes=1", "--ntasks=1",
-      typed ? fmt::format("--gres=gpu:{}:{}", node->type, share.gpus)
-            : fmt::format("--gres=gpu:{}", share.gpus),
-      "--no-requeue", "--chdir=/", "--input=/dev/null", "--output=/dev/null",
-      fmt::format("--cpus-per-gpu={}", std::max(cpus, 1)),
-      // Otherwise the first share may take all memory of the node.
-      fmt::format("--mem-per-gpu={}M", std::max<std::int64_t>(memory, 1))};
-  if (!partition_.empty()) command.push_back("--partition=" + partition_);
-  if (!options_.account.empty()) command.push_back("--account=" + options_.account);
-  if (options_.minutes > 0) command.push_back(fmt::format("--time={}", options_.minutes));
-  command.insert(command.end(), {"/dev/stdin", share.directory, share.log});
-  command.insert(command.end(), share.command.begin(), share.command.end());
-  return command;
+  if (auto can = way_->can_submit(share); !can) return can.error();
+  SlurmRequest request;
+  request.share = share;
+  request.host = node->host;
+  if (plain_slurm_name(node->type)) request.type = node->type;
+  request.cpus_per_gpu =
+      std::max(1, options_.cpus_per_gpu > 0 ? options_.cpus_per_gpu : node->cpus / node->gpus);
+  request.memory_per_gpu = std::max<std::int64_t>(
+      1, options_.memory_per_gpu > 0 ? options_.memory_per_gpu : node->memory / node->gpus);
+  request.partition = partition_.name;
+  return request;
+}
+
+void SlurmManager::refuse(const ShareName& share, const std::string& why) {
+  answers_.emplace_back(ShareRefused{share, why, slurm_limit_of_user(why)});
 }
 
 void SlurmManager::start_submission(const ShareSpec& share) {
-  const auto refuse = [&](const std::string& why) {
-    answers_.emplace_back(ShareRefused{share.name, why});
-  };
-  const auto command = submission_command(share);
-  if (!command) return refuse(command.error().message);
-  auto user = launch::run_as(share.user);
-  if (!user) return refuse(user.error().message);
-  launch::SpawnOptions options;
-  options.directory = "/";
-  options.close_others = true;
-  options.input = kScript;
-  options.user = std::move(*user);
-  auto call = start(*command, options);
+  const auto request = request_for(share);
+  if (!request) return refuse(share.name, request.error().message);
+  auto call = way_->submit(*request);
   // Nothing was sent, and it may succeed later.
   if (!call) {
     answers_.emplace_back(ShareUnknown{share.name, call.error().message});
@@ -206,27 +86,27 @@ void SlurmManager::start_submission(const ShareSpec& share) {
   submissions_.push_back({share, std::move(*call)});
 }
 
-void SlurmManager::submission_ended(const ShareSpec& share, const CallEnd& end) {
-  const std::string native = end.good ? submitted_slurm_job(end.out) : "";
+void SlurmManager::submission_ended(const ShareSpec& share, const SlurmReply& reply) {
+  const std::string native = reply.good ? way_->submitted(reply.text) : "";
   Asked& asked = asked_[share.name];
   asked.native = native;
   asked.number = number_;
   if (!native.empty()) {
     answers_.emplace_back(ShareTaken{share.name, native});
-  } else if (end.good) {
-    answers_.emplace_back(ShareUnknown{share.name, "sbatch did not say the number of the job"});
-  } else if (end.lost) {
-    answers_.emplace_back(ShareUnknown{share.name, end.why});
+  } else if (reply.good) {
+    answers_.emplace_back(ShareUnknown{share.name, "Slurm did not say the number of the job"});
+  } else if (reply.lost) {
+    answers_.emplace_back(ShareUnknown{share.name, reply.why});
   } else {
-    answers_.emplace_back(ShareRefused{share.name, end.why});
+    refuse(share.name, reply.why);
   }
 }
 
 void SlurmManager::turn_submissions() {
   for (auto one = submissions_.begin(); one != submissions_.end();) {
-    const auto end = look_at(one->call);
-    if (end) submission_ended(one->share, *end);
-    one = end ? submissions_.erase(one) : std::next(one);
+    const auto reply = one->call->look();
+    if (reply) submission_ended(one->share, *reply);
+    one = reply ? submissions_.erase(one) : std::next(one);
   }
   while (!waiting_.empty() && submissions_.size() < options_.submissions_at_once) {
     start_submission(waiting_.front());
@@ -247,12 +127,15 @@ void SlurmManager::cancel(const ShareName& share) {
 
 // What it says does not matter: whoever cancels looks at the listings.
 void SlurmManager::turn_cancels() {
-  if (cancelling_ && look_at(*cancelling_)) cancelling_.reset();
-  if (cancelling_ || to_cancel_.empty()) return;
-  std::vector<std::string> command{"scancel", "--quiet"};
-  while (!to_cancel_.empty() && command.size() < kMostCancels)
-    command.push_back(std::move(to_cancel_.extract(to_cancel_.begin()).value()));
-  if (auto call = start(command)) cancelling_ = std::move(*call);
+  std::erase_if(cancelling_, [](const auto& call) { return call->look().has_value(); });
+  while (!to_cancel_.empty() && cancelling_.size() < kMostCancelsAtOnce) {
+    std::vector<std::string> numbers;
+    while (!to_cancel_.empty() && numbers.size() < way_->most_cancels())
+      numbers.push_back(std::move(to_cancel_.extract(to_cancel_.begin()).value()));
+    auto call = way_->cancel(numbers);
+    if (!call) return;
+    cancelling_.push_back(std::move(*call));
+  }
 }
 
 // --- listing -------------------------------------------------------------------------------------
@@ -272,52 +155,72 @@ void SlurmManager::turn_list() {
     if (Clock::now() < last_list_ + options_.between_lists) return;
     return begin_list();
   }
-  auto end = look_at(*listing_);
-  if (!end) return;
+  const auto reply = listing_->look();
+  if (!reply) return;
   listing_.reset();
-  if (!end->good) return list_failed(end->why);
-  if (step_ == Step::partition) {
-    partition_ = default_slurm_partition(end->out);
-    if (partition_.empty()) return list_failed("Slurm has no default partition; give --partition");
-    step_ = Step::nodes;
-    return next_of_list();
-  }
-  if (step_ == Step::jobs) return finish_list(end->out);
-  auto nodes = parse_slurm_nodes(end->out);
-  if (!nodes) return list_failed(nodes.error().message);
-  nodes_ = std::move(*nodes);
-  // Only what can be asked for.
-  std::erase_if(nodes_, [&](const SlurmNode& node) {
-    return node.gpus == 0 || !plain_slurm_name(node.name) ||
-           std::find(node.partitions.begin(), node.partitions.end(), partition_) ==
-               node.partitions.end();
-  });
-  step_ = Step::jobs;
+  if (!reply->good) return list_failed(reply->why);
+  if (step_ == Step::jobs) return finish_list(reply->text);
+  const bool partitions = step_ == Step::partitions;
+  auto taken = partitions ? take_partitions(reply->text) : take_nodes(reply->text);
+  if (!taken) return list_failed(taken.error().message);
+  step_ = partitions ? Step::nodes : Step::jobs;
   next_of_list();
 }
 
 void SlurmManager::begin_list() {
   last_list_ = Clock::now();
-  step_ = partition_.empty() ? Step::partition : Step::nodes;
+  step_ = last_list_ >= partitions_due_ ? Step::partitions : Step::nodes;
   next_of_list();
 }
 
 // First the nodes, then the jobs (slurm_view.h).
 void SlurmManager::next_of_list() {
-  std::vector<std::string> command;
-  if (step_ == Step::partition) {
-    command = {"sinfo", "--noheader", "--format=%P"};
-  } else if (step_ == Step::nodes) {
-    command = {"scontrol", "--oneliner", "--details", "show", "node"};
-  } else {
-    mark_ = wire::random_hex(16);
-    command = {"squeue", "--noheader", "--states=all", "--format=" + slurm_job_format(mark_)};
-    // A daemon of an ordinary user has only jobs of this user.
-    if (::geteuid() != 0) command.push_back("--user=" + own_name());
-  }
-  auto call = start(command);
+  auto call = step_ == Step::partitions ? way_->ask_partitions()
+              : step_ == Step::nodes    ? way_->ask_nodes()
+                                        : way_->ask_jobs();
   if (!call) return list_failed(call.error().message);
   listing_ = std::move(*call);
+}
+
+Result<void> SlurmManager::take_partitions(const std::string& text) {
+  const auto partitions = way_->partitions(text);
+  if (!partitions) return partitions.error();
+  auto ours = std::find_if(partitions->begin(), partitions->end(), [&](const auto& one) {
+    return options_.partition.empty() ? one.is_default : one.name == options_.partition;
+  });
+  // Newer versions of slurmrestd do not say which one is the default.
+  if (options_.partition.empty() && partitions->size() == 1) ours = partitions->begin();
+  if (ours == partitions->end()) {
+    return options_.partition.empty()
+               ? Error{"Slurm has no default partition; give --partition"}
+               : Error{fmt::format("Slurm has no partition {}", base::quoted(options_.partition))};
+  }
+  const auto limit = options_.minutes > 0
+                         ? std::optional<Duration>(std::chrono::minutes(options_.minutes))
+                         : ours->limit;
+  if (limit && *limit < kLeastSlurmLimit) {
+    return Error{fmt::format(
+        "shares in the partition {} would have a time limit of {} s, and their workers would move "
+        "all the time; raise its DefaultTime, or give --time-limit, to at least {} minutes",
+        base::quoted(ours->name), std::chrono::floor<std::chrono::seconds>(*limit).count(),
+        std::chrono::floor<std::chrono::minutes>(kLeastSlurmLimit).count())};
+  }
+  partition_ = *ours;
+  partitions_due_ = Clock::now() + kPartitionsEvery;
+  return {};
+}
+
+Result<void> SlurmManager::take_nodes(const std::string& text) {
+  auto nodes = way_->nodes(text);
+  if (!nodes) return nodes.error();
+  nodes_ = std::move(*nodes);
+  // Only what can be asked for.
+  std::erase_if(nodes_, [&](const SlurmNode& node) {
+    return node.gpus == 0 || !plain_slurm_name(node.host) ||
+           std::find(node.partitions.begin(), node.partitions.end(), partition_.name) ==
+               node.partitions.end();
+  });
+  return {};
 }
 
 void SlurmManager::list_failed(const std::string& why) {
@@ -326,13 +229,15 @@ void SlurmManager::list_failed(const std::string& why) {
 }
 
 void SlurmManager::finish_list(const std::string& text) {
-  const auto jobs = parse_slurm_jobs(text, mark_, options_.prefix);
+  const auto jobs = way_->jobs(text);
   if (!jobs) return list_failed(jobs.error().message);
   step_ = Step::idle;
   const auto now = std::chrono::floor<Duration>(Clock::now().time_since_epoch());
   std::map<ShareName, std::string> owners;
   for (const auto& [name, asked] : asked_) owners[name] = asked.user;
-  answers_.emplace_back(view_.update(number_, nodes_, *jobs, owners, Time(now)));
+  Listing listing = view_.update(number_, nodes_, *jobs, owners, Time(now));
+  listing.settings = partition_.settings;
+  answers_.emplace_back(std::move(listing));
   for (const std::int64_t id : view_.doubles()) to_cancel_.insert(std::to_string(id));
   forget_unlisted();
   if (std::exchange(in_trouble_, false)) answers_.emplace_back(ManagerTrouble{});

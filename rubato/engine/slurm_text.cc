@@ -5,6 +5,7 @@
 #include <cctype>
 #include <fmt/format.h>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -16,6 +17,7 @@ namespace {
 using State = ManagedShare::State;
 
 constexpr long long kMostGpus = 1 << 20;
+constexpr std::int64_t kMostMemory = std::int64_t{1} << 40U;
 
 // The value of " Key=" in a line, up to the next space. Slurm prints Reason last, and only it (and
 // the name of the system) contains spaces.
@@ -48,14 +50,11 @@ std::string without_parentheses(std::string_view text) {
   return result;
 }
 
-struct Gpus {
-  int number = 0;
-  std::set<std::string> types;  // "" for those without a type
-};
-
-// Of a list such as "gpu:a100:2(S:0),gpu:v100:1,nic:2". Slurm writes gres:gpu or gres/gpu in jobs.
-Gpus gpus_of(std::string_view list) {
-  Gpus gpus;
+// By type; "" for those without one. Of a list such as "gpu:a100:2(S:0),gpu:v100:1,nic:2". Slurm
+// writes gres:gpu or gres/gpu in jobs.
+std::map<std::string, int> gpus_of(std::string_view list) {
+  std::map<std::string, int> gpus;
+  long long all = 0;
   const std::string plain = without_parentheses(list);
   for (std::string_view one : split(plain, ',')) {
     for (const std::string_view prefix : {"gres:", "gres/"}) {
@@ -64,11 +63,16 @@ Gpus gpus_of(std::string_view list) {
     const auto parts = split(one, ':');
     if (parts.front() != "gpu" || parts.size() > 3) continue;
     const auto number = parse_integer(parts.size() == 1 ? "1" : parts.back());
-    if (!number || *number < 1 || *number > kMostGpus - gpus.number) continue;
-    gpus.number += static_cast<int>(*number);
-    gpus.types.insert(parts.size() == 3 ? std::string(parts[1]) : "");
+    if (!number || *number < 1 || *number > kMostGpus - all) continue;
+    all += *number;
+    gpus[parts.size() == 3 ? std::string(parts[1]) : ""] += static_cast<int>(*number);
   }
   return gpus;
+}
+
+int sum(const std::map<std::string, int>& gpus) {
+  return std::accumulate(gpus.begin(), gpus.end(), 0,
+                         [](int total, const auto& one) { return total + one.second; });
 }
 
 std::int64_t number_of(std::optional<std::string_view> text) {
@@ -129,31 +133,33 @@ void set_state(SlurmNode& node, std::string_view state, std::string_view reason)
                             : fmt::format("Slurm says that it is {}: {}", found->words, reason);
 }
 
-Result<SlurmNode> parse_node(std::string_view line) {
+Result<void> parse_node(std::string_view line, std::vector<SlurmNode>& nodes) {
   constexpr std::string_view kName = "NodeName=";
-  SlurmNode node;
-  node.name = line.substr(kName.size(), line.find(' ') - kName.size());
+  SlurmNodeWords words;
+  words.name = line.substr(kName.size(), line.find(' ') - kName.size());
   const auto state = field(line, "State");
-  if (node.name.empty() || !state) {
+  if (words.name.empty() || !state) {
     return Error{fmt::format("Slurm describes a node without {}: {}",
-                             node.name.empty() ? "a name" : "a state", base::quoted(line))};
+                             words.name.empty() ? "a name" : "a state", base::quoted(line))};
   }
+  words.state = *state;
   const auto at = line.find(" Reason=");
-  std::string_view reason;
-  if (at != std::string_view::npos) reason = line.substr(at + std::string_view(" Reason=").size());
-  set_state(node, *state, trim(reason));
-  const Gpus gpus = gpus_of(field(line, "Gres").value_or(""));
-  node.gpus = gpus.number;
-  if (gpus.types.size() == 1) node.type = *gpus.types.begin();
-  node.gpus_used = gpus_of(field(line, "GresUsed").value_or("")).number;
-  node.cpus = static_cast<int>(
-      std::min<std::int64_t>(number_of(field(line, "CPUEfctv").has_value() ? field(line, "CPUEfctv")
-                                                                           : field(line, "CPUTot")),
-                             kMostGpus));
-  node.memory = number_of(field(line, "RealMemory"));
-  node.partitions = words_of(field(line, "Partitions"));
-  node.features = words_of(field(line, "ActiveFeatures"));
-  return node;
+  if (at != std::string_view::npos)
+    words.reason = trim(line.substr(at + std::string_view(" Reason=").size()));
+  words.gres = field(line, "Gres").value_or("");
+  words.gres_used = field(line, "GresUsed").value_or("");
+  words.cpus = number_of(field(line, "CPUEfctv").has_value() ? field(line, "CPUEfctv")
+                                                             : field(line, "CPUTot"));
+  words.memory = number_of(field(line, "RealMemory"));
+  words.partitions = words_of(field(line, "Partitions"));
+  words.features = words_of(field(line, "ActiveFeatures"));
+  add_slurm_nodes(words, nodes);
+  return {};
+}
+
+// "1-00:00:00", "UNLIMITED", "NONE"; minutes and seconds as `squeue` writes them.
+std::optional<Duration> limit_of(std::optional<std::string_view> text) {
+  return text ? parse_slurm_time_left(*text) : std::nullopt;
 }
 
 struct ReasonWords {
@@ -212,11 +218,59 @@ Result<std::vector<SlurmNode>> parse_slurm_nodes(std::string_view text) {
   std::vector<SlurmNode> nodes;
   for (const auto line : split(text, '\n')) {
     if (!line.starts_with("NodeName=")) continue;  // a reason with a line break goes on here
-    auto node = parse_node(line);
-    if (!node) return node.error();
-    nodes.push_back(std::move(*node));
+    if (auto read = parse_node(line, nodes); !read) return read.error();
   }
   return nodes;
+}
+
+void add_slurm_nodes(const SlurmNodeWords& words, std::vector<SlurmNode>& nodes) {
+  const auto gpus = gpus_of(words.gres);
+  const auto used = gpus_of(words.gres_used);
+  const int all = sum(gpus);
+  SlurmNode node;
+  node.name = node.host = words.name;
+  set_state(node, words.state, words.reason);
+  node.partitions = words.partitions;
+  node.features = words.features;
+  const auto add = [&](const std::string& type, int number, int of_these) {
+    node.type = type;
+    node.gpus = number;
+    node.gpus_used = of_these;
+    const std::int64_t part = std::max(all, 1);
+    const std::int64_t mine = std::max(number, 1);
+    node.cpus = static_cast<int>(std::min<std::int64_t>(words.cpus, kMostGpus) * mine / part);
+    node.memory = std::min(words.memory, kMostMemory) / part * mine;
+    nodes.push_back(node);
+  };
+  // Those without a type cannot be asked for apart from the others.
+  if (gpus.size() < 2 || gpus.contains(""))
+    return add(gpus.size() == 1 ? gpus.begin()->first : "", all, sum(used));
+  for (const auto& [type, number] : gpus) {
+    const auto taken = used.find(type);
+    node.name = fmt::format("{}/{}", node.host, type);
+    add(type, number, taken == used.end() ? 0 : taken->second);
+  }
+}
+
+std::vector<SlurmPartition> parse_slurm_partitions(std::string_view text) {
+  constexpr std::string_view kName = "PartitionName=";
+  std::vector<SlurmPartition> partitions;
+  for (const auto line : split(text, '\n')) {
+    if (!line.starts_with(kName)) continue;
+    SlurmPartition partition;
+    partition.name = line.substr(kName.size(), line.find(' ') - kName.size());
+    partition.is_default = field(line, "Default") == "YES";
+    const auto usual = limit_of(field(line, "DefaultTime"));
+    partition.limit = usual ? usual : limit_of(field(line, "MaxTime"));
+    partition.settings = line;
+    if (!partition.name.empty()) partitions.push_back(std::move(partition));
+  }
+  return partitions;
+}
+
+SlurmGpus parse_slurm_gpus(std::string_view list) {
+  const auto gpus = gpus_of(list);
+  return {sum(gpus), gpus.size() == 1 ? gpus.begin()->first : ""};
 }
 
 std::string slurm_job_format(std::string_view mark) {
@@ -243,7 +297,9 @@ Result<std::vector<SlurmJob>> parse_slurm_jobs(std::string_view text, std::strin
     job.placed = !fields[4].empty() && fields[4] != "(null)";
     job.node = job.placed ? fields[4] : fields[5];
     if (job.node == "(null)") job.node.clear();
-    job.gpus = gpus_of(fields[6]).number;
+    const SlurmGpus gpus = parse_slurm_gpus(fields[6]);
+    job.gpus = gpus.number;
+    job.type = gpus.type;
     job.reason = fields[7];
     if (slurm_share_state(job.state) == State::running) job.left = parse_slurm_time_left(fields[8]);
     job.name = fields[9];
@@ -267,14 +323,6 @@ std::optional<Duration> parse_slurm_time_left(std::string_view text) {
     seconds = seconds * 60 + *number;
   }
   return std::chrono::seconds(*days * 86'400 + seconds);
-}
-
-std::string default_slurm_partition(std::string_view text) {
-  for (const auto line : split(text, '\n')) {
-    const auto name = trim(line);
-    if (name.ends_with('*')) return std::string(name.substr(0, name.size() - 1));
-  }
-  return "";
 }
 
 std::string submitted_slurm_job(std::string_view text) {
@@ -308,13 +356,37 @@ std::string slurm_complaint(std::string_view text) {
 }
 
 bool slurm_answer_lost(std::string_view complaint) {
-  for (const std::string_view words :
-       {"Unable to contact", "timed out", "Zero Bytes were transmitted", "standby",
-        "Connection refused", "Connection reset", "Broken pipe", "temporarily unable",
-        "Resource temporarily unavailable", "authentication", "Munge", "munge",
-        "Unexpected message", "communication", "Communication", "Unable to resolve",
-        "Could not establish a configuration", "No route to host", "Network is unreachable"}) {
+  for (const std::string_view words : {"Unable to contact",
+                                       "timed out",
+                                       "Zero Bytes were transmitted",
+                                       "standby",
+                                       "Connection refused",
+                                       "Connection reset",
+                                       "Broken pipe",
+                                       "temporarily unable",
+                                       "Resource temporarily unavailable",
+                                       "authentication",
+                                       "Munge",
+                                       "munge",
+                                       "Unexpected message",
+                                       "communication",
+                                       "Communication",
+                                       "Unable to resolve",
+                                       "Could not establish a configuration",
+                                       "No route to host",
+                                       "Network is unreachable",
+                                       "Unspecified error"}) {
     if (complaint.find(words) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+bool slurm_limit_of_user(std::string_view why) {
+  for (const std::string_view words :
+       {"Assoc", "QOS", "Invalid account", "Invalid qos", "accounting/QOS policy", "MaxSubmit",
+        "InvalidAccount", "InvalidQOS", "QosNotAllowed", "AccountNotAllowed",
+        "User's group not permitted", "Job credential revoked"}) {
+    if (why.find(words) != std::string_view::npos) return true;
   }
   return false;
 }

@@ -68,9 +68,18 @@ TEST(SlurmText, ReadsGpusWithTypes) {
   EXPECT_EQ(typed[0].type, "a100");
   EXPECT_EQ(typed[0].gpus_used, 3);
   const auto mixed = node("gpu:a100:2,gpu:v100:2", "gpu:a100:1(IDX:0),gpu:v100:0(IDX:N/A)");
-  EXPECT_EQ(mixed[0].gpus, 4);
-  EXPECT_EQ(mixed[0].type, "");
+  ASSERT_EQ(mixed.size(), 2U) << "one for each type";
+  EXPECT_EQ(mixed[0].name, "a/a100");
+  EXPECT_EQ(mixed[1].name, "a/v100");
+  EXPECT_EQ(mixed[0].host, "a");
+  EXPECT_EQ(mixed[0].gpus, 2);
+  EXPECT_EQ(mixed[1].type, "v100");
   EXPECT_EQ(mixed[0].gpus_used, 1);
+  EXPECT_EQ(mixed[1].gpus_used, 0);
+  const auto some = node("gpu:a100:2,gpu:2", "gpu:a100:1,gpu:1");
+  ASSERT_EQ(some.size(), 1U) << "those without a type cannot be asked for alone";
+  EXPECT_EQ(some[0].gpus, 4);
+  EXPECT_EQ(some[0].gpus_used, 2);
   EXPECT_EQ(node("(null)", "(null)")[0].gpus, 0);
 }
 
@@ -95,8 +104,8 @@ TEST(SlurmText, ReadsOnlyOurJobs) {
       "X|", "r-");
   ASSERT_TRUE(jobs);
   ASSERT_EQ(jobs->size(), 4U);
-  EXPECT_EQ((*jobs)[0], (SlurmJob{1, "COMPLETED", "root", "n0", true, 1, "None", "r-a"}));
-  EXPECT_EQ((*jobs)[1], (SlurmJob{5, "PENDING", "ann", "n2", false, 2, "Priority", "r-b"}));
+  EXPECT_EQ((*jobs)[0], (SlurmJob{1, "COMPLETED", "root", "n0", true, 1, "", "None", "r-a"}));
+  EXPECT_EQ((*jobs)[1], (SlurmJob{5, "PENDING", "ann", "n2", false, 2, "a100", "Priority", "r-b"}));
   EXPECT_EQ((*jobs)[2].gpus, 0);
   EXPECT_EQ((*jobs)[3].left, Duration(std::chrono::seconds(90)));
   EXPECT_FALSE(parse_slurm_jobs("X|1|COMPLETED", "X", "r-"));
@@ -117,8 +126,33 @@ TEST(SlurmText, ReadsAnswersOfSbatch) {
   EXPECT_EQ(submitted_slurm_job("welcome\n17;here\n"), "17");
   EXPECT_EQ(submitted_slurm_job("-3\n"), "");
   EXPECT_EQ(submitted_slurm_job(""), "");
-  EXPECT_EQ(default_slurm_partition("night\nall*\n"), "all");
-  EXPECT_EQ(default_slurm_partition("night\n"), "");
+}
+
+TEST(SlurmText, ReadsPartitions) {
+  const auto partitions = parse_slurm_partitions(
+      "PartitionName=all AllowGroups=ALL Default=YES DefaultTime=NONE MaxTime=UNLIMITED State=UP\n"
+      "PartitionName=night Default=NO DefaultTime=00:30:00 MaxTime=1-00:00:00 State=DOWN\n"
+      "PartitionName=day Default=NO DefaultTime=NONE MaxTime=1-00:00:00 State=UP\n");
+  ASSERT_EQ(partitions.size(), 3U);
+  EXPECT_EQ(partitions[0].name, "all");
+  EXPECT_TRUE(partitions[0].is_default);
+  EXPECT_EQ(partitions[0].limit, std::nullopt);
+  EXPECT_FALSE(partitions[1].is_default);
+  EXPECT_EQ(partitions[1].limit, Duration(std::chrono::minutes(30)));
+  EXPECT_EQ(partitions[2].limit, Duration(std::chrono::hours(24)));
+  EXPECT_NE(partitions[1].settings.find("DOWN"), std::string::npos);
+  EXPECT_TRUE(parse_slurm_partitions("No partitions\n").empty());
+}
+
+TEST(SlurmText, TellsLimitsOfUsersFromThoseOfNodes) {
+  for (const char* why :
+       {"AssocGrpGRES", "QOSMaxGRESPerUser", "Invalid qos specification",
+        "Invalid account or account/partition combination specified",
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"})
+    EXPECT_TRUE(slurm_limit_of_user(why)) << why;
+  for (const char* why : {"Resources", "Required partition not available (inactive or drain)",
+                          "ReqNodeNotAvail, UnavailableNodes:n1", ""})
+    EXPECT_FALSE(slurm_limit_of_user(why)) << why;
 }
 
 TEST(SlurmText, TellsRefusalsFromLostAnswers) {
@@ -137,7 +171,7 @@ TEST(SlurmText, TellsRefusalsFromLostAnswers) {
 
 TEST(SlurmText, SaysStatesInWords) {
   const auto words = [](const char* state, const char* reason) {
-    return slurm_words({1, state, "u", "n", false, 1, reason, "r"});
+    return slurm_words({1, state, "u", "n", false, 1, "", reason, "r"});
   };
   EXPECT_EQ(slurm_share_state("PENDING"), State::waiting);
   EXPECT_EQ(slurm_share_state("RUNNING"), State::running);

@@ -36,7 +36,7 @@ Listing SlurmView::update(std::int64_t number, const std::vector<SlurmNode>& nod
     managed.type = node.type;
     managed.state = node.state;
     managed.why = node.why;
-    managed.others = std::clamp(node.gpus_used - ours_on(node.name), 0, managed.gpus);
+    managed.others = std::clamp(node.gpus_used - ours_on(node), 0, managed.gpus);
     for (const auto& partition : node.partitions) managed.labels["partition/" + partition] = "";
     for (const auto& feature : node.features) managed.labels["feature/" + feature] = "";
     listing.nodes.push_back(std::move(managed));
@@ -47,12 +47,14 @@ Listing SlurmView::update(std::int64_t number, const std::vector<SlurmNode>& nod
 
 void SlurmView::take_nodes(const std::vector<SlurmNode>& nodes) {
   nodes_.clear();
+  hosts_.clear();
   std::map<std::string, Time> since;
   for (const auto& node : nodes) {
     nodes_[node.name] = node;
+    hosts_[node.host] = node.name;
     if (!node.answering) continue;
-    const Time* const earlier = find_in(answering_since_, node.name);
-    since[node.name] = earlier != nullptr ? *earlier : now_;
+    const Time* const earlier = find_in(answering_since_, node.host);
+    since[node.host] = earlier != nullptr ? *earlier : now_;
   }
   answering_since_ = std::move(since);
 }
@@ -90,14 +92,14 @@ ManagedShare::State SlurmView::state_of(const Known& known, const Known* before)
   const State state = slurm_share_state(known.job.state);
   if (state != State::gone || !known.job.placed) return state;
   if (before != nullptr && before->state == State::gone) return state;
-  const SlurmNode* const where = node(known.job.node);
+  const SlurmNode* const where = host(known.job.node);
   if (where == nullptr) return state;  // Slurm has removed the node
   if (!where->answering) return State::lost;
   return !known.given_up || cleaned_up(known) ? State::gone : State::lost;
 }
 
 bool SlurmView::cleaned_up(const Known& known) const {
-  if (node(known.job.node) == nullptr) return true;
+  if (host(known.job.node) == nullptr) return true;
   const Time* const since = find_in(answering_since_, known.job.node);
   return since != nullptr && now_ - std::max(*since, *known.given_up) >= kSlurmCleansUp;
 }
@@ -108,6 +110,7 @@ ManagedShare SlurmView::share_of(const ShareName& name,
   ManagedShare share{name, std::to_string(first.job.id), first.job.node, first.state,
                      slurm_words(first.job)};
   share.left = first.job.left;
+  share.of_user = first.state == State::waiting && slurm_limit_of_user(first.job.reason);
   if (first.state == State::lost && slurm_share_state(first.job.state) != State::gone)
     share.why = first.job.reason;
   // It is gone when its doubles are.
@@ -118,10 +121,11 @@ ManagedShare SlurmView::share_of(const ShareName& name,
   return share;
 }
 
-int SlurmView::ours_on(const std::string& node) const {
+int SlurmView::ours_on(const SlurmNode& node) const {
   int gpus = 0;
   for (const auto& [id, known] : jobs_) {
-    if (!known.job.placed || known.job.node != node || known.state == State::lost) continue;
+    if (!known.job.placed || known.job.node != node.host || known.state == State::lost) continue;
+    if (node.name != node.host && known.job.type != node.type) continue;
     // The list of nodes is older: it still counts a job that has ended in between.
     const Known* const before = find_in(before_, id);
     const bool just_ended = before != nullptr ? before->state != State::gone : !first_;
@@ -146,5 +150,10 @@ std::optional<std::int64_t> SlurmView::native(const ShareName& name) const {
 }
 
 const SlurmNode* SlurmView::node(const std::string& name) const { return find_in(nodes_, name); }
+
+const SlurmNode* SlurmView::host(const std::string& name) const {
+  const auto* const one = find_in(hosts_, name);
+  return one == nullptr ? nullptr : node(*one);
+}
 
 }  // namespace rubato::engine

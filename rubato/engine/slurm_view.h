@@ -53,12 +53,15 @@ class SlurmView {
   [[nodiscard]] bool cleaned_up(const Known& known) const;
   [[nodiscard]] ManagedShare share_of(const ShareName& name,
                                       const std::vector<std::int64_t>& ids) const;
-  [[nodiscard]] int ours_on(const std::string& node) const;
+  [[nodiscard]] int ours_on(const SlurmNode& node) const;
+  // A node of the host; nullptr if Slurm has none.
+  [[nodiscard]] const SlurmNode* host(const std::string& name) const;
 
   std::map<std::string, SlurmNode> nodes_;
-  std::map<std::string, Time> answering_since_;
-  std::map<std::int64_t, Known> jobs_;    // of the last list, and those that are lost
-  std::map<std::int64_t, Known> before_;  // the same, one list earlier
+  std::map<std::string, std::string> hosts_;     // the name of one node of each
+  std::map<std::string, Time> answering_since_;  // by host
+  std::map<std::int64_t, Known> jobs_;           // of the last list, and those that are lost
+  std::map<std::int64_t, Known> before_;         // the same, one list earlier
   std::map<ShareName, std::vector<std::int64_t>> by_name_;  // numbers grow
   std::vector<std::int64_t> doubles_;
   Time now_{};

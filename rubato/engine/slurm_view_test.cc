@@ -16,14 +16,14 @@ class SlurmViewTest : public testing::Test {
   }
   static SlurmJob job(std::int64_t id, const char* state, const char* name = "r-a") {
     const bool placed = std::string(state) != "PENDING";
-    return {id, state, "ann", "n1", placed, 1, "None", name};
+    return {id, state, "ann", "n1", placed, 1, "", "None", name};
   }
   static State state_in(const Listing& listing) {
     EXPECT_EQ(listing.shares.size(), 1U);
     return listing.shares.empty() ? State::gone : listing.shares[0].state;
   }
 
-  SlurmNode node_{"n1", 4, 0, "", NodeState::up, "", true, 32, 64000, {"all"}, {}};
+  SlurmNode node_{"n1", "n1", 4, 0, "", NodeState::up, "", true, 32, 64000, {"all"}, {}};
   SlurmView view_;
   std::map<ShareName, std::string> owners_{{"r-a", "ann"}};
   Time now_{};

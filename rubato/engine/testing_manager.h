@@ -226,7 +226,10 @@ class FakeManager final : public ClusterManager {
       c.violations.push_back(fmt::format("{} is asked for twice", share.name));
     if (c.chance(c.faults.refused)) {
       ++c.refusals;
-      return answer(c.soon(), ShareRefused{share.name, "QOSMaxGRESPerUser"});
+      const bool of_user = c.chance(0.5);
+      return answer(
+          c.soon(),
+          ShareRefused{share.name, of_user ? "QOSMaxGRESPerUser" : "the node is closed", of_user});
     }
     const bool unknown = c.chance(c.faults.unknown);
     const Duration made = c.soon();
@@ -259,7 +262,7 @@ class FakeManager final : public ClusterManager {
     listing_ = ++c.listings_;
     const std::int64_t number = *listing_;
     c.later(c.soon(), [&c, number, answers = answers_, mine = std::weak_ptr(answers_)] {
-      Listing listing{number, {}, {}};
+      Listing listing{number, {}, {}, {}};
       for (const auto& machine : c.machines_)
         listing.nodes.push_back({machine.name,
                                  machine.gpus,

@@ -43,10 +43,18 @@ struct FailedFact {
   bool infrastructure = false;
   std::string why = {};
 };
+// The machines give the job no GPUs but these now, because of a limit of its user: its account's,
+// for example. GPUs that it was to have besides are free for others.
+struct QuotaFact {
+  JobId job;
+  Generation generation;
+  Allocation gpus;
+  std::string why;
+};
 // NodeAdded: the numbers of nodes are the engine's own, in order. A fact about a node comes after
 // it.
-using Fact =
-    std::variant<RunningFact, ReleasedFact, Finished, FailedFact, NodeChanged, NodeAdded, Reserved>;
+using Fact = std::variant<RunningFact, ReleasedFact, Finished, FailedFact, NodeChanged, NodeAdded,
+                          Reserved, QuotaFact>;
 
 class Engine {
  public:
