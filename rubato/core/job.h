@@ -55,6 +55,9 @@ struct JobSpec {
   bool work_guessed =
       false;  // its owner did not say how much work it has: JobView::work is a guess
   std::optional<Utility> utility;
+  // The part of its parameters that is in its largest tensor, above 0 and at most 1 (Tiresias calls
+  // it skew). nullopt: nobody knows yet.
+  std::optional<double> skew = std::nullopt;
 
   // What its end then is worth. A job without a utility is worth its weight until its deadline and
   // nothing afterwards.

@@ -45,7 +45,7 @@ bool same(const Progress& a, const Progress& b) {
 }
 bool same(const JobSpec& a, const JobSpec& b) {
   const auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch,
-               deadline, restart_cost, cooldown, goes_first, work_guessed, utility] = a;
+               deadline, restart_cost, cooldown, goes_first, work_guessed, utility, skew] = a;
   const auto& [min, max, allowed] = limits;
   return name == b.name && user == b.user && model == b.model && requested == b.requested &&
          min == b.limits.min && max == b.limits.max && allowed == b.limits.allowed &&
@@ -55,7 +55,8 @@ bool same(const JobSpec& a, const JobSpec& b) {
          work_guessed == b.work_guessed && utility.has_value() == b.utility.has_value() &&
          (!utility ||
           (same(utility->value, b.utility->value) && same(utility->decay, b.utility->decay) &&
-           utility->target == b.utility->target));
+           utility->target == b.utility->target)) &&
+         skew.has_value() == b.skew.has_value() && (!skew || same(*skew, *b.skew));
 }
 bool same(const SpeedModel& a, const SpeedModel& b) {
   if (typeid(a) != typeid(b) || !std::ranges::equal(a.measured(), b.measured())) return false;
@@ -158,8 +159,9 @@ struct SameEvent {
     return node == b.node && gpus == b.gpus && why == b.why;
   }
   bool operator()(const Estimated& a, const Estimated& b) const {
-    const auto& [job, speed, losses] = a;
-    return job == b.job && same(speed, b.speed) && same(losses, b.losses);
+    const auto& [job, speed, losses, skew] = a;
+    return job == b.job && same(speed, b.speed) && same(losses, b.losses) &&
+           skew.has_value() == b.skew.has_value() && (!skew || same(*skew, *b.skew));
   }
   bool operator()(const Wake& /*a*/, const Wake& /*b*/) const { return true; }
   bool operator()(const Cancelled& a, const Cancelled& b) const { return a.job == b.job; }
@@ -267,7 +269,8 @@ class Draw {
   Batch batch() { return {whole<int>(), whole<int>()}; }
   std::shared_ptr<const JobSpec> spec() {
     JobSpec spec{text(), text(), text(),     whole<int>(), {},     coin(), number(), whole<int>(),
-                 coin(), {},     duration(), duration(),   coin(), coin(), {}};
+                 coin(), {},     duration(), duration(),   coin(), coin(), {},       {}};
+    spec.skew = maybe([&] { return number(); });
     spec.utility = maybe([&] { return Utility{number(), number(), duration()}; });
     spec.limits = {whole<int>(), whole<int>(), list([&] { return whole<int>(); })};
     spec.deadline = maybe([&] { return time(); });
@@ -311,7 +314,12 @@ class Draw {
                               positive(), positive(), 1 + random_.uniform()};
           return GoodputEstimate::Seen{time, {positive(), positive()}, gpus};
         });
-        return std::make_shared<GoodputEstimate>(limits, maybe([&] { return 64; }), seen);
+        std::vector<GoodputEstimate::OnType> types;
+        for (std::size_t t = 0; seen && t < below(4); ++t) {
+          types.push_back({positive(), maybe([&] { return seen->time.slowed_by(positive()); }),
+                           static_cast<int>(below(9))});
+        }
+        return std::make_shared<GoodputEstimate>(limits, maybe([&] { return 64; }), seen, types);
       }
       default: {
         const auto drawn = table();
@@ -375,7 +383,7 @@ class Draw {
       case 5:
         return NodeChanged{id<NodeId>(), static_cast<NodeState>(below(4)), text()};
       case 6:
-        return Estimated{job, speed(), losses()};
+        return Estimated{job, speed(), losses(), maybe([&] { return number(); })};
       case 7:
         return Wake{};
       case 8:

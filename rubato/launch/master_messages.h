@@ -108,6 +108,7 @@ struct JobProgress {
   std::optional<double> noise;      // gradient noise scale, in samples
   std::optional<JobTuning> tuning = std::nullopt;
   std::optional<double> learning_rate = std::nullopt;  // of the last step, if it is reported
+  std::optional<double> skew = std::nullopt;  // the share of its largest parameter, if reported
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
 };
 

@@ -35,7 +35,7 @@ class Simulation {
         policy_(policy),
         options_(options),
         done_(done),
-        scheduler_(cluster, options.placement, options.interval, quiet_rule()),
+        scheduler_(cluster, options.placement, options.interval, quiet_rule(), options.skew_limit),
         engine_(workload, cluster, options.placement != Placement::count, options.contention),
         knowledge_(workload, options.knowledge, policy.learns()),
         recorder_(workload, cluster, options.record) {}
@@ -139,7 +139,7 @@ class Simulation {
   // A job with a profile has an agent that measures for it; an oracle need not ask it.
   [[nodiscard]] std::shared_ptr<const SpeedModel> first_estimate(JobId id) {
     const SimJob& job = workload_.jobs[id.index()];
-    if (!job.application) return knowledge_.first_estimate(id);
+    if (!job.application && !job.phases) return knowledge_.first_estimate(id);
     return policy_.knows_truth() ? job.speed : engine_.estimate(id);
   }
 

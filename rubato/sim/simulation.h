@@ -27,6 +27,7 @@ struct SimulationOptions {
   // Otherwise it learns from the speeds that jobs report.
   double quiet_loss = kQuietLoss;
   bool contention_known = false;
+  double skew_limit = kSkewLimit;  // with the placement skew
   KnowledgeOptions knowledge;
   RecordingOptions record;
 };

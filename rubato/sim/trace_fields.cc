@@ -112,6 +112,14 @@ TraceProblem set_utility(std::string_view column, std::string_view text, Utility
   return std::nullopt;
 }
 
+TraceProblem set_share(std::string_view column, std::string_view text, std::optional<double>& out) {
+  const auto share = parse_double(text);
+  if (!share || !(*share > 0) || *share > 1)
+    return fmt::format("{} {} is not a share above 0 and at most 1", column, base::quoted(text));
+  out = share;
+  return std::nullopt;
+}
+
 TraceProblem set_timestamp(std::string_view column, std::string_view text, double& out) {
   const auto time = parse_timestamp(text);
   if (!time)
@@ -186,11 +194,13 @@ TraceProblem set_slo(std::string_view column, std::string_view text, TraceDraft&
   return set_number(column, text, kLongestSeconds, draft.slo);
 }
 
-TraceProblem set_mode(std::string_view column, std::string_view text, TraceDraft& draft) {
+TraceProblem set_mode(std::string_view column, std::string_view text, BatchChanges& out) {
   if (text != "static" && text != "accordion" && text != "gns") {
     return fmt::format("{} {} is not static, accordion or gns", column, base::quoted(text));
   }
-  draft.adapts_batch = text != "static";
+  out = text == "accordion" ? BatchChanges::accordion
+        : text == "gns"     ? BatchChanges::gns
+                            : BatchChanges::none;
   return std::nullopt;
 }
 
@@ -232,12 +242,14 @@ TraceProblem set_trace_field(TraceField field, std::string_view column, std::str
       return set_number(column, text, kLongestSeconds, job.restart_s);
     case TraceField::utility:
       return set_utility(column, text, job.utility.emplace());
+    case TraceField::skew:
+      return set_share(column, text, job.skew);
     case TraceField::job_type:
       return set_job_type(column, text, job);
     case TraceField::slo:
       return set_slo(column, text, draft);
     case TraceField::mode:
-      return set_mode(column, text, draft);
+      return set_mode(column, text, job.batch_changes);
     case TraceField::slurm_id:
       return set_slurm_id(column, text, draft);
     case TraceField::state:

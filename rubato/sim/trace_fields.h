@@ -31,6 +31,7 @@ enum class TraceField : std::uint8_t {
   allowed_gpus,  // "1/2/4"
   restart,
   utility,   // "VALUE/DECAY/TARGET"
+  skew,      // the share of the largest tensor
   job_type,  // "ResNet-18 (batch size 128)": Gavel's model and batch size in one
   slo,       // Gavel: deadline as a multiple of the duration; <= 0 means none
   mode,      // Shockwave: how the batch size adapts
@@ -51,7 +52,6 @@ enum class TraceField : std::uint8_t {
 struct TraceDraft {
   TraceJob job;
   std::optional<double> slo;
-  bool adapts_batch = false;
   TraceRecord record;
 };
 

@@ -58,6 +58,7 @@ const Optional kOptional[] = {
      [](Job j, Out o) { put(j.restart_s, o); }},
     {"utility", [](Job j) { return j.utility.has_value(); },
      [](Job j, Out o) { put(j.utility ? text_of(*j.utility) : "", o); }},
+    {"skew", [](Job j) { return j.skew.has_value(); }, [](Job j, Out o) { put(j.skew, o); }},
 };
 
 Json to_json(const TraceJob& job) {
@@ -77,6 +78,7 @@ Json to_json(const TraceJob& job) {
   if (!job.allowed_gpus.empty()) object["allowed_gpus"] = job.allowed_gpus;
   if (job.restart_s) object["restart_s"] = *job.restart_s;
   if (const auto& u = job.utility) object["utility"] = {u->value, u->decay, seconds(u->target)};
+  if (job.skew) object["skew"] = *job.skew;
   return object;
 }
 

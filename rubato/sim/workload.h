@@ -11,12 +11,35 @@
 #include "rubato/base/result.h"
 #include "rubato/core/cluster.h"
 #include "rubato/core/job.h"
+#include "rubato/model/batch_forecast.h"
 #include "rubato/sim/curves.h"
 #include "rubato/sim/profiles.h"
 #include "rubato/sim/throughputs.h"
 #include "rubato/sim/trace.h"
 
 namespace rubato::sim {
+
+// A job that changes its batch size by itself: how it trains from then on.
+struct BatchPhase {
+  Work from = 0;         // of its work
+  std::size_t mode = 0;  // of BatchPhases::modes
+};
+struct BatchPhases {
+  std::vector<BatchSpeed> modes;   // one for each batch size that it uses
+  std::vector<BatchPhase> phases;  // ascending; the first from 0
+  Work work = 0;                   // in steps with the first batch
+  Work epoch = 0;
+
+  [[nodiscard]] const BatchSpeed& speed(std::size_t phase) const {
+    return modes[phases[phase].mode];
+  }
+  // The work that is left when the phase ends.
+  [[nodiscard]] Work left_after(std::size_t phase) const {
+    return phase + 1 < phases.size() ? work - phases[phase + 1].from : 0;
+  }
+  // What policies may know in this phase.
+  [[nodiscard]] std::shared_ptr<const BatchForecast> forecast(std::size_t phase) const;
+};
 
 struct SimJob {
   std::shared_ptr<const JobSpec> spec;
@@ -26,6 +49,8 @@ struct SimJob {
   // With --profiles: what the job trains. This is then the truth, and `speed` is only a summary.
   // Policies see what the simulated agent measures.
   std::shared_ptr<const Application> application = nullptr;
+  // With --adapt-batches: how its speed changes. `speed` is then its mean over the whole job.
+  std::shared_ptr<const BatchPhases> phases = nullptr;
 };
 
 struct Workload {
@@ -48,6 +73,7 @@ struct WorkloadOptions {
   // ten does not decay, 55% decay by 0.01 to 1 and 35% by 4 to 6 an eighth of the time to the
   // deadline. (There it is by slots, and targets are 1 to 15 of them.)
   bool utilities = false;
+  bool adapt_batches = false;  // --adapt-batches: as the trace says (sim/batch_schedule.h)
   bool assign_curves = false;  // give jobs without a curve one from the catalogue, by seed
   std::uint64_t seed = 1;
 };

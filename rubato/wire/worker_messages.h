@@ -51,6 +51,7 @@ struct StepReport {
   std::optional<int> accumulation;  // passes before the one that synchronises
   std::optional<JobTuning> tuning;
   std::optional<double> noise;  // the gradient noise scale in samples, where it is measured
+  std::optional<double> skew;   // the share of the largest parameter in all of them
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 [[nodiscard]] Json to_json(const StepReport& report);
