@@ -12,7 +12,6 @@ import argparse
 import json
 import pathlib
 import random
-import re
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 from hosts import PROJECT, Network, why_not  # noqa: E402
 from live import Failure, await_true, require  # noqa: E402
 from many_hosts import HostsRun, Run  # noqa: E402
+from masters import kilobytes  # noqa: E402
 
 PATIENCE = 600  # seconds; a machine with few cores needs long for the keys of all connections
 
@@ -66,15 +66,11 @@ def trainers(network, program):
             if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0] == bytes(program)]
 
 
-def kilobytes(pid, file, name):
-    return int(re.search(rf"^{name}:\s*(\d+) kB$", pathlib.Path(f"/proc/{pid}/{file}").read_text(), re.MULTILINE)[1])
-
-
 def describe(name, pids):
     files = [len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir())) for pid in pids]
-    memory = [kilobytes(pid, "smaps_rollup", "Pss") for pid in pids]
-    own = [kilobytes(pid, "status", "RssAnon") for pid in pids]
-    peak = [kilobytes(pid, "status", "VmHWM") for pid in pids]
+    memory = [kilobytes(pathlib.Path(f"/proc/{pid}") / "smaps_rollup", "Pss") for pid in pids]
+    own = [kilobytes(pathlib.Path(f"/proc/{pid}") / "status", "RssAnon") for pid in pids]
+    peak = [kilobytes(pathlib.Path(f"/proc/{pid}") / "status", "VmHWM") for pid in pids]
     print(f"  {name}: {min(files)} to {max(files)} descriptors; memory (PSS) {max(memory) / 1024:.1f} MiB, of it its own "
           f"{max(own) / 1024:.1f}, resident at most {max(peak) / 1024:.1f}; the largest of {len(pids)}")
 
