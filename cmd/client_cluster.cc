@@ -171,6 +171,8 @@ struct UserFlags {
   std::string token;
   bool admin = false;
   double weight = 1;
+  std::string cells;
+  std::vector<std::string> members;
 };
 
 // The token is shown only once, because the daemon stores only its hash.
@@ -220,6 +222,67 @@ int list_users(const UserFlags& flags) {
   });
 }
 
+int set_cells(const UserFlags& flags) {
+  return with_client(flags.client, [&](const Client& client) {
+    const Json body = {{"cells", flags.cells}, {"members", flags.members}};
+    return print(flags.client,
+                 client.ask({"PUT", "/v1/cells/" + escape(flags.name), {}, body.dump()}),
+                 [](const Json& answer, const render::Look& look) {
+                   return render::cells({{"tenants", Json::array({answer})}}, look);
+                 });
+  });
+}
+
+int list_cells(const UserFlags& flags) {
+  return with_client(flags.client, [&](const Client& client) {
+    return print(flags.client, client.get("/v1/cells"), render::cells);
+  });
+}
+
+void add_cells(CLI::App& users, Action& chosen) {
+  auto* cells = users.add_subcommand(
+      "cells",
+      "Give tenants cells: whole nodes or aligned parts of nodes that are theirs whenever they "
+      "need them, and are lent to others while they do not (admin; docs/cells.md).");
+  cells->require_subcommand(1);
+  cells->footer(
+      with_exit_codes("  rubato users cells set vision 2xnode,1x4 --members ada,ben\n"
+                      "  rubato users cells list\n"
+                      "  rubato users cells remove vision",
+                      "the cells do not fit, or there is no such tenant"));
+  auto flags = std::make_shared<UserFlags>();
+  const auto with_tenant = [&](CLI::App& command, const char* example, const char* one) {
+    command.add_option("tenant", flags->name, "name of the tenant")->type_name("NAME")->required();
+    add_connection(command, flags->client);
+    command.footer(with_exit_codes(example, one));
+  };
+  auto* set = cells->add_subcommand(
+      "set", "Set the cells of a tenant. They replace those that it has. Jobs go on.");
+  with_tenant(*set, "  rubato users cells set vision 2xnode,1x4 --members ada,ben",
+              "the cells do not fit beside those of others");
+  set->add_option("cells", flags->cells,
+                  "how many cells of which size, in GPUs or \"node\", and of which type if there "
+                  "are several: 2xnode,1x4 or 2xnode:v100")
+      ->type_name("CELLS")
+      ->required();
+  set->add_option("--members", flags->members,
+                  "users of the tenant, separated by commas (default: the user with its name)")
+      ->type_name("USER,...")
+      ->delimiter(',');
+  set->callback([flags, &chosen] { chosen = [flags] { return set_cells(*flags); }; });
+  auto* list = cells->add_subcommand(
+      "list", "List the tenants with their cells, and how many GPUs of them are used and lent.");
+  add_connection(*list, flags->client);
+  list->footer(with_exit_codes("  rubato users cells list", ""));
+  list->callback([flags, &chosen] { chosen = [flags] { return list_cells(*flags); }; });
+  auto* remove = cells->add_subcommand(
+      "remove", "Remove the cells of a tenant. Its jobs go on, as those of users without cells.");
+  with_tenant(*remove, "  rubato users cells remove vision", "there is no such tenant");
+  remove->callback([flags, &chosen] {
+    chosen = [flags] { return remove_at(*flags, "/v1/cells/" + escape(flags->name), flags->name); };
+  });
+}
+
 void add_users(CLI::App& app, Action& chosen) {
   auto* users = app.add_subcommand(
       "users",
@@ -231,7 +294,8 @@ void add_users(CLI::App& app, Action& chosen) {
                       "  rubato users list\n"
                       "  rubato users token ada\n"
                       "  rubato users token ada --revoke 1f0c9a52b7de\n"
-                      "  rubato users remove ada",
+                      "  rubato users remove ada\n"
+                      "  rubato users cells set vision 2xnode --members ada,ben",
                       "there is such a user already"));
   auto flags = std::make_shared<UserFlags>();
   const auto with_name = [&](CLI::App& command, const char* example, const char* one = "") {
@@ -271,6 +335,7 @@ void add_users(CLI::App& app, Action& chosen) {
   remove->callback([flags, &chosen] {
     chosen = [flags] { return remove_at(*flags, "/v1/users/" + escape(flags->name), flags->name); };
   });
+  add_cells(*users, chosen);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "cmd/progress_bar.h"
 #include "cmd/report_page.h"
 #include "rubato/base/text.h"
+#include "rubato/cells/celled_policy.h"
 #include "rubato/policy/all.h"
 #include "rubato/policy/measuring.h"
 #include "rubato/sim/bound.h"
@@ -31,7 +32,7 @@ struct SimulateFlags {
   std::string trace, format, cluster, placement = "count", curves, profiles, type_speeds,
                                       throughputs, failures, contention,
                                       contention_knowledge = "measured";
-  std::string deadlines;
+  std::string deadlines, cells;
   bool utilities = false;
   std::vector<std::string> policies, policy_sockets;
   double from = 0, until = kLongestSeconds;
@@ -57,6 +58,7 @@ struct Comparison {
   TraceVerdict verdict;
   std::vector<std::unique_ptr<PolicyEntry>> foreign;  // policies of other processes
   std::vector<ChosenPolicy> chosen;
+  Quotas quotas;
   std::vector<std::unique_ptr<Policy>> policies;
   SimulationOptions options;
 };
@@ -148,12 +150,19 @@ using Policies = std::vector<std::unique_ptr<Policy>>;
 Result<Policies> make_policies(const Comparison& c) {
   Policies policies;
   for (const auto& policy : c.chosen) {
-    auto made = policy.make({read_numbers, read_policy_text, c.options.contention});
+    const auto one = [&]() -> MadePolicy {
+      auto made = policy.make({read_numbers, read_policy_text, c.options.contention});
+      if (!made) return made;
+      // A policy that chooses the number of GPUs and does not know the curves must measure them.
+      const bool measures = c.options.knowledge.knowing == Knowing::measured || (*made)->learns();
+      if (!policy.entry->elastic || !measures) return made;
+      return measure_first(std::move(*made), c.options.knowledge.measuring_time);
+    };
+    const QuietRule rule{c.options.quiet_loss,
+                         c.options.contention_known ? c.options.contention.get() : nullptr};
+    auto made = with_cells({one, policy.entry->elastic, policy.admits()}, c.quotas,
+                           c.options.placement, rule);
     if (!made) return made.error();
-    // A policy that chooses the number of GPUs and does not know the curves must measure them.
-    const bool measures = c.options.knowledge.knowing == Knowing::measured || (*made)->learns();
-    if (policy.entry->elastic && measures)
-      made = measure_first(std::move(*made), c.options.knowledge.measuring_time);
     policies.push_back(std::move(*made));
   }
   return policies;
@@ -216,6 +225,15 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   if (!chosen) return chosen.error();
   c.chosen = std::move(*chosen);
   if (auto ok = add_foreign_policies(flags, c); !ok) return ok.error();
+  if (!flags.cells.empty()) {
+    if (!flags.policy_sockets.empty())
+      return Error{"--cells needs one policy for each tenant, and --policy-socket is only one"};
+    const auto text = read_text_file(flags.cells);
+    if (!text) return text.error();
+    auto quotas = parse_quotas(*text, flags.cells, c.cluster);
+    if (!quotas) return quotas.error();
+    c.quotas = std::move(*quotas);
+  }
   auto policies = make_policies(c);
   if (!policies) return policies.error();
   c.policies = std::move(*policies);
@@ -459,13 +477,16 @@ void print_advice(const Comparison& c, const std::vector<OneMoreNode>& nodes, co
   }
 }
 
-void print_runs(const Comparison& c, const std::vector<Run>& runs,
+using Tenants = std::vector<std::vector<TenantReport>>;  // by run
+
+void print_runs(const Comparison& c, const std::vector<Run>& runs, const Tenants& tenants,
                 const std::optional<AllLimits>& limits, const std::vector<OneMoreNode>& advice,
                 bool json) {
   if (json) {
     Json list = Json::array();
     for (std::size_t i = 0; i < runs.size(); ++i) {
       list.push_back(to_json(runs[i].policy, runs[i].metrics));
+      if (!tenants[i].empty()) list.back()["tenants"] = to_json(tenants[i]);
       if (!advice.empty()) list.back()["advice"] = advice_json(c, advice, runs[i], i);
     }
     Json all = {{"trace", to_json(c.verdict)}, {"runs", list}};
@@ -477,6 +498,9 @@ void print_runs(const Comparison& c, const std::vector<Run>& runs,
   fmt::print("{}: {} jobs on {} GPUs, {}\n{}", c.workload.name, c.workload.jobs.size(),
              c.cluster.installed(), to_text(c.verdict), to_table(runs));
   if (runs.size() > 1) fmt::print("\n* best of its column\n");
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (!tenants[i].empty()) fmt::print("\n{}\n{}", runs[i].policy, to_text(tenants[i]));
+  }
   if (limits) print_limits(limits->plain, "of these jobs");
   if (limits && limits->sharing) print_limits(*limits->sharing, "in which jobs share GPUs");
   for (std::size_t i = 0; i < runs.size(); ++i) print_advice(c, advice, runs[i], i);
@@ -495,6 +519,7 @@ int run(const SimulateFlags& flags) {
   for (const auto& warning : c.workload.warnings) fmt::print(stderr, "rubato: note: {}\n", warning);
   auto results = run_all(c, c.cluster, c.policies, flags.threads);
   std::vector<Run> runs;
+  Tenants tenants;
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!results[i]) {
       fmt::print(stderr, "rubato: {}: {}\n", c.chosen[i].canonical, results[i].error().message);
@@ -502,6 +527,7 @@ int run(const SimulateFlags& flags) {
     }
     runs.push_back({c.chosen[i].canonical, c.chosen[i].entry->paper, c.chosen[i].entry->elastic,
                     results[i]->metrics, std::move(results[i]->recorder)});
+    tenants.push_back(std::move(results[i]->tenants));
   }
   std::optional<AllLimits> limits;
   if (flags.bound) {
@@ -526,7 +552,7 @@ int run(const SimulateFlags& flags) {
     }
     advice = std::move(*nodes);
   }
-  print_runs(c, runs, limits, advice, flags.json);
+  print_runs(c, runs, tenants, limits, advice, flags.json);
   if (!flags.html.empty()) fmt::print(stderr, "report written to {}\n", flags.html);
   return 0;
 }
@@ -599,6 +625,11 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
                    "time between two decisions; 0 means a decision at every event")
       ->type_name("SECONDS")
       ->capture_default_str();
+  command
+      ->add_option("--cells", flags->cells,
+                   "cells of tenants, a line each: TENANT CELLS [USER ...], for example vision "
+                   "2xnode,1x4 ada ben; tenants are users of the trace (docs/cells.md)")
+      ->type_name("FILE");
   command
       ->add_option("--curves", flags->curves,
                    "directory with measured scaling curves, one CSV file per model")

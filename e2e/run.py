@@ -3,7 +3,8 @@
 
     e2e/run.py [--at-once N] [BUILD] [NAME...]     all of them by default; exit 1 if one fails
 
-A check is a script beside this file, or one scenario of live.py, security.py, many_hosts.py, slurm.py or python.py
+A check is a script beside this file, or one scenario of live.py, security.py, many_hosts.py, slurm.py, python.py or
+cells.py
 ("live:afs"). As many run at once as the machine has cores. Half of the runners begin with the checks that train, which
 keep the cores busy, the others with those that mostly wait. The table at the end has the seconds that
 each took, and those of the processor.
@@ -23,13 +24,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 # Ten times what a check needs. A check that hangs must fail, and not use up the time of the others.
 LIMIT = 900
 # Checks with training jobs. "live" stands for all its scenarios.
-BUSY = ("live", "python", "elastic", "chaos", "demo", "master", "stop_while_leaving", "unmodified")
+BUSY = ("live", "python", "cells", "elastic", "chaos", "demo", "master", "stop_while_leaving", "unmodified")
 
 
 def checks(build):
     """The commands by name; checks with training jobs come first."""
     found = {}
-    for script in ("live", "security", "many_hosts", "slurm", "python"):
+    for script in ("live", "security", "many_hosts", "slurm", "python", "cells"):
         program = [sys.executable, str(HERE / f"{script}.py")]
         listed = subprocess.run([*program, "--list"], capture_output=True, text=True, check=True)
         for scenario in listed.stdout.split():

@@ -163,6 +163,20 @@ struct RemoveUser {
 struct ListUsers {
   static constexpr bool kForAdmins = true;
 };
+// The cells of a tenant (docs/cells.md), which replace those that it has.
+struct SetCells {
+  static constexpr bool kForAdmins = true;
+  std::string tenant;
+  std::string cells;
+  std::vector<std::string> members;  // empty: the user with the tenant's name
+};
+struct RemoveCells {
+  static constexpr bool kForAdmins = true;
+  std::string tenant;
+};
+struct ListCells {
+  static constexpr bool kForAdmins = true;
+};
 struct AddToken {
   static constexpr bool kForAdmins = true;
   std::string user;
@@ -186,11 +200,11 @@ struct ClosePage {
   Digest token{};
 };
 
-using Ask =
-    std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
-                 ExplainJob, ShowPast, FindLog, History, ShowTimeline, ShowDecisions, ShowUse,
-                 ShowNodes, SetNode, ShowPolicy, SwitchPolicy, ShowMetrics, ShowHealth, AddUser,
-                 RemoveUser, ListUsers, AddToken, RemoveToken, OpenPage, ClosePage>;
+using Ask = std::variant<SubmitJob, CancelJob, CancelJobs, HoldJob, ResizeJob, ShowJob, ListJobs,
+                         ExplainJob, ShowPast, FindLog, History, ShowTimeline, ShowDecisions,
+                         ShowUse, ShowNodes, SetNode, ShowPolicy, SwitchPolicy, ShowMetrics,
+                         ShowHealth, AddUser, RemoveUser, ListUsers, AddToken, RemoveToken,
+                         OpenPage, ClosePage, SetCells, RemoveCells, ListCells>;
 
 struct Request {
   Caller caller;

@@ -442,6 +442,19 @@ Task add_user(const Parts& parts) {
   return task(std::move(ask));
 }
 
+void read_cells(JsonFields& fields, SetCells& ask) {
+  ask.cells = fields["cells"].text();
+  if (const auto members = fields.find("members")) ask.members = members->texts();
+}
+
+Task set_cells(const Parts& parts) {
+  auto read = read_body<SetCells>(parts, read_cells);
+  if (auto* refused = std::get_if<HttpRefusal>(&read)) return std::move(*refused);
+  auto& ask = std::get<SetCells>(read);
+  ask.tenant = parts.parts.front();
+  return task(std::move(ask));
+}
+
 // The longest one-time code; those that the daemon makes are shorter.
 constexpr std::size_t kLongestCode = 128;
 
@@ -512,7 +525,7 @@ Task about_job(const Parts& parts) {
   return with_job(parts, [](JobRef job) { return task(T{std::move(job)}); });
 }
 
-constexpr std::array<Route, 35> kRoutes{{
+constexpr std::array<Route, 38> kRoutes{{
     {"POST", "/v1/jobs", "dry_run", BodyKind::job_file, false, submit_job},
     {"GET", "/v1/jobs", "state user after limit", BodyKind::none, false, list_jobs},
     {"POST", "/v1/jobs/cancel", "", BodyKind::json, false, cancel_jobs},
@@ -550,6 +563,11 @@ constexpr std::array<Route, 35> kRoutes{{
      [](const Parts& parts) {
        return task(RemoveToken{parts.parts[0], parts.parts[1]});
      }},
+    {"GET", "/v1/cells", "", BodyKind::none, true,
+     [](const Parts& /*parts*/) { return task(ListCells{}); }},
+    {"PUT", "/v1/cells/{tenant}", "", BodyKind::json, true, set_cells},
+    {"DELETE", "/v1/cells/{tenant}", "", BodyKind::none, true,
+     [](const Parts& parts) { return task(RemoveCells{parts.parts[0]}); }},
     {"GET", "/v1/health", "", BodyKind::none, false,
      [](const Parts& /*parts*/) { return task(ShowHealth{}); }},
     {"POST", "/v1/page/codes", "", BodyKind::none, false,

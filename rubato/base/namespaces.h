@@ -27,8 +27,11 @@ using namespace policy;
 namespace loop {
 using namespace place;
 }
-namespace sim {
+namespace cells {
 using namespace loop;
+}
+namespace sim {
+using namespace cells;
 }
 namespace wire {
 using namespace sim;

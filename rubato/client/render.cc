@@ -345,6 +345,8 @@ std::string nodes(const Json& answer, const Look& look) {
   for (const char* column : {"STATE", "TYPE", ">GPUS", ">USED"}) columns.emplace_back(column);
   if (others) columns.emplace_back(">OTHERS");
   for (const char* column : {"SINCE", "JOBS"}) columns.emplace_back(column);
+  const bool tenants = any([](const Json& node) { return !list(node, "cells").empty(); });
+  if (tenants) columns.emplace_back("CELLS");
   if (reasons) columns.emplace_back("REASON");
   Table table(columns);
   table.limit(names ? 3 : 2, widest_user(look));
@@ -367,6 +369,11 @@ std::string nodes(const Json& answer, const Look& look) {
     if (others) cells.push_back({std::to_string(list(node, "others").size())});
     cells.push_back({clock(node, "since", look)});
     cells.push_back({who});
+    std::string owners;
+    for (const Json& one : list(node, "cells"))
+      owners += fmt::format("{}{}x{}", owners.empty() ? "" : " ", text(one, "tenant"),
+                            count(one, "gpus"));
+    if (tenants) cells.push_back({owners});
     if (reasons) cells.push_back({reason_of_node(node)});
     table.add(std::move(cells));
   }
@@ -392,6 +399,31 @@ std::string users(const Json& answer, const Look& look) {
                {weight ? shortest(*weight) : ""},
                {tokens},
                {pages}});
+  }
+  return table.text(look);
+}
+
+std::string cells(const Json& answer, const Look& look) {
+  Table table({"TENANT", "CELLS", ">GPUS", ">USED", ">LENT", ">BORROWED", "MEMBERS", "NODES"});
+  for (const Json& tenant : list(answer, "tenants")) {
+    std::string members;
+    for (const Json& user : list(tenant, "members")) {
+      if (!user.is_string()) continue;
+      members += (members.empty() ? "" : " ") + for_terminal(user.get_ref<const std::string&>());
+    }
+    std::string nodes;
+    for (const Json& place : list(tenant, "places")) {
+      nodes += fmt::format("{}{}x{}", nodes.empty() ? "" : " ", text(place, "node"),
+                           list(place, "gpus").size());
+    }
+    table.add({{text(tenant, "tenant")},
+               {text(tenant, "cells")},
+               {count(tenant, "gpus")},
+               {count(tenant, "used")},
+               {count(tenant, "lent")},
+               {count(tenant, "borrowed")},
+               {members.empty() ? text(tenant, "tenant") : members},
+               {nodes}});
   }
   return table.text(look);
 }

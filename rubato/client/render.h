@@ -46,6 +46,7 @@ struct Look {
 [[nodiscard]] std::string explanation(const Json& answer, const Look& look);
 [[nodiscard]] std::string history(const Json& answer, const Look& look);
 [[nodiscard]] std::string users(const Json& answer, const Look& look);
+[[nodiscard]] std::string cells(const Json& answer, const Look& look);
 // One frame of the live view, with at most `rows` lines (0: no limit).
 [[nodiscard]] std::string top(const Json& nodes, const Json& jobs, const Json& policy,
                               const Look& look, int rows);

@@ -130,6 +130,21 @@ void Cluster::set_reserved(NodeId id, std::uint64_t gpus) {
   usable_[node.type.index()] += std::popcount(node.usable());
 }
 
+Cluster Cluster::part(const std::vector<std::uint64_t>& gpus) const {
+  Cluster part = *this;
+  std::fill(part.installed_.begin(), part.installed_.end(), 0);
+  std::fill(part.node_size_.begin(), part.node_size_.end(), 0);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    const std::uint64_t there = node.all() & gpus[i];
+    if (there != node.all()) part.reserve(NodeId(static_cast<NodeId::rep>(i)), node.all() & ~there);
+    part.installed_[node.type.index()] += std::popcount(there);
+    int& largest = part.node_size_[node.type.index()];
+    largest = std::max(largest, std::popcount(there));
+  }
+  return part;
+}
+
 Result<void> Cluster::can_add(const NewNode& node) const {
   const bool known_type =
       std::find(type_names_.begin(), type_names_.end(), node.type) != type_names_.end();

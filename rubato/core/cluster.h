@@ -86,6 +86,8 @@ class Cluster {
   void reserve(NodeId id, std::uint64_t gpus);
   // Exactly these GPUs of the node are reserved from now on.
   void set_reserved(NodeId id, std::uint64_t gpus);
+  // The cluster as if only these GPUs were installed, by node. Nodes keep their numbers.
+  [[nodiscard]] Cluster part(const std::vector<std::uint64_t>& gpus) const;
   // Whether add() may be called. The error says why not.
   [[nodiscard]] Result<void> can_add(const NewNode& node) const;
   // Appends a node. A type with a new name gets the next number.

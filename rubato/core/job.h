@@ -51,6 +51,7 @@ struct JobSpec {
   std::optional<Time> deadline;
   Duration restart_cost{};  // lost at the first start and whenever the GPU set changes
   Duration cooldown{};      // after a resize, no growth for this long, except for a deadline
+  Duration notice{};        // how long it may take to stop; 0 = not more than others
   bool goes_first = false;  // before other jobs without a deadline: it is short and awaited
   bool work_guessed =
       false;  // its owner did not say how much work it has: JobView::work is a guess

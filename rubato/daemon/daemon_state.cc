@@ -9,6 +9,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/base/text.h"
+#include "rubato/cells/celled_policy.h"
 #include "rubato/core/node_states.h"
 #include "rubato/loop/admission.h"
 #include "rubato/loop/follow.h"
@@ -82,6 +83,12 @@ std::optional<JobId> may_leave(const Event& event) {
 
 }  // namespace
 
+Json write_cells(const TenantCells& quota, const Cluster& cluster) {
+  return {{"cells", text_of(quota.cells, cluster, true)},
+          {"members", quota.members},
+          {"tenant", quota.tenant}};
+}
+
 JobId job_of(const Event& event) {
   return std::visit(
       [](const auto& e) {
@@ -123,6 +130,7 @@ const std::map<std::string, DaemonState::Fold, std::less<>>& DaemonState::folds(
       {"commands", &DaemonState::fold_commands},
       {"user", &DaemonState::fold_user},
       {"user_removed", &DaemonState::fold_user_removed},
+      {"cells", &DaemonState::fold_cells},
       {"node", &DaemonState::fold_node},
   };
   return all;
@@ -346,6 +354,7 @@ void think(Question& question) {
   question.policy_state = question.policy->save_text();
   question.prices = question.policy->prices();
   question.quotes = question.policy->quotes();
+  question.cell_use = question.policy->cell_use();
 }
 
 // The policy was asked at the row asked_, or at this row if there is none.
@@ -383,6 +392,7 @@ Result<std::vector<JournalRow>> DaemonState::answer(Question question, Time now,
   if (!coded) return coded.error();
   note_decision(number, now, std::move(*decision), reaction);
   last_decision_->quotes = std::move(question.quotes);
+  last_decision_->cell_use = std::move(question.cell_use);
   prices_ = std::move(question.prices);
   done({now, std::move(coded->type), coded->version, std::move(coded->body)});
   Result<std::string>& state = *question.policy_state;
@@ -548,7 +558,7 @@ Result<void> DaemonState::fold_settings(RowNumber /*number*/, const JournalRow& 
   state.snapshot.interval = Duration(*interval);
   state.snapshot.lateness = Duration(*lateness);
   scheduler_ = std::make_shared<Scheduler>(std::move(state), placement_);
-  return {};
+  return quotas_.empty() ? Result<void>() : remake_policy();  // it places jobs itself
 }
 
 Result<void> DaemonState::fold_clock(RowNumber number, const JournalRow& row, const Json& body) {
@@ -590,20 +600,37 @@ Result<void> DaemonState::make_policy(const std::string& text, Duration measurin
   if (chosen->size() != 1) return Error{fmt::format("{} is not one policy", base::quoted(text))};
   const ChosenPolicy& one = chosen->front();
   if (auto fits = one.check(now().cluster); !fits) return fits.error();
-  auto made = one.make(options_.inputs);
+  auto made = make(one, measuring);
   if (!made) return made.error();
-  if (measuring > Duration(0)) made = measure_first(std::move(*made), measuring);
   policy_object_ = std::move(*made);
   policy_ = {one.canonical, one.entry, one.admits(), measuring};
   return {};
 }
 
+Result<std::unique_ptr<Policy>> DaemonState::make(const ChosenPolicy& chosen,
+                                                  Duration measuring) const {
+  const auto one = [&]() -> MadePolicy {
+    auto made = chosen.make(options_.inputs);
+    if (!made || measuring == Duration(0)) return made;
+    return measure_first(std::move(*made), measuring);
+  };
+  return with_cells({one, chosen.entry->elastic, chosen.admits()}, quotas_, placement_);
+}
+
+// The same policy in the same state, after the cells or the placement have changed.
+Result<void> DaemonState::remake_policy() {
+  if (policy_object_ == nullptr) return {};
+  const bool loaded = policy_loaded_;
+  if (auto ok = make_policy(policy_.text, policy_.measuring); !ok) return ok;
+  policy_loaded_ = policy_state_.text().empty();
+  return loaded ? load_policy() : Result<void>();
+}
+
 Result<std::unique_ptr<Policy>> DaemonState::another_policy() const {
   auto chosen = parse_policies(policy_.text);
   if (!chosen) return chosen.error();
-  auto made = chosen->front().make(options_.inputs);
+  auto made = make(chosen->front(), policy_.measuring);
   if (!made) return made.error();
-  if (policy_.measuring > Duration(0)) made = measure_first(std::move(*made), policy_.measuring);
   if (policy_state_.text().empty()) return made;
   const auto state = parse_json(policy_state_.text(), "the policy's state");
   if (!state) return state.error();
@@ -845,6 +872,42 @@ Result<void> DaemonState::fold_user_removed(RowNumber /*number*/, const JournalR
   return {};
 }
 
+// The cells of one tenant; none: it has no cells any more.
+Result<void> DaemonState::read_cells(const Json& json) {
+  auto tenant = member<std::string>(json, "tenant");
+  if (!tenant) return tenant.error();
+  auto cells = member<std::string>(json, "cells");
+  if (!cells) return cells.error();
+  auto members = member<std::vector<std::string>>(json, "members");
+  if (!members) return members.error();
+  if (cells->empty()) {
+    quotas_.remove(*tenant);
+    return {};
+  }
+  auto parsed = parse_cells(*cells, now().cluster);
+  if (!parsed) return parsed.error();
+  return quotas_.set({*tenant, std::move(*parsed), std::move(*members)}, now().cluster);
+}
+
+// The answer of the policy that did not know these cells is ignored.
+Result<void> DaemonState::fold_cells(RowNumber /*number*/, const JournalRow& /*row*/,
+                                     const Json& body) {
+  const bool had_some = !quotas_.empty();
+  if (auto ok = read_cells(body); !ok) return ok;
+  asked_.reset();
+  policy_lent_ = renewal_due_ = false;
+  stand_in_.reset();
+  if (had_some == quotas_.empty() && !policy_state_.text().empty()) {
+    auto state = parse_json(policy_state_.text(), "the policy's state");
+    if (!state) return state.error();
+    auto text =
+        canonical_json(had_some ? to_plain_state(*state) : to_celled_state(std::move(*state)));
+    if (!text) return text.error();
+    policy_state_ = DeltaText(std::move(*text));
+  }
+  return remake_policy();
+}
+
 Result<void> DaemonState::fold_node(RowNumber /*number*/, const JournalRow& row, const Json& body) {
   auto id = member<NodeId::rep>(body, "node");
   if (!id) return id.error();
@@ -903,6 +966,12 @@ Result<std::string> DaemonState::snapshot() const {
   Json users = Json::array();
   for (const auto& [name, user] : users_) users.push_back(write_record(user).value());
   json["users"] = std::move(users);
+  if (!quotas_.empty()) {
+    Json cells = Json::array();
+    for (const TenantCells& quota : quotas_.all())
+      cells.push_back(write_cells(quota, now().cluster));
+    json["cells"] = std::move(cells);
+  }
   Json profiles = Json::array();
   for (const auto& [name, rates] : profiles_)
     profiles.push_back(Json::array({name, write_record(rates).value()}));
@@ -952,6 +1021,11 @@ Result<void> DaemonState::load(const JournalSnapshot& snapshot) {
     scheduler_ = std::make_shared<Scheduler>(std::move(*state), placement_);
     time_ = Time(Duration(j.at("time").get<std::int64_t>()));
     offset_ = Duration(j.at("offset").get<std::int64_t>());
+    if (j.contains("cells")) {
+      for (const Json& one : j.at("cells")) {
+        if (auto ok = read_cells(one); !ok) return ok;
+      }
+    }
     if (auto ok = make_policy(j.at("policy").get<std::string>(),
                               Duration(j.at("measuring").get<std::int64_t>()));
         !ok) {

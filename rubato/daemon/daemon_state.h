@@ -29,6 +29,7 @@
 
 #include "rubato/base/json.h"
 #include "rubato/base/result.h"
+#include "rubato/cells/quotas.h"
 #include "rubato/daemon/chronicle.h"
 #include "rubato/daemon/history.h"
 #include "rubato/daemon/job_past.h"
@@ -70,6 +71,9 @@ struct PolicyInForce {
   [[nodiscard]] bool explores() const { return entry != nullptr && entry->explores; }
 };
 
+// The body of a row "cells".
+[[nodiscard]] Json write_cells(const TenantCells& quota, const Cluster& cluster);
+
 // The job that the event is about; JobId() if there is none.
 [[nodiscard]] JobId job_of(const Event& event);
 
@@ -85,6 +89,7 @@ struct LastDecision {
   // What the policy says about its jobs; nullptr if it says nothing. It is not stored, so after a
   // restart of the daemon it is missing until the next decision.
   std::shared_ptr<const Quotes> quotes = nullptr;
+  std::shared_ptr<const CellUse> cell_use = nullptr;  // the same for tenants' cells
 };
 
 // A question to the policy, and its answer. It uses nothing that the state changes meanwhile.
@@ -95,6 +100,7 @@ struct Question {
   std::optional<Result<std::string>> policy_state;  // after the decision, as text
   std::vector<double> prices = {};                  // Policy::prices()
   std::shared_ptr<const Quotes> quotes = nullptr;   // Policy::quotes()
+  std::shared_ptr<const CellUse> cell_use = nullptr;
 };
 void think(Question& question);
 
@@ -146,6 +152,11 @@ class DaemonState {
   [[nodiscard]] bool keeps_deadline(JobId id) const;
   // A second policy in the state of the last answer, for dry runs.
   [[nodiscard]] Result<std::unique_ptr<Policy>> another_policy() const;
+  // The chosen policy in its first state, with the cells of tenants.
+  [[nodiscard]] Result<std::unique_ptr<Policy>> make(const ChosenPolicy& chosen,
+                                                     Duration measuring) const;
+  // The cells of tenants.
+  [[nodiscard]] const Quotas& quotas() const { return quotas_; }
   [[nodiscard]] const std::optional<LastDecision>& last_decision() const { return last_decision_; }
   // The prices of GPUs, by type, as of the last answer. Empty if the policy has none.
   [[nodiscard]] const std::vector<double>& prices() const { return prices_; }
@@ -227,9 +238,12 @@ class DaemonState {
   [[nodiscard]] Result<void> fold_commands(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user_removed(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_cells(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_node(RowNumber, const JournalRow&, const Json&);
 
   [[nodiscard]] Result<void> make_policy(const std::string& text, Duration measuring);
+  [[nodiscard]] Result<void> remake_policy();
+  [[nodiscard]] Result<void> read_cells(const Json& json);
   [[nodiscard]] Result<void> renew_policy();
   void heard(RowNumber number);
   void post(Time now, Event event, Reaction& reaction);
@@ -297,6 +311,7 @@ class DaemonState {
   std::set<JobId> to_be_measured_;
   JobId next_job_{1};
   std::map<std::string, UserRecord> users_;
+  Quotas quotas_;
   std::map<std::string, Rates> profiles_;
   std::vector<NodeState> wishes_;           // by node
   std::vector<NodeState> reported_;         // by node

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <set>
 
 #include "rubato/base/text.h"
 #include "rubato/daemon/phrases.h"
@@ -174,6 +175,7 @@ class Explanation {
     if (granted < view_->spec->limits.max)
       say(fmt::format("{} idle in the whole cluster.",
                       free == 1 ? "1 GPU is" : fmt::format("{} GPUs are", free)));
+    tell_cells();
     tell_market();
     change("a job that arrives, ends or fails: the policy then decides again");
     if (granted == view_->spec->limits.max)
@@ -206,6 +208,7 @@ class Explanation {
                     last.policy, clock_at(state_, last.at), plural(needs, "GPU"),
                     running == 1 ? std::string("1 job runs") : fmt::format("{} jobs run", running),
                     plural(used, "GPU"), free == 1 ? "1 is" : fmt::format("{} are", free)));
+    tell_cells();
     if (state_.prices().empty()) {
       tell_queue(free >= needs);
     } else {
@@ -273,6 +276,69 @@ class Explanation {
                {"bid", quote->bid},
                {"outbid", quote->ahead},
                {"outbid_by", std::move(outbid_by)}};
+  }
+
+  // Which of its GPUs are in the cells of its tenant, and which are borrowed.
+  void tell_cells() {
+    const auto& use = state_.last_decision()->cell_use;
+    if (state_.quotas().empty()) return;
+    if (use == nullptr)
+      return say("The daemon was restarted, so its cells are known again after the next decision.");
+    const CellUse::Job* job = use->of(job_.id);
+    if (job == nullptr) return;
+    const std::string room =
+        job->tenant ? fmt::format("the cells of its tenant {} ({})",
+                                  use->tenants[*job->tenant].name, plural(job->room, "GPU"))
+                    : fmt::format("the {} in no tenant's cells", plural(job->room, "GPU"));
+    if (!job->inside.empty())
+      say(fmt::format("{} of its GPUs {} in {}: nobody takes {} back.", job->inside.gpus(),
+                      job->inside.gpus() == 1 ? "is" : "are", room,
+                      job->inside.gpus() == 1 ? "it" : "them"));
+    if (!job->borrowed.empty()) return tell_borrowed(*use, *job);
+    if (job->inside.empty()) {
+      say(job->too_large ? fmt::format("It does not fit {}.", room)
+                         : fmt::format("It got no GPUs of {}.", room));
+    }
+    if (const auto bar = words_of(job->bar); !bar.empty()) {
+      say(fmt::format("It borrows no others, because {}.", bar));
+    } else if (job->inside.empty()) {
+      say("No others can be borrowed now.");
+    }
+  }
+
+  [[nodiscard]] static std::string words_of(CellUse::Bar bar) {
+    switch (bar) {
+      case CellUse::Bar::unpreemptible:
+        return "it may not be preempted";
+      case CellUse::Bar::promised:
+        return "its deadline is or is to be promised";
+      case CellUse::Bar::slow_to_stop:
+        return fmt::format("its notice is longer than {} s", seconds(kNotice));
+      case CellUse::Bar::none:
+        break;
+    }
+    return "";
+  }
+
+  void tell_borrowed(const CellUse& use, const CellUse::Job& job) {
+    std::set<std::string> owners;
+    int owned = 0;
+    for (const Slice& slice : job.borrowed.slices()) {
+      for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
+        const std::uint64_t bit = std::uint64_t{1} << static_cast<unsigned>(gpu);
+        if ((slice.mask & bit) == 0) continue;
+        if (const auto owner = use.owner(slice.node, bit)) {
+          ++owned;
+          owners.insert(use.tenants[*owner].name);
+        }
+      }
+    }
+    std::string who;
+    for (const std::string& owner : owners) who += (who.empty() ? "" : ", ") + owner;
+    if (!sees_all_ || who.empty()) who = owned > 0 ? "their tenants" : "jobs of other users";
+    say(fmt::format("{} of its GPUs {} borrowed: {} may take {} back, within {} s.",
+                    job.borrowed.gpus(), job.borrowed.gpus() == 1 ? "is" : "are", who,
+                    job.borrowed.gpus() == 1 ? "it" : "them", seconds(kNotice)));
   }
 
   // Other users' jobs are counted, not named.

@@ -206,6 +206,13 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
          lines.add("user", std::nullopt,
                    fmt::format("user {}", body.at("name").get<std::string>()));
        }},
+      {"cells",
+       [](Lines& lines, const Json& body) {
+         const auto cells = body.at("cells").get<std::string>();
+         lines.add("cells", std::nullopt,
+                   fmt::format("tenant {} has {}", body.at("tenant").get<std::string>(),
+                               cells.empty() ? "no cells any more" : "the cells " + cells));
+       }},
       {"user_removed",
        [](Lines& lines, const Json& body) {
          lines.add("user", std::nullopt,

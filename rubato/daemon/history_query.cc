@@ -50,7 +50,8 @@ Answer history_for(const Caller& caller, const History& ask, std::optional<JobId
     if (caller.admin) return true;
     const JobRecord* job = line.job ? state.job(*line.job) : nullptr;
     if (line.job) return job != nullptr && job->user == caller.user;
-    return line.type != "user" && line.type != "undecided";  // they may name other users and jobs
+    return line.type != "user" && line.type != "cells" &&
+           line.type != "undecided";  // they may name other users and jobs
   };
   const auto most = static_cast<std::size_t>(std::max(ask.limit, 1));
   std::deque<Json> events;

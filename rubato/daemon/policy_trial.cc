@@ -53,9 +53,8 @@ std::string PolicyTrial::begin() {
   const DaemonState& state = *core_.state;
   auto chosen = parse_policies(policy_.text);
   if (!chosen) return chosen.error().message;
-  auto made = chosen->front().make(core_.options.state.inputs);
+  auto made = state.make(chosen->front(), policy_.measuring);
   if (!made) return made.error().message;
-  if (policy_.measuring > Duration(0)) made = measure_first(std::move(*made), policy_.measuring);
   copies_ = std::make_shared<Copies>(Copies{
       Scheduler(State(state.loop().state()), state.placement()), std::move(*made), std::nullopt});
   // As switch_policy() does it.

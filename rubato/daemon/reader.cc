@@ -185,10 +185,13 @@ Reply Reader::operator()(const ShowUse& ask) const {
 
 Reply Reader::operator()(const ShowNodes& /*ask*/) const {
   return [*this]() -> Answer {
-    return {200, show_nodes(state(), [this](JobId id) {
-              const JobRecord* job = state().job(id);
-              return job != nullptr && sees(*job);
-            })};
+    return {200, show_nodes(
+                     state(),
+                     [this](JobId id) {
+                       const JobRecord* job = state().job(id);
+                       return job != nullptr && sees(*job);
+                     },
+                     caller_.admin)};
   };
 }
 
@@ -240,6 +243,10 @@ Reply Reader::operator()(const ListUsers& /*ask*/) const {
     for (const auto& [name, user] : state().users()) list.push_back(show_user(user));
     return {200, {{"users", std::move(list)}}};
   };
+}
+
+Reply Reader::operator()(const ListCells& /*ask*/) const {
+  return [*this]() -> Answer { return {200, show_cells(state())}; };
 }
 
 }  // namespace rubato::daemon

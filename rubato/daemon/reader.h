@@ -41,6 +41,7 @@ class Reader {
   Reply operator()(const ShowMetrics& ask) const;
   Reply operator()(const ShowHealth& ask) const;
   Reply operator()(const ListUsers& ask) const;
+  Reply operator()(const ListCells& ask) const;
 
   [[nodiscard]] const CoreParts& core() const { return core_; }
   [[nodiscard]] const DaemonState& state() const { return *core_.state; }

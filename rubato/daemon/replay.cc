@@ -44,7 +44,7 @@ class Replay {
       if (state_.asked()) return Error{"asks while the policy is deciding"};
       question_ = state_.ask(row.time);
       think(*question_);
-    } else if (row.type == "unanswered" || row.type == "policy") {
+    } else if (row.type == "unanswered" || row.type == "policy" || row.type == "cells") {
       question_.reset();
     } else if (row.type == "commands") {
       ++result.commands;

@@ -402,6 +402,33 @@ Reply RequestHandler::handle(const RemoveToken& ask) {
   return [answer = Answer{200, show_user(user)}] { return answer; };
 }
 
+// --- cells ---
+
+template <>
+Reply RequestHandler::handle(const SetCells& ask) {
+  const Cluster& cluster = state().now().cluster;
+  auto cells = parse_cells(ask.cells, cluster);
+  if (!cells) return say(400, cells.error().message);
+  Quotas quotas = state().quotas();
+  if (auto ok = quotas.set({ask.tenant, std::move(*cells), ask.members}, cluster); !ok)
+    return say(409, ok.error().message);
+  tx_.put_cells(*quotas.find(ask.tenant));
+  return after_decision([reader = reader_, tenant = ask.tenant]() -> Answer {
+    for (const Json& one : show_cells(reader.state())["tenants"]) {
+      if (one["tenant"] == tenant) return {200, one};
+    }
+    return {200, {{"tenant", tenant}}};
+  });
+}
+
+template <>
+Reply RequestHandler::handle(const RemoveCells& ask) {
+  if (state().quotas().find(ask.tenant) == nullptr)
+    return say(404, fmt::format("there is no tenant {} with cells", base::quoted(ask.tenant)));
+  tx_.put_cells({ask.tenant, {}, {}});
+  return [answer = Answer{200, {{"removed", ask.tenant}}}] { return answer; };
+}
+
 // --- the page ---
 
 // How long a browser may use its token, and how many a user may have.

@@ -55,6 +55,12 @@ void Transaction::remove_user(const std::string& name) {
   users_changed_ = true;
 }
 
+void Transaction::put_cells(const TenantCells& quota) {
+  put("cells", write_cells(quota, state_.now().cluster));
+  post(Wake{});
+  decide_now();
+}
+
 void Transaction::put_policy(const PolicyInForce& policy) {
   put("policy", {{"measuring", policy.measuring.count()}, {"policy", policy.text}});
 }

@@ -47,6 +47,8 @@ class Transaction {
   void put_job(const JobRecord& job);
   void put_user(const UserRecord& user);
   void remove_user(const std::string& name);
+  // Without cells, the tenant has none any more. The policy decides at once.
+  void put_cells(const TenantCells& quota);
   void put_policy(const PolicyInForce& policy);
   // The job ends as soon as it holds no GPU. The run that measures it ends, too.
   void end_job(JobId id, const JobEnding& ending);

@@ -1,6 +1,7 @@
 #include "rubato/daemon/views.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 
 #include "rubato/base/text.h"
@@ -270,7 +271,24 @@ Json to_json(const DaemonState& state, const Verdict& verdict) {
 
 // --- the cluster, the policy, history, users ---
 
-Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible) {
+namespace {
+
+// The tenants with cells on a node, and how many GPUs they have there.
+Json cells_on(const DaemonState& state, NodeId node) {
+  Json cells = Json::array();
+  const CellUse* use = state.last_decision() ? state.last_decision()->cell_use.get() : nullptr;
+  if (use == nullptr) return cells;
+  for (const CellUse::Tenant& tenant : use->tenants) {
+    for (const Slice& slice : tenant.gpus) {
+      if (slice.node == node) cells.push_back({{"tenant", tenant.name}, {"gpus", slice.gpus()}});
+    }
+  }
+  return cells;
+}
+
+}  // namespace
+
+Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible, bool tenants) {
   const Cluster& cluster = state.now().cluster;
   std::vector<Json> used(cluster.nodes().size(), Json::array());
   for (const JobView& view : state.now().jobs) {
@@ -307,8 +325,45 @@ Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visi
                      {"others_reason", state.reserved_why(id)},
                      {"since", iso(state.node_since(id))},
                      {"reason", state.node_why(id)}});
+    if (tenants && !state.quotas().empty()) nodes.back()["cells"] = cells_on(state, id);
   }
   return {{"nodes", std::move(nodes)}};
+}
+
+Json show_cells(const DaemonState& state) {
+  const Cluster& cluster = state.now().cluster;
+  const CellUse* use = state.last_decision() ? state.last_decision()->cell_use.get() : nullptr;
+  Json tenants = Json::array();
+  for (const TenantCells& quota : state.quotas().all()) {
+    Json places = Json::array();
+    int inside = 0, borrowed = 0, lent = 0;
+    for (std::size_t t = 0; use != nullptr && t < use->tenants.size(); ++t) {
+      if (use->tenants[t].name != quota.tenant) continue;
+      for (const Slice& slice : use->tenants[t].gpus) {
+        Json gpus = Json::array();
+        for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
+          if ((slice.mask >> static_cast<unsigned>(gpu) & 1U) != 0) gpus.push_back(gpu);
+        }
+        places.push_back({{"node", cluster.name(slice.node)}, {"gpus", std::move(gpus)}});
+        for (const CellUse::Job& job : use->jobs)
+          lent += std::popcount(job.borrowed.mask_on(slice.node) & slice.mask);
+      }
+      for (const CellUse::Job& job : use->jobs) {
+        if (job.tenant != t) continue;
+        inside += job.inside.gpus();
+        borrowed += job.borrowed.gpus();
+      }
+    }
+    tenants.push_back({{"tenant", quota.tenant},
+                       {"cells", text_of(quota.cells, cluster)},
+                       {"gpus", quota.gpus()},
+                       {"members", quota.members},
+                       {"places", std::move(places)},
+                       {"used", inside},
+                       {"borrowed", borrowed},
+                       {"lent", lent}});
+  }
+  return {{"tenants", std::move(tenants)}};
 }
 
 std::string machines_text(const Cluster& cluster) {

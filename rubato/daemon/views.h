@@ -48,7 +48,12 @@ struct Verdict {
                               std::optional<Time> earliest);
 [[nodiscard]] Json to_json(const DaemonState& state, const Verdict& verdict);
 
-[[nodiscard]] Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible);
+// The cells of tenants, with the nodes on which they are.
+[[nodiscard]] Json show_cells(const DaemonState& state);
+
+// `tenants`: also whose cells the GPUs are.
+[[nodiscard]] Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible,
+                              bool tenants = false);
 [[nodiscard]] Json show_policy(const DaemonState& state, const std::function<bool(JobId)>& visible);
 [[nodiscard]] Json show_line(const HistoryLine& line);
 [[nodiscard]] Json show_user(const UserRecord& user);

@@ -303,7 +303,7 @@ class PastReader {
     static const std::set<std::string, std::less<>> looked_at = {
         "job",    "submitted", "ended",      "held",     "limited", "node",
         "policy", "measured",  "node-added", "reserved", "plain",   "verdict",
-        "quota",  "commands",  "running",    "finished", "failed",  "released"};
+        "quota",  "commands",  "running",    "finished", "failed",  "released", "cells"};
     if (!looked_at.contains(row.type)) return nullptr;
     auto body = parse_json(row.body, "a row");
     if (!body) return nullptr;
@@ -350,6 +350,14 @@ class PastReader {
       past_.restart_cost = Duration(body.at("spec").at("restart_cost").get<std::int64_t>());
     if (!begun_) return;
     if (row.type == "policy") add_input({at, PastSwitch{state_->policy().text}});
+    if (row.type == "cells") {
+      const auto tenant = body.at("tenant").get<std::string>();
+      const auto cells = body.at("cells").get<std::string>();
+      Ask ask = RemoveCells{tenant};
+      if (!cells.empty())
+        ask = SetCells{tenant, cells, body.at("members").get<std::vector<std::string>>()};
+      add_input({at, PastRequest{JobId(), {"operator", true}, std::move(ask)}});
+    }
     if (row.type == "node-added" || row.type == "reserved") note_machines(at, row);
     if (row.type != "node") return;
     const NodeId node(body.at("node").get<NodeId::rep>());

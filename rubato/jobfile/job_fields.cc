@@ -657,6 +657,7 @@ std::span<const JobField> job_fields() {
                    .help = "time that a worker has to end by itself before it is killed"},
           .read = read_notice,
           .write = write_span<&JobFile::notice>,
+          .tell = [](const JobFile& job, JobSpec& spec) { spec.notice = job.notice; },
       },
       JobField{
           .name = "cooldown",

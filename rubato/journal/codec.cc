@@ -134,7 +134,7 @@ void describe(auto& f, Is<Utility> auto& value) {
 
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
-         restart_cost, cooldown, goes_first, work_guessed, utility] = value;
+         restart_cost, cooldown, notice, goes_first, work_guessed, utility] = value;
   f("adaptive_batch", adaptive_batch);
   f("batch", batch);
   f("cooldown", cooldown);
@@ -149,6 +149,7 @@ void describe(auto& f, Is<JobSpec> auto& value) {
   f("user", user);
   f("utility", utility);
   f("weight", weight);
+  f.unless_plain("notice", notice);
   f.unless_plain("work_guessed", work_guessed);
 }
 

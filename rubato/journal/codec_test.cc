@@ -45,14 +45,15 @@ bool same(const Progress& a, const Progress& b) {
 }
 bool same(const JobSpec& a, const JobSpec& b) {
   const auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch,
-               deadline, restart_cost, cooldown, goes_first, work_guessed, utility] = a;
+               deadline, restart_cost, cooldown, notice, goes_first, work_guessed, utility] = a;
   const auto& [min, max, allowed] = limits;
   return name == b.name && user == b.user && model == b.model && requested == b.requested &&
          min == b.limits.min && max == b.limits.max && allowed == b.limits.allowed &&
          preemptible == b.preemptible && same(weight, b.weight) && batch == b.batch &&
          adaptive_batch == b.adaptive_batch && deadline == b.deadline &&
-         restart_cost == b.restart_cost && cooldown == b.cooldown && goes_first == b.goes_first &&
-         work_guessed == b.work_guessed && utility.has_value() == b.utility.has_value() &&
+         restart_cost == b.restart_cost && cooldown == b.cooldown && notice == b.notice &&
+         goes_first == b.goes_first && work_guessed == b.work_guessed &&
+         utility.has_value() == b.utility.has_value() &&
          (!utility ||
           (same(utility->value, b.utility->value) && same(utility->decay, b.utility->decay) &&
            utility->target == b.utility->target));

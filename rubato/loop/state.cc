@@ -236,16 +236,7 @@ void give_up(State& state, JobView& job, const Allocation& gpus) {
 }
 
 void recount_free(State& state) {
-  state.free = FreeGpus(state.snapshot.cluster);
-  GpuUse taken(state.snapshot.cluster.nodes().size());
-  for (const JobView& job : state.snapshot.jobs) {
-    for (const auto& slice : job.target.slices()) {
-      // GPUs that a pair shares are taken only once.
-      const std::uint64_t more = slice.mask & ~taken.used(slice.node);
-      if (more != 0) state.free.take(Slice{slice.node, more});
-    }
-    taken.take(job.target);
-  }
+  state.free = free_beside(state.snapshot.jobs, state.snapshot.cluster);
 }
 
 void set_held(State& state, JobView& job, Allocation gpus) {

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "rubato/base/check.h"
+#include "rubato/core/gpu_use.h"
 
 namespace rubato::place {
 namespace {
@@ -123,6 +124,20 @@ void FreeGpus::leave(NodeId node) {
   if (--index.how_many[size] == 0) index.sizes &= ~(std::uint64_t{1} << (size - 1));
   index.any.erase(node.index());
   free_of_[places_[node.index()].type.index()] -= free;
+}
+
+FreeGpus free_beside(const JobTable& jobs, const Cluster& cluster) {
+  FreeGpus free(cluster);
+  GpuUse taken(cluster.nodes().size());
+  for (const JobView& job : jobs) {
+    for (const auto& slice : job.target.slices()) {
+      // GPUs that a pair shares are taken only once.
+      const std::uint64_t more = slice.mask & ~taken.used(slice.node);
+      if (more != 0) free.take(Slice{slice.node, more});
+    }
+    taken.take(job.target);
+  }
+  return free;
 }
 
 }  // namespace rubato::place

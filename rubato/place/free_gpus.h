@@ -10,6 +10,7 @@
 #include "rubato/base/ordered_bits.h"
 #include "rubato/core/allocation.h"
 #include "rubato/core/cluster.h"
+#include "rubato/core/snapshot.h"
 
 namespace rubato::place {
 
@@ -66,5 +67,8 @@ class FreeGpus {
   std::vector<TypeIndex> index_;
   std::vector<int> free_of_;
 };
+
+// The GPUs of the cluster that are in no job's target.
+[[nodiscard]] FreeGpus free_beside(const JobTable& jobs, const Cluster& cluster);
 
 }  // namespace rubato::place

@@ -18,6 +18,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/snapshot.h"
 #include "rubato/model/contention.h"
+#include "rubato/policy/cell_use.h"
 #include "rubato/policy/keys.h"
 #include "rubato/policy/quote.h"
 #include "rubato/policy/staying.h"
@@ -57,6 +58,9 @@ class Policy {
     const auto all = quotes();
     return all != nullptr ? all->of(job) : std::nullopt;
   }
+
+  // Who has which GPUs as of the last decision, where tenants have cells; else nullptr.
+  [[nodiscard]] virtual std::shared_ptr<const CellUse> cell_use() const { return nullptr; }
 
   [[nodiscard]] virtual Json save() const = 0;
   // canonical_json(save()). It is called after every decision and may be long, so a policy may have

@@ -51,7 +51,7 @@ class Simulation {
       }
       if (auto ok = live_through(*next); !ok) return ok.error();
     }
-    SimulationResult result{recorder_.metrics(), std::move(recorder_)};
+    SimulationResult result{recorder_.metrics(), std::move(recorder_), cells_.reports()};
     result.metrics.events = events_;
     result.metrics.decisions = decide_ms_.size();
     result.metrics.decide_ms_p50 = percentile(decide_ms_, 0.5).value_or(0);
@@ -125,6 +125,7 @@ class Simulation {
     auto decision = policy_.decide(snapshot);
     decide_ms_.push_back(wall_ms(begun));
     if (!decision) return decision.error();
+    if (const auto use = policy_.cell_use()) cells_.decided(snapshot, *use);
     if (decision->advice) recorder_.advised(now_, *decision->advice);
     if (auto prices = policy_.prices(); !prices.empty()) recorder_.priced(now_, std::move(prices));
     post(Decided{std::move(*decision)});
@@ -167,6 +168,7 @@ class Simulation {
         if (policy_.knows_truth() && std::holds_alternative<Estimated>(fact)) continue;
         if (const auto* finished = std::get_if<Finished>(&fact)) {
           recorder_.finished(now_, finished->job);
+          cells_.ended(now_, finished->job);
           count_done();
         } else if (const auto* failed = std::get_if<Failed>(&fact)) {
           recorder_.failed(now_, failed->job);
@@ -245,6 +247,7 @@ class Simulation {
   SimEngine engine_;
   Knowledge knowledge_;
   Recorder recorder_;
+  CellsMeter cells_;
 
   Time now_ = kStart;
   std::optional<Time> decided_at_;  // the last decision, where decisions keep an interval

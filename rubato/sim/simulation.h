@@ -11,6 +11,7 @@
 #include "rubato/place/placement.h"
 #include "rubato/place/quiet.h"
 #include "rubato/policy/policy.h"
+#include "rubato/sim/cells_meter.h"
 #include "rubato/sim/failures.h"
 #include "rubato/sim/knowledge.h"
 #include "rubato/sim/recorder.h"
@@ -34,6 +35,7 @@ struct SimulationOptions {
 struct SimulationResult {
   Metrics metrics;
   Recorder recorder;
+  std::vector<TenantReport> tenants;  // where tenants have cells
 };
 
 // `done` counts jobs that ended, for whoever shows progress. Fails only if the policy errs.
