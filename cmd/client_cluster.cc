@@ -173,6 +173,7 @@ struct UserFlags {
   double weight = 1;
   std::string cells;
   std::vector<std::string> members;
+  int guaranteed = 0;
 };
 
 // The token is shown only once, because the daemon stores only its hash.
@@ -191,9 +192,10 @@ int print_token(const UserFlags& flags, const Said& said) {
 
 int add_one_user(const UserFlags& flags) {
   return with_client(flags.client, [&](const Client& client) {
-    return print_token(flags, client.post("/v1/users", {{"name", flags.name},
-                                                        {"role", flags.admin ? "admin" : "user"},
-                                                        {"weight", flags.weight}}));
+    Json user = {
+        {"name", flags.name}, {"role", flags.admin ? "admin" : "user"}, {"weight", flags.weight}};
+    if (flags.guaranteed > 0) user["guaranteed"] = flags.guaranteed;
+    return print_token(flags, client.post("/v1/users", user));
   });
 }
 
@@ -313,6 +315,11 @@ void add_users(CLI::App& app, Action& chosen) {
       ->type_name("NUMBER")
       ->check(above_zero())
       ->capture_default_str();
+  add->add_option("--guaranteed", flags->guaranteed,
+                  "how many GPUs the user's guaranteed jobs may have together under the policy "
+                  "antman (default: no limit)")
+      ->type_name("GPUS")
+      ->check(from_to(1, 1 << 20U));
   add->callback([flags, &chosen] { chosen = [flags] { return add_one_user(*flags); }; });
 
   auto* list = users->add_subcommand(

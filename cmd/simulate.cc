@@ -34,6 +34,7 @@ struct SimulateFlags {
                                       contention_knowledge = "measured";
   std::string deadlines, cells;
   bool utilities = false;
+  double opportunistic = 0;
   std::vector<std::string> policies, policy_sockets;
   double from = 0, until = kLongestSeconds;
   std::optional<double> restart_cost;
@@ -260,6 +261,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     options.tightness = *tightness;
   }
   options.utilities = flags.utilities;
+  options.opportunistic = flags.opportunistic;
   if (!flags.curves.empty()) {
     auto curves = read_curves(flags.curves);
     if (!curves) return curves.error();
@@ -691,6 +693,11 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
   command->add_flag("--utilities", flags->utilities,
                     "give each job with a deadline a utility, drawn as in the evaluation of OASiS "
                     "(docs/traces.md)");
+  command
+      ->add_option("--opportunistic", flags->opportunistic,
+                   "make this share of the jobs opportunistic, by seed (policy antman)")
+      ->type_name("SHARE")
+      ->check(from_to(0, 1));
   auto* file =
       command
           ->add_option(

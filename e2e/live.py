@@ -28,6 +28,7 @@ import traceback
 
 PATIENCE = float(os.environ.get("PATIENCE", "240"))  # seconds to wait for an event
 LIMIT = float(os.environ.get("LIMIT", "300"))  # seconds for a scenario, about six times what it needs
+HERE = pathlib.Path(__file__).resolve().parent
 DONE = {"COMPLETED", "FAILED", "CANCELLED", "REFUSED"}
 
 
@@ -846,6 +847,117 @@ def every_policy(build):
         return f"{len(policies)} of {len(table)} policies decided about real jobs"
 
 
+def submit_pair_job(cluster, name, *flags, **environment):
+    """guest_trainer.py on one GPU, with these variables. Files are in the cluster's directory."""
+    variables = {"PYTHONPATH": HERE.parent / "python", "LIBRUBATO": cluster.build / "librubato.so",
+                 "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    given = [word for key, value in variables.items() for word in ("--env", f"{key}={value}")]
+    done = cluster.run("submit", "--name", name, "--gpus", "1", *flags, *given, "--json", "--", sys.executable,
+                       HERE / "guest_trainer.py")
+    return json.loads(done.stdout)["id"]
+
+
+def shares_told(cluster, guest):
+    return [event["share"] for event in cluster.events(guest) if event["event"] == "throttle"]
+
+
+def await_share(cluster, guest, wanted, what):
+    """Waits until the guest is told a share that is wanted, after those that it was told before."""
+    known = len(shares_told(cluster, guest))
+    await_true(lambda: any(map(wanted, shares_told(cluster, guest)[known:])), what)
+
+
+def kill_worker_of(cluster, job):
+    before = cluster.workers(job)
+    os.kill(before[0]["pid"], signal.SIGKILL)
+    await_true(lambda: cluster.workers(job) not in ([], before), f"another worker of job {job}")
+
+
+def undisturbed(cluster, job):
+    now = cluster.going_on(job)
+    require(now["failures"] == 0 and now["restarts"] == 0, f"job {job} was disturbed: {now}")
+
+
+def antman(build):
+    """An opportunistic job is the guest of a guaranteed one: it computes while its host is idle, and is stopped when it
+    slows its host down. Whatever happens to one of the two leaves the other alone."""
+    with Cluster(build, "antman", "--cluster", "1x1") as cluster:
+        cluster.up()
+        idle, mark = cluster.directory / "idle", cluster.directory / "mark"
+        host = submit_pair_job(cluster, "host", DISTURBED=mark, IDLE=idle, STEP=0.03)
+        await_true(lambda: cluster.reports(host), "the host to train")
+        guest = submit_pair_job(cluster, "guest", "--class", "opportunistic", MARK=mark, STEP=0.01)
+        idle.touch()
+        await_true(lambda: 1 in shares_told(cluster, guest), "the guest to have everything beside an idle host")
+        cluster.await_progress([guest])
+        require(cluster.job(guest)["slots"] == cluster.job(host)["slots"] == ["0.0"], "they do not share the slot")
+        said = " ".join(cluster.ask("explain", guest)["sentences"])
+        require(f"shares the GPU of job {host} as its guest" in said, said)
+
+        idle.unlink()
+        await_share(cluster, guest, lambda share: 0 < share < 1, "the guest to be tried beside a host that trains")
+        await_share(cluster, guest, lambda share: share == 0, "the guest to be stopped, since its host has slowed down")
+        cluster.await_progress([host])
+
+        second = submit_pair_job(cluster, "second")
+        await_true(lambda: cluster.rows("event") and cluster.job(second)["state"] == "PENDING", "a decision")
+        undisturbed(cluster, host)
+        kill_worker_of(cluster, guest)
+        cluster.await_progress([host])
+        undisturbed(cluster, host)
+        restarts = cluster.job(guest)["restarts"]
+        kill_worker_of(cluster, host)
+        cluster.await_progress([host])
+        require(cluster.job(second)["slots"] == [], "two guaranteed jobs have the slot")
+        cluster.run("cancel", host)  # the second job takes its place beside the same guest
+        cluster.await_state(host, "CANCELLED")
+        await_true(lambda: cluster.reports(second), "the second job to train")
+        require(cluster.going_on(guest)["restarts"] == restarts, "the guest was started again")
+        require(cluster.job(guest)["slots"] == ["0.0"], "the guest has lost its slot")
+        cluster.run("cancel", guest)
+        cluster.await_state(guest, "CANCELLED")
+        cluster.await_progress([second])
+        undisturbed(cluster, second)
+        cluster.stop()
+        cluster.replays()
+        return f"shares of the guest: {shares_told(cluster, guest)[:12]}"
+
+
+def shared_now(cluster, first, second):
+    slots = [cluster.job(job)["slots"] for job in (first, second)]
+    return slots[0] != [] and slots[0] == slots[1]
+
+
+def gandiva(build):
+    """Pairs are tried on a real slot: two jobs that do not disturb each other stay together, and two that do are
+    separated after their trial and not tried again."""
+    policy = "gandiva:quantum=25,trial=10,migrate=off,grow=off"
+    with Cluster(build, policy, "--cluster", "1x1") as cluster:
+        cluster.up()
+        pair = [submit_pair_job(cluster, name, STEP=0.02) for name in ("one", "two")]
+        await_true(lambda: shared_now(cluster, *pair), "the two to be tried on one slot")
+        rows = len(cluster.rows("event"))
+        said = " ".join(cluster.ask("explain", pair[1])["sentences"])
+        require(f"shares its GPU with job {pair[0]}" in said, said)
+        time.sleep(2 * 10 + 25)  # longer than the trial and a quantum
+        require(shared_now(cluster, *pair), "they were separated, although both train at their full speed")
+        for job in pair:
+            cluster.run("cancel", job)
+            cluster.await_state(job, "CANCELLED")
+        marks = [cluster.directory / name for name in ("mark-a", "mark-b")]
+        foes = [submit_pair_job(cluster, "a", STEP=0.02, MARK=marks[0], DISTURBED=marks[1]),
+                submit_pair_job(cluster, "b", STEP=0.02, MARK=marks[1], DISTURBED=marks[0])]
+        await_true(lambda: shared_now(cluster, *foes), "the two others to be tried")
+        await_true(lambda: not shared_now(cluster, *foes), "the two to be separated, since each slows the other down")
+        end = time.monotonic() + 2 * 25
+        while time.monotonic() < end:
+            require(not shared_now(cluster, *foes), "a pair that had failed was tried again")
+            time.sleep(0.2)
+        cluster.stop()
+        cluster.replays()
+        return f"one pair kept, one separated; {rows} events"
+
+
 # A library that moves the wall clock of a process one hour ahead as soon as a file exists. Other clocks
 # do not change, as when somebody sets the time of a machine.
 CLOCK_JUMP = r"""
@@ -955,7 +1067,9 @@ def clock_moves(cluster):
 
 
 SCENARIOS = [rubato, afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
-             silent_agent, damaged_tail, full_disk, switched_policy, every_policy, clock_jump]
+             silent_agent, damaged_tail, full_disk, switched_policy, every_policy, antman, clock_jump]
+if "EVERY_COMBINATION" in os.environ:  # they wait for minutes
+    SCENARIOS.append(gandiva)
 
 
 def within_limit(scenario, build):

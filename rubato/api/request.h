@@ -154,6 +154,7 @@ struct AddUser {
   std::string name;
   bool admin = false;
   double most_weight = 1;  // the largest weight that their jobs may have
+  int guaranteed = 0;      // how many GPUs their guaranteed jobs may have; 0: no limit
   Digest token{};
 };
 struct RemoveUser {

@@ -413,6 +413,7 @@ Task switch_policy(const Parts& parts) {
 }
 
 constexpr double kMostWeight = 1e6;
+constexpr int kMostQuota = 1 << 20U;
 
 void read_user(JsonFields& fields, AddUser& ask) {
   ask.name = fields["name"].text();
@@ -427,6 +428,7 @@ void read_user(JsonFields& fields, AddUser& ask) {
                     "the largest weight that a job of the user may have: a number above 0 and at "
                     "most 1000000");
   }
+  if (const auto quota = fields.find("guaranteed")) ask.guaranteed = quota->whole(1, kMostQuota);
 }
 
 Task add_user(const Parts& parts) {

@@ -381,7 +381,7 @@ std::string nodes(const Json& answer, const Look& look) {
 }
 
 std::string users(const Json& answer, const Look& look) {
-  Table table({"USER", "ROLE", ">WEIGHT", "TOKENS", "PAGES"});
+  Table table({"USER", "ROLE", ">WEIGHT", ">GUARANTEED", "TOKENS", "PAGES"});
   for (const Json& user : list(answer, "users")) {
     std::string tokens;
     for (const Json& token : list(user, "tokens")) {
@@ -397,6 +397,7 @@ std::string users(const Json& answer, const Look& look) {
     table.add({{text(user, "name")},
                {text(user, "role")},
                {weight ? shortest(*weight) : ""},
+               {count(user, "guaranteed")},
                {tokens},
                {pages}});
   }

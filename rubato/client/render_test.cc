@@ -167,11 +167,11 @@ TEST(Show, NodesWithNamesAndGpusOfOthers) {
 
 TEST(Show, Users) {
   EXPECT_EQ(render::users(Json::parse(R"({"users":[{"name":"ada","role":"admin","most_weight":2.5,
-      "tokens":["1f0c9a52b7de","aa"],"pages":[{"token":"bb","until":"2026-11-15T13:00:00Z"}]},
+      "guaranteed":8,"tokens":["1f0c9a52b7de","aa"],"pages":[{"token":"bb","until":"2026-11-15T13:00:00Z"}]},
       {"name":"grace","role":"user","most_weight":1.0,"tokens":[]}]})"),
                           plain()),
-            "USER   ROLE   WEIGHT  TOKENS           PAGES\n"
-            "ada    admin     2.5  1f0c9a52b7de aa  bb until 2026-11-15 13:00:00\n"
+            "USER   ROLE   WEIGHT  GUARANTEED  TOKENS           PAGES\n"
+            "ada    admin     2.5           8  1f0c9a52b7de aa  bb until 2026-11-15 13:00:00\n"
             "grace  user        1\n");
 }
 

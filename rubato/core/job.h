@@ -56,6 +56,9 @@ struct JobSpec {
   bool work_guessed =
       false;  // its owner did not say how much work it has: JobView::work is a guess
   std::optional<Utility> utility;
+  bool opportunistic = false;  // it takes what guaranteed jobs leave, and yields to them first
+  int quota = 0;               // how many GPUs its user's guaranteed jobs may have; 0: no limit
+  bool tries_pairs = false;    // it may share GPUs with a job beside which it was never measured
 
   // What its end then is worth. A job without a utility is worth its weight until its deadline and
   // nothing afterwards.

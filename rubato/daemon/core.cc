@@ -449,6 +449,7 @@ JobLaunch Core::launch_of(JobId id) const {
   launch.hello = options.hello;
   launch.silent = job->plain.has_value();
   launch.live = job->file.elastic;
+  launch.opportunistic = view->spec->opportunistic;
   if (job->file.notice > Duration(0)) launch.grace = job->file.notice;
   return launch;
 }

@@ -62,7 +62,9 @@ std::string metrics_for(const Caller& caller, const CoreParts& core) {
     share.gpu_seconds += (view != nullptr ? view->attained(core.time) : job.attained).gpu_seconds();
     if (view == nullptr) continue;
     share.gpus += static_cast<std::uint64_t>(view->held.gpus());
-    metrics.gpus_in_use += static_cast<std::uint64_t>(view->held.gpus());
+    // GPUs that two jobs share are in use once.
+    if (!view->shares_with || id < *view->shares_with)
+      metrics.gpus_in_use += static_cast<std::uint64_t>(view->held.gpus());
     const JobStatus* reported = core.reports.of(id);
     if (reported != nullptr && view->phase == Phase::running) {
       metrics.samples_per_second += reported->progress.rate;

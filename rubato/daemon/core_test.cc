@@ -351,10 +351,10 @@ TEST(Core, WeightsAreBoundByTheUsersRecord) {
   JobFile heavy = job_file("heavy", 100);
   heavy.weight = 3;
   EXPECT_EQ(daemon.submit(kAda, heavy).status, 400);
-  EXPECT_EQ(daemon.ask(kRoot, AddUser{"ada", false, 4, digest_of(1)}).status, 201);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"ada", false, 4, 0, digest_of(1)}).status, 201);
   EXPECT_EQ(daemon.submit(kAda, heavy).status, 201);
   EXPECT_EQ(daemon.submit(kRoot, heavy).status, 201) << "without a record, an admin may";
-  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, digest_of(2)}).status, 201);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, 0, digest_of(2)}).status, 201);
   EXPECT_EQ(daemon.submit({"eve", true}, heavy).status, 400) << "an admin's record counts, too";
 }
 
@@ -1566,9 +1566,9 @@ TEST(Core, AProgramThatTellsNothingIsPromisedNothingUnlessItsSpeedIsKnown) {
 TEST(Core, UsersAndTokens) {
   TestDaemon daemon;
   daemon.start();
-  EXPECT_EQ(daemon.ask(kAda, AddUser{"eve", true, 1, digest_of(1)}).status, 403);
-  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, digest_of(1)}).status, 201);
-  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, digest_of(2)}).status, 409);
+  EXPECT_EQ(daemon.ask(kAda, AddUser{"eve", true, 1, 0, digest_of(1)}).status, 403);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, 0, digest_of(1)}).status, 201);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", true, 2, 0, digest_of(2)}).status, 409);
   EXPECT_EQ(daemon.core->who(digest_of(1)), (Caller{"eve", true}));
   EXPECT_EQ(daemon.core->who(digest_of(2)), std::nullopt);
   EXPECT_EQ(daemon.ask(kRoot, AddToken{"eve", digest_of(2)}).status, 201);
@@ -1590,7 +1590,7 @@ TEST(Core, UsersAndTokens) {
 TEST(Core, APageHasItsOwnTokenWhichEnds) {
   TestDaemon daemon;
   daemon.start();
-  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", false, 2, digest_of(1)}).status, 201);
+  EXPECT_EQ(daemon.ask(kRoot, AddUser{"eve", false, 2, 0, digest_of(1)}).status, 201);
   const Caller eve{"eve", false};
   const Answer opened = daemon.ask(eve, OpenPage{digest_of(3)});
   EXPECT_EQ(opened.status, 201);
@@ -1841,8 +1841,8 @@ TEST(Core, WhoIsAddedAndCannotSubmitIsWarnedOf) {
     return Error{"this machine has no such user"};
   };
   daemon.start();
-  EXPECT_FALSE(daemon.ask(kRoot, AddUser{"ada", false, 1, digest_of(1)}).body.contains("warning"));
-  const Answer added = daemon.ask(kRoot, AddUser{"nobody", false, 1, digest_of(2)});
+  EXPECT_FALSE(daemon.ask(kRoot, AddUser{"ada", false, 1, 0, digest_of(1)}).body.contains("warning"));
+  const Answer added = daemon.ask(kRoot, AddUser{"nobody", false, 1, 0, digest_of(2)});
   EXPECT_EQ(added.status, 201) << "others may look";
   EXPECT_EQ(added.body["warning"], "they can look, but not submit: this machine has no such user");
 }

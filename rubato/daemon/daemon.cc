@@ -278,7 +278,7 @@ Result<void> Daemon::write_admin_token() {
   const Digest hash = token_hash(token);
   const Caller self{name, true};
   const bool known = core_->state().users().contains(name);
-  const Ask ask = known ? Ask(AddToken{name, hash}) : Ask(AddUser{name, true, 1e6, hash});
+  const Ask ask = known ? Ask(AddToken{name, hash}) : Ask(AddUser{name, true, 1e6, 0, hash});
   Turn turn = core_->turn(now(), wall_clock(), {Asked{kOwnRequest, {self, ask}}});
   for (const auto& [id, answer] : turn.answers) {
     if (answer.status >= 300)

@@ -169,6 +169,7 @@ class Explanation {
                       clock_at(state_, *view_->resized), clock_at(state_, view_->cooled())));
     }
     for (const Slot& slot : slots_of(view_->held)) holds_.push_back(slot);
+    tell_sharing();
     const Allocation missing = minus(view_->target, view_->held);
     if (!missing.empty()) tell_missing(missing);
     const int free = free_gpus();
@@ -180,6 +181,31 @@ class Explanation {
     change("a job that arrives, ends or fails: the policy then decides again");
     if (granted == view_->spec->limits.max)
       change(fmt::format("a maximum above {} GPUs (rubato resize)", view_->spec->limits.max));
+  }
+
+  // Two jobs may have the same GPUs. An opportunistic one is then the guest of the other.
+  void tell_sharing() {
+    const JobView* other = view_->shares_with ? state_.view(*view_->shares_with) : nullptr;
+    if (other == nullptr) return;
+    const std::string gpus = view_->target.gpus() == 1 ? "GPU" : "GPUs";
+    const std::string who =
+        sees(other->id) ? fmt::format("job {}", other->id.value()) : std::string("another job");
+    const bool guest = view_->spec->opportunistic;
+    if (guest == other->spec->opportunistic)
+      return say(fmt::format("It shares its {} with {}.", gpus, who));
+    if (!guest)
+      return say(
+          fmt::format("It is the host of {}, a guest on its {} that is slowed down, or "
+                      "stopped, if this job loses more than 5% of its speed.",
+                      who, gpus));
+    const JobStatus* status = context_.status(job_.id);
+    const auto share = status != nullptr ? status->guest_share : std::nullopt;
+    say(fmt::format("It shares the {} of {} as its guest{}.", gpus, who,
+                    !share ? ""
+                    : *share == 0
+                        ? ", and stands still now so that its host loses nothing"
+                        : fmt::format(", and computes {:.0f}% of the time now", *share * 100)));
+    change("GPUs that become idle: it moves there");
   }
 
   // Other jobs still use GPUs that this job should have.

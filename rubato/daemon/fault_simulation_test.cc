@@ -55,8 +55,9 @@ bool conserves_work(const std::string& policy) {
 
 class Scenario {
  public:
-  // With `late`, decisions come some turns after they were asked for.
-  explicit Scenario(std::uint64_t seed, bool late = false)
+  // With `late`, decisions come some turns after they were asked for. With `guests`, half of the
+  // jobs are opportunistic, under antman.
+  explicit Scenario(std::uint64_t seed, bool late = false, bool guests = false)
       : random_(Random(seed).split(7)),
         daemon_(fmt::format("{}x4", kNodes), seed),
         faulty_(seed % 4 != 0) {
@@ -86,6 +87,12 @@ class Scenario {
     }
     const std::size_t jobs = 4 + random_.below(9);
     for (std::size_t i = 0; i < jobs; ++i) plan_job(i);
+    if (!guests) return;
+    daemon_.options.policy = "antman";
+    for (Order& order : orders_) {
+      order.file.deadline_after.reset();
+      if (random_.below(2) == 0) order.file.job_class = jobfile::JobClass::opportunistic;
+    }
   }
 
   void live() {
@@ -407,6 +414,17 @@ TEST(FaultSimulation, DecisionsMayTakeTheirTime) {
   const auto last = one.value_or(seeds(40));
   for (auto seed = first; seed <= last; ++seed) {
     Scenario world(seed, true);
+    ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+    ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+  }
+}
+
+TEST(FaultSimulation, GuestsAndHostsLeaveEachOtherAlone) {
+  const auto one = only_seed();
+  const auto first = one.value_or(1);
+  const auto last = one.value_or(seeds(60));
+  for (auto seed = first; seed <= last; ++seed) {
+    Scenario world(seed, seed % 3 == 0, true);
     ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
     ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
   }

@@ -27,6 +27,14 @@ std::optional<Duration> takes(const DaemonState& state, const JobRecord* job, co
 
 bool later(const End& a, const End& b) { return a.at > b.at; }
 
+// Of two jobs on the same GPUs only one takes them: the host of a guest, or the older one.
+bool only_shares(const JobView& view, const Snapshot& snapshot) {
+  const JobView* other = view.shares_with ? snapshot.jobs.find(*view.shares_with) : nullptr;
+  if (other == nullptr) return false;
+  if (view.spec->opportunistic != other->spec->opportunistic) return view.spec->opportunistic;
+  return other->id < view.id;
+}
+
 }  // namespace
 
 std::optional<Time> expected_end(const JobRecord& job, const JobView& view, Time now) {
@@ -47,6 +55,7 @@ std::map<JobId, Outlook> forecast_of(const DaemonState& state, const Snapshot& s
   int free = snapshot.cluster.usable();
   for (const JobView& view : snapshot.jobs) {
     if (view.held.empty() && view.target.empty()) continue;
+    if (only_shares(view, snapshot)) continue;
     const JobRecord* job = record_of(view.id);
     const auto end = job != nullptr ? expected_end(*job, view, now) : std::nullopt;
     const int gpus = std::max(view.held.gpus(), view.target.gpus());

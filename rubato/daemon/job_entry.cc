@@ -9,7 +9,9 @@ namespace rubato::daemon {
 
 Submitted submitted_event(const JobRecord& job, const DaemonState& state,
                           const CoreOptions& options) {
-  auto spec = spec_of(job, state, options.restart_cost);
+  // A cluster manager gives a GPU to one job only.
+  const bool pairs = !options.managed.value_or(false);
+  auto spec = spec_of(job, state, options.restart_cost, pairs);
   auto speed = estimate_of(job, spec->limits, state.policy());
   return {job.id, std::move(spec), std::move(speed), job.work};
 }

@@ -115,7 +115,7 @@ bool speed_known(const JobRecord& job, const GpuLimits& limits) {
 Work work_of(const JobFile& file) { return file.work ? file.work->amount : kGuessedSeconds; }
 
 std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& state,
-                                       Duration restart_cost) {
+                                       Duration restart_cost, bool pairs) {
   auto spec = std::make_shared<JobSpec>();
   spec->name = job.name;
   spec->user = job.user;
@@ -127,6 +127,10 @@ std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& 
   spec->restart_cost = job.rates.pause > 0 ? from_seconds(job.rates.pause) : restart_cost;
   spec->goes_first = job.measures_for.has_value();
   spec->work_guessed = !job.file.work;
+  // A program without the library reports no steps, so nobody could see what sharing costs it.
+  spec->tries_pairs = pairs && job.file.elastic;
+  const auto user = state.users().find(job.user);
+  if (user != state.users().end()) spec->quota = user->second.guaranteed;
   return spec;
 }
 

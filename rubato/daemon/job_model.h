@@ -46,8 +46,9 @@ inline constexpr double kGuessedSeconds = 3600;
 // The work that the loop is told, known or guessed.
 [[nodiscard]] Work work_of(const JobFile& file);
 
+// `pairs`: the engine can run two jobs on the same GPUs.
 [[nodiscard]] std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& state,
-                                                     Duration restart_cost);
+                                                     Duration restart_cost, bool pairs);
 
 [[nodiscard]] std::shared_ptr<const SpeedModel> estimate_of(const JobRecord& job,
                                                             const GpuLimits& limits,

@@ -50,6 +50,16 @@ void tell_goodput(Transaction& tx, JobId id) {
   if (tells_more(*view->speed, *now, view->spec->limits)) tell_estimate(tx, id, now);
 }
 
+// How far the job is and how fast it trains now, if the difference to what was told matters.
+void tell_progress(Transaction& tx, const Reports& reports, JobId id, WorkRate rate) {
+  const JobView* view = tx.state().view(id);
+  const Progress progress = progress_of(tx, reports, id, rate);
+  const bool ahead =
+      std::abs(view->progress.left(tx.now()) - progress.work_left) > kMaterialProgress * view->work;
+  if (ahead || std::abs(rate - view->progress.rate) > kMaterialRate * view->progress.rate)
+    tx.post(Running{id, view->generation, progress});
+}
+
 // Tells only what matters, because each report makes the policy decide again.
 void tell_speed(Transaction& tx, const Reports& reports, JobId id, int gpus, WorkRate rate) {
   const DaemonState& state = tx.state();
@@ -60,12 +70,7 @@ void tell_speed(Transaction& tx, const Reports& reports, JobId id, int gpus, Wor
     const bool known = std::find(told.begin(), told.end(), gpus) != told.end();
     if (!known || std::abs(rate - before) > kMaterialRate * before) estimate(tx, id);
   }
-  view = state.view(id);
-  const Progress progress = progress_of(tx, reports, id, rate);
-  const bool ahead =
-      std::abs(view->progress.left(tx.now()) - progress.work_left) > kMaterialProgress * view->work;
-  if (ahead || std::abs(rate - view->progress.rate) > kMaterialRate * view->progress.rate)
-    tx.post(Running{id, view->generation, progress});
+  tell_progress(tx, reports, id, rate);
 }
 
 }  // namespace
@@ -137,8 +142,10 @@ void measure(Transaction& tx, Reports& reports, const JobStatus& status,
   const bool steady = status.running && status.generation == view->generation &&
                       view->phase == Phase::running && status.progress.workers == gpus &&
                       tx.now() - job->running_since >= options.settle;
+  // Beside another job on the same GPUs, its speed says nothing about its speed alone.
+  const bool shares = view->shares_with.has_value();
   JobRecord scaled = *job;  // the first measurement gives guessed work its scale
-  if (steady && scaled.scale == 0) {
+  if (steady && !shares && scaled.scale == 0) {
     scaled.scale = 1;
     const double raw = rate_by(scaled, status.progress);
     const double scale = rate_held(*job, *view) / raw;
@@ -147,7 +154,7 @@ void measure(Transaction& tx, Reports& reports, const JobStatus& status,
   }
   Rates rates;
   const WorkRate rate = steady ? rate_by(scaled, status.progress) : 0;
-  if (plausible(rate)) {
+  if (plausible(rate) && !shares) {
     const auto known = job->rates.by_gpus.find(gpus);
     rates.by_gpus[gpus] = known == job->rates.by_gpus.end()
                               ? rate
@@ -155,13 +162,14 @@ void measure(Transaction& tx, Reports& reports, const JobStatus& status,
   }
   if (!status.pauses.empty() && status.pauses.back() > 0) rates.pause = status.pauses.back();
   if (job->file.batch.mode == BatchMode::adaptive)
-    rates.tuning = tuning_in(status.progress, view->held, steady);
+    rates.tuning = tuning_in(status.progress, view->held, steady && !shares);
   if (status.failures > 0) body["failures"] = status.failures;
   if (!rates.by_gpus.empty() || rates.pause > 0 || rates.tuning)
     body["rates"] = write_record(rates).value();
   tx.touch(status.job);
   tx.put("measured", body);
   if (rates.tuning) tell_goodput(tx, status.job);
+  if (shares && plausible(rate)) tell_progress(tx, reports, status.job, rate);
   if (rates.by_gpus.empty()) return;
   tell_speed(tx, reports, status.job, gpus, rates.by_gpus.begin()->second);
 }

@@ -136,8 +136,9 @@ void describe(auto& f, Is<PageToken> auto& value) {
 }
 
 void describe(auto& f, Is<UserRecord> auto& value) {
-  auto& [name, admin, most_weight, tokens, pages] = value;
+  auto& [name, admin, most_weight, tokens, pages, guaranteed] = value;
   f("admin", admin);
+  f.unless_plain("guaranteed", guaranteed);
   f("most_weight", most_weight);
   f("name", name);
   f.unless_plain("pages", pages);

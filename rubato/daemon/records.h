@@ -162,6 +162,7 @@ struct UserRecord {
   double most_weight = 1;
   std::set<std::string> tokens;       // SHA-256 in hex
   std::vector<PageToken> pages = {};  // in the order in which they end
+  int guaranteed = 0;                 // GPUs of their guaranteed jobs (antman); 0: no limit
 };
 
 // The JSON of a record. Equal records have equal JSON. An error only if a command cannot be

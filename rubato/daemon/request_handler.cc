@@ -356,7 +356,7 @@ Reply RequestHandler::handle(const AddUser& ask) {
   if (state().users().contains(ask.name))
     return say(409, fmt::format("there is a user {} already", base::quoted(ask.name)));
   if (!(ask.most_weight > 0)) return say(400, "the largest weight of a job must be above 0");
-  const UserRecord user{ask.name, ask.admin, ask.most_weight, {hex(ask.token)}};
+  const UserRecord user{ask.name, ask.admin, ask.most_weight, {hex(ask.token)}, {}, ask.guaranteed};
   tx_.put_user(user);
   Json body = show_user(user);
   if (options().may_run) {

@@ -96,6 +96,19 @@ JobId measured_job(const DaemonState& state, JobId id) {
   return job != nullptr && job->measures_for ? *job->measures_for : id;
 }
 
+namespace {
+
+// What its owner should know of a job that runs, but not as usual.
+Json note_on(const JobRecord& job, const JobStatus* status) {
+  if (job.plain) return fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus);
+  if (status == nullptr || !status->guest_share) return nullptr;
+  if (*status->guest_share == 0) return "a guest of another job; it stands still for it now";
+  return fmt::format("a guest of another job; it computes {:.0f}% of the time now",
+                     *status->guest_share * 100);
+}
+
+}  // namespace
+
 JobState state_of(const DaemonState& state, const JobRecord& job) {
   if (job.ending) {
     switch (job.ending->how) {
@@ -142,8 +155,7 @@ Json show_job(const ViewContext& context, const JobRecord& job) {
                {"user", job.user},
                {"state", std::string(to_text(job_state))},
                {"reason", reason_of(state, job, view, job_state)},
-               {"note", job.plain ? Json(fmt::format("{}; {}", kRunsAsOneProcess, kToUseMoreGpus))
-                                  : Json(nullptr)},
+               {"note", note_on(job, status)},
                {"gpus", held.gpus()},
                {"slots", slots_of(held)},
                {"limits", limits_json(limits_now(job, state))},
@@ -178,6 +190,8 @@ Json show_job(const ViewContext& context, const JobRecord& job) {
   json["restarts"] =
       (view != nullptr ? view->restarts : job.restarts) + (job.file.elastic ? 0 : job.resizes);
   json["last_pause_seconds"] = job.last_pause ? Json(*job.last_pause) : Json(nullptr);
+  json["guest_share"] =
+      status != nullptr && status->guest_share ? Json(*status->guest_share) : Json(nullptr);
   json["batch"] = progress.batch > 0 ? Json(progress.batch) : Json(nullptr);
   for (const auto& field : jobfile::job_fields()) {
     if (field.shown) json[std::string(field.name)] = field.write(job.file);
@@ -407,6 +421,7 @@ Json show_user(const UserRecord& user) {
   return {{"name", user.name},
           {"role", user.admin ? "admin" : "user"},
           {"most_weight", user.most_weight},
+          {"guaranteed", user.guaranteed > 0 ? Json(user.guaranteed) : Json(nullptr)},
           {"tokens", std::move(tokens)},
           {"pages", std::move(pages)}};
 }

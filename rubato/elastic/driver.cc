@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::seconds kGroupPatience{30};
+// A worker that sleeps looks this often whether it may go on, or must leave.
+constexpr std::chrono::milliseconds kSleepTick{20};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -249,8 +251,9 @@ void Driver::on(Session::Adopted& adopted) {
 Driver::Task Driver::next() {
   for (;;) {
     if (auto task = task_at_hand()) return std::move(*task);
-    Session::Event event = session_->next();
-    std::visit([this](auto& e) { on(e); }, event);
+    const auto sleep = sleep_left();
+    auto event = sleep.count() > 0 ? session_->next(sleep) : std::optional(session_->next());
+    if (event) std::visit([this](auto& e) { on(e); }, *event);
   }
 }
 
@@ -259,10 +262,27 @@ std::optional<Driver::Task> Driver::next(std::chrono::milliseconds at_most) {
   for (;;) {
     if (auto task = task_at_hand()) return task;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-    auto event = session_->next(std::max(left, std::chrono::milliseconds(0)));
-    if (!event) return std::nullopt;
-    std::visit([this](auto& e) { on(e); }, *event);
+    const auto sleep = sleep_left();
+    const auto wait = std::max(left, std::chrono::milliseconds(0));
+    auto event = session_->next(sleep.count() > 0 ? std::min(sleep, wait) : wait);
+    if (event) std::visit([this](auto& e) { on(e); }, *event);
+    if (!event && wait.count() == 0) return std::nullopt;
   }
+}
+
+// A guest sleeps after each step as its share demands, so that its host can compute. 0: it may go
+// on. Whoever is to leave does not sleep.
+std::chrono::milliseconds Driver::sleep_left() const {
+  constexpr std::chrono::milliseconds kNone{0};
+  if (!computing_ || computing_->begun || computing_->range.steps.empty() || leaving())
+    return kNone;
+  const double share = session_->share();
+  if (share >= 1) return kNone;
+  if (!(share > 0)) return kSleepTick;
+  const double left = busy_seconds_ * (1 / share - 1) - seconds_since(busy_until_);
+  if (left <= 0) return kNone;
+  const auto whole = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(left * 1e3)));
+  return std::min(whole, kSleepTick);
 }
 
 // Without waiting. It says the word of a step when its last leaf is done.
@@ -291,6 +311,11 @@ std::optional<Driver::Task> Driver::task_at_hand() {
     computing_.reset();
     return std::nullopt;
   }
+  if (!computing_->begun) {
+    if (sleep_left().count() > 0) return std::nullopt;
+    computing_->begun = true;
+    step_begun_ = Clock::now();
+  }
   if (computing_->next < computing_->range.steps.size()) return next_leaf();
   if (reduce_in_group()) say_word();
   return std::nullopt;
@@ -301,7 +326,10 @@ std::optional<Driver::Task> Driver::task_at_hand() {
 void Driver::on(Session::Work& work) {
   take_place(work);
   if (work.role != Role::working) return;
-  step_begun_ = Clock::now();
+  busy_until_ = Clock::now();
+  if (step_begun_ != Clock::time_point())
+    busy_seconds_ = std::chrono::duration<double>(busy_until_ - step_begun_).count();
+  step_begun_ = busy_until_;
   if (work.plan.checkpoint && work.leader && !begin_checkpoint(work.record, work.plan)) return;
   Computing computing;
   if (work.plan.digest) {

@@ -177,6 +177,7 @@ class Driver {
     Session::Work work;
     SummationOrder range;
     std::size_t next = 0;
+    bool begun = false;  // false: it may have to sleep first
     std::vector<float*> sums;
     member::Word word;
     double weight = 1;  // of the leaf that was given out
@@ -185,6 +186,7 @@ class Driver {
   Driver(Model& model, const Options& options, std::int64_t samples);
   [[nodiscard]] Result<void> take_part();
   [[nodiscard]] std::optional<Task> task_at_hand();
+  [[nodiscard]] std::chrono::milliseconds sleep_left() const;
   [[nodiscard]] std::uint64_t leaf_seed(std::int64_t step, int leaf) const;
   void begin_warm_up();
   [[nodiscard]] bool claim(const CheckpointOwner& owner);
@@ -256,6 +258,9 @@ class Driver {
   bool commit_requested_ = false;
   bool finish_requested_ = false;
   std::chrono::steady_clock::time_point step_begun_;
+  // The last step of this worker, from its begin to the next one.
+  double busy_seconds_ = 0;
+  std::chrono::steady_clock::time_point busy_until_;
   std::chrono::steady_clock::time_point last_checkpoint_;
   std::optional<End> end_;
 };

@@ -59,6 +59,7 @@ Session::Session(Config config) : config_(std::move(config)), membership_(config
     // for.
     if (!membership_.record() && !founder_) push(End{wire::kLeft, ""});
   };
+  hooks.throttle = [this](double share) { share_ = share; };
   hooks.orphaned = [this] {
     if (!welcomed_) push(End{wire::kLeft, "the launcher ended before it answered this worker"});
     look_stranded();

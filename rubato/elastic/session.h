@@ -153,6 +153,8 @@ class Session {
   [[nodiscard]] bool stop_requested() const { return stop_requested_.load(); }
   // Whether the newest plan omits this worker, so that it leaves soon.
   [[nodiscard]] bool leaving() const { return leaving_.load(); }
+  // Which share of the time it may compute; below 1 only for a guest on GPUs of another job.
+  [[nodiscard]] double share() const { return share_.load(); }
   // The trainer takes no more events, but its process goes on for a while. Sends everything that is
   // waiting to be sent. From then on, this worker only tells its launcher that it is alive.
   void retire();
@@ -260,6 +262,7 @@ class Session {
   std::atomic<std::int64_t> attempt_{0};
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> leaving_{false};
+  std::atomic<double> share_{1};
   std::atomic<bool> closing_{false};
   std::thread thread_;
 };

@@ -3,8 +3,8 @@
 //
 //   TestWorld    the nodes: agents that carry out what their NodeJobs order, toy masters, the files
 //                of jobs, the connections. It outlives the daemon. It reports at once
-//                (`violations`) if two jobs use the same GPU, if a job runs twice at a time, or if
-//                a finished job is started again.
+//                (`violations`) if two jobs use the same GPU (a guest and its host may), if a job
+//                runs twice at a time, or if a finished job is started again.
 //   TestEngine   the daemon's end: a LiveEngine around an EngineTable. It dies with the daemon.
 //
 // A connection is a stream, as in the real cluster. Its messages may be late, but they arrive in
@@ -278,6 +278,8 @@ class TestWorld {
   void check_use(JobId id, const Job& job) {
     for (const auto& [other_id, other] : jobs_) {
       if (other_id == id || common(used_by(other), job.master->in_use()).empty()) continue;
+      const auto yields = [](const Job& one) { return one.launch && one.launch->opportunistic; };
+      if (yields(job) != yields(other)) continue;
       violate(id, fmt::format("is given GPUs that job {} uses", other_id.value()));
     }
   }

@@ -26,6 +26,8 @@ constexpr std::array<NameOf<WorkUnit>, 3> kWorkUnits = {
     {{WorkUnit::steps, "steps"}, {WorkUnit::epochs, "epochs"}, {WorkUnit::samples, "samples"}}};
 constexpr std::array<NameOf<BatchMode>, 2> kBatchModes = {
     {{BatchMode::fixed, "fixed"}, {BatchMode::adaptive, "adaptive"}}};
+constexpr std::array<NameOf<JobClass>, 2> kJobClasses = {
+    {{JobClass::guaranteed, "guaranteed"}, {JobClass::opportunistic, "opportunistic"}}};
 constexpr std::array<NameOf<RateRule>, 3> kRateRules = {{{RateRule::adascale, "adascale"},
                                                          {RateRule::square_root, "sqrt"},
                                                          {RateRule::linear, "linear"}}};
@@ -107,6 +109,15 @@ void read_truth(JsonFields& fields, std::string_view name, bool& value) {
 bool has_fields(const JsonValue& json) {
   if (!json.json().is_object()) json.refuse("must have named fields");
   return json.ok();
+}
+
+// Between two steps only Rubato's library can slow a program down.
+void read_class(JsonFields& fields, std::string_view name, JobFile& job) {
+  read_choice(fields, name, job.job_class, kJobClasses);
+  if (job.job_class == JobClass::opportunistic && !job.elastic)
+    fields.refuse(
+        "class opportunistic needs a program that uses Rubato's library, so that it can "
+        "be slowed down: leave out elastic: false (--no-elastic), or class");
 }
 
 // --- kinds of fields, by the member of JobFile ---------------------------------------------------
@@ -628,6 +639,29 @@ std::span<const JobField> job_fields() {
               },
           .write = [](const JobFile& job) { return Json(job.weight); },
           .tell = [](const JobFile& job, JobSpec& spec) { spec.weight = job.weight; },
+      },
+      JobField{
+          .name = "class",
+          .docs = "| `class` | `guaranteed` or `opportunistic` | `guaranteed` | an opportunistic "
+                  "job takes what others leave, and yields to them first ([guests]"
+                  "(fairness.md#antman-xiao-et-al-osdi20)) |\n",
+          .schema = "{type: string, enum: [guaranteed, opportunistic]}",
+          .example = R"("opportunistic")",
+          .flag = {.kind = Kind::one,
+                   .name = "--class",
+                   .value = "CLASS",
+                   .help = "guaranteed, or opportunistic: under the policy antman the job takes "
+                           "what others leave"},
+          .read = read_class,
+          .write =
+              [](const JobFile& job) {
+                return job.job_class == JobClass::guaranteed ? Json() : Json("opportunistic");
+              },
+          .tell =
+              [](const JobFile& job, JobSpec& spec) {
+                spec.opportunistic = job.job_class == JobClass::opportunistic;
+              },
+          .shown = true,
       },
       JobField{
           .name = "max_failures",

@@ -77,6 +77,7 @@ TEST(JobFields, TheSchedulerIsTold) {
   const auto job = read_job({{"command", {"a"}},
                              {"weight", 2},
                              {"cooldown", "2m"},
+                             {"class", "opportunistic"},
                              {"batch", {{"mode", "adaptive"}, {"min", 64}}}},
                             "job");
   ASSERT_TRUE(job.ok()) << job.error().message;
@@ -86,6 +87,16 @@ TEST(JobFields, TheSchedulerIsTold) {
   EXPECT_EQ(spec.cooldown, std::chrono::minutes(2));
   EXPECT_EQ(spec.batch, 64);
   EXPECT_TRUE(spec.adaptive_batch);
+  EXPECT_TRUE(spec.opportunistic);
+}
+
+TEST(JobFields, AProgramThatCannotBeSlowedDownIsNotOpportunistic) {
+  const auto job =
+      read_job({{"command", {"a"}}, {"class", "opportunistic"}, {"elastic", false}}, "job.yaml");
+  ASSERT_FALSE(job.ok());
+  EXPECT_NE(job.error().message.find("needs a program that uses Rubato's library"),
+            std::string::npos)
+      << job.error().message;
 }
 
 // --- the pages that list the fields ---

@@ -28,6 +28,7 @@ inline constexpr std::size_t kLargestJobFile = std::size_t{64} << 10U;
 
 enum class WorkUnit : std::uint8_t { steps, epochs, samples };
 enum class BatchMode : std::uint8_t { fixed, adaptive };
+enum class JobClass : std::uint8_t { guaranteed, opportunistic };
 enum class RateRule : std::uint8_t { adascale, square_root, linear };
 
 struct WorkAmount {
@@ -58,6 +59,7 @@ struct JobFile {
   std::map<std::string, std::string> env;
   std::map<std::string, std::string> secrets;  // the paths of their files
   double weight = 1;
+  JobClass job_class = JobClass::guaranteed;
   int max_failures = 3;
   Duration notice{};
   Duration cooldown{};

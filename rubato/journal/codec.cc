@@ -134,7 +134,8 @@ void describe(auto& f, Is<Utility> auto& value) {
 
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
-         restart_cost, cooldown, notice, goes_first, work_guessed, utility] = value;
+         restart_cost, cooldown, notice, goes_first, work_guessed, utility, opportunistic, quota,
+         tries_pairs] = value;
   f("adaptive_batch", adaptive_batch);
   f("batch", batch);
   f("cooldown", cooldown);
@@ -143,9 +144,12 @@ void describe(auto& f, Is<JobSpec> auto& value) {
   f("limits", limits);
   f("model", model);
   f("name", name);
+  f.unless_plain("opportunistic", opportunistic);
   f("preemptible", preemptible);
+  f.unless_plain("quota", quota);
   f("requested", requested);
   f("restart_cost", restart_cost);
+  f.unless_plain("tries_pairs", tries_pairs);
   f("user", user);
   f("utility", utility);
   f("weight", weight);

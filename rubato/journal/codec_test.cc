@@ -45,7 +45,8 @@ bool same(const Progress& a, const Progress& b) {
 }
 bool same(const JobSpec& a, const JobSpec& b) {
   const auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch,
-               deadline, restart_cost, cooldown, notice, goes_first, work_guessed, utility] = a;
+               deadline, restart_cost, cooldown, notice, goes_first, work_guessed, utility,
+               opportunistic, quota, tries_pairs] = a;
   const auto& [min, max, allowed] = limits;
   return name == b.name && user == b.user && model == b.model && requested == b.requested &&
          min == b.limits.min && max == b.limits.max && allowed == b.limits.allowed &&
@@ -53,6 +54,7 @@ bool same(const JobSpec& a, const JobSpec& b) {
          adaptive_batch == b.adaptive_batch && deadline == b.deadline &&
          restart_cost == b.restart_cost && cooldown == b.cooldown && notice == b.notice &&
          goes_first == b.goes_first && work_guessed == b.work_guessed &&
+         opportunistic == b.opportunistic && quota == b.quota && tries_pairs == b.tries_pairs &&
          utility.has_value() == b.utility.has_value() &&
          (!utility ||
           (same(utility->value, b.utility->value) && same(utility->decay, b.utility->decay) &&
@@ -267,8 +269,25 @@ class Draw {
   Progress progress() { return {number(), time(), number()}; }
   Batch batch() { return {whole<int>(), whole<int>()}; }
   std::shared_ptr<const JobSpec> spec() {
-    JobSpec spec{text(), text(), text(),     whole<int>(), {},     coin(), number(), whole<int>(),
-                 coin(), {},     duration(), duration(),   coin(), coin(), {}};
+    JobSpec spec{text(),
+                 text(),
+                 text(),
+                 whole<int>(),
+                 {},
+                 coin(),
+                 number(),
+                 whole<int>(),
+                 coin(),
+                 {},
+                 duration(),
+                 duration(),
+                 duration(),
+                 coin(),
+                 coin(),
+                 {},
+                 coin(),
+                 coin() ? 0 : whole<int>(),
+                 coin()};
     spec.utility = maybe([&] { return Utility{number(), number(), duration()}; });
     spec.limits = {whole<int>(), whole<int>(), list([&] { return whole<int>(); })};
     spec.deadline = maybe([&] { return time(); });

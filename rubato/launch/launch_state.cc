@@ -179,6 +179,13 @@ Result<void> LaunchState::resize(Time now, int workers) {
   return {};
 }
 
+void LaunchState::throttle(double share) {
+  if (std::exchange(share_, share) == share) return;
+  for (const auto& [uid, worker] : workers_) {
+    if (worker.said_hello) order(SendToWorker{uid, wire::Throttle{share}});
+  }
+}
+
 Result<void> LaunchState::place(Time now, const std::vector<Slot>& slots) {
   const std::set<Slot> wished(slots.begin(), slots.end());
   if (slots.empty()) return Error{"no slot is named"};

@@ -36,6 +36,7 @@ struct LaunchLimits {
   Duration hello = kHelloWithin;
   bool silent = false;  // the program is known to send no Hello
   bool replace_stragglers = false;
+  double share = 1;  // of the time that its workers may compute at first
 };
 
 struct Outcome {
@@ -65,7 +66,8 @@ struct AdoptedRun {
 
 class LaunchState {
  public:
-  explicit LaunchState(LaunchLimits limits) : limits_(limits), wanted_(limits.start) {}
+  explicit LaunchState(LaunchLimits limits)
+      : limits_(limits), wanted_(limits.start), share_(limits.share) {}
   LaunchState(const LaunchState&) = delete;
   LaunchState& operator=(const LaunchState&) = delete;
   virtual ~LaunchState() = default;
@@ -99,6 +101,9 @@ class LaunchState {
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
   // The slots with processes that have not been collected yet.
   [[nodiscard]] std::set<Slot> slots_in_use() const;
+  // The workers may compute this share of the time (wire::Throttle).
+  void throttle(double share);
+  [[nodiscard]] double share() const { return share_; }
   // Whether all workers that were asked for train, each in its slot, and no other worker lives.
   [[nodiscard]] virtual bool settled() const = 0;
   // The program has sent no Hello in time, or has finished without one. It runs as one process.
@@ -177,8 +182,9 @@ class LaunchState {
   LaunchCounts counts_;
   std::map<Uid, Worker> workers_;  // not yet collected
   int wanted_;                     // workers asked for
-  std::vector<Slot> slots_;        // of a managed run: one per worker
-  int died_young_ = 0;             // in a row
+  double share_;
+  std::vector<Slot> slots_;  // of a managed run: one per worker
+  int died_young_ = 0;       // in a row
   int round_ = 0;
   int world_ = 0;
   Uid next_uid_ = 1;

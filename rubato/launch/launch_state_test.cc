@@ -818,5 +818,22 @@ TEST(RestartRun, FailingAgainAndAgainSlowsDown) {
                 {"exit 3 1", "start 4 rank 0/1 round 4"}});
 }
 
+// --- guests ---
+
+TEST(LiveRun, WorkersAreToldTheirShareOfTheTime) {
+  LaunchLimits guest = limits(1, 2, 2);
+  guest.share = 0;
+  Story story(std::make_unique<LiveRun>(guest));
+  EXPECT_NE(story.play("hello 1").find("share 0 to 1"), std::string::npos);
+  story.state().throttle(0.25);
+  EXPECT_NE(story.play("hello 2").find("share 0.25 to 1"), std::string::npos);
+  story.state().throttle(0.25);
+  EXPECT_EQ(story.play("beat 1"), "") << "it knows that";
+  story.state().throttle(1);
+  const std::string told = story.play("beat 1");
+  EXPECT_NE(told.find("share 1 to 1"), std::string::npos);
+  EXPECT_NE(told.find("share 1 to 2"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace rubato::launch

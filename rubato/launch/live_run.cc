@@ -152,6 +152,7 @@ bool LiveRun::said_hello(Time now, const wire::Hello& hello) {
   found->second.heard = now;
   found->second.address = hello.address;
   order(SendToWorker{hello.uid, std::move(welcome)});
+  if (share_ < 1) order(SendToWorker{hello.uid, wire::Throttle{share_}});
   if (ending_) order(SendToWorker{hello.uid, wire::Stop{}});
   return true;
 }

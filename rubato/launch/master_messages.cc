@@ -110,6 +110,7 @@ Json to_json(const JobLaunch& launch) {
                {"live", launch.live}};
   if (launch.stop_after) json["stop_after"] = seconds(*launch.stop_after);
   if (launch.hello != kHelloWithin) json["hello"] = seconds(launch.hello);
+  if (launch.opportunistic) json["opportunistic"] = true;
   if (launch.silent) json["silent"] = true;
   if (launch.shares) json["shares"] = to_json(*launch.shares);
   return json;
@@ -155,6 +156,8 @@ Json to_json(const JobStatus& status) {
   if (status.silent) json["silent"] = true;
   if (status.revision != 0) json["revision"] = status.revision;
   if (!status.shares.empty()) json["shares"] = to_json(status.shares);
+  if (status.applied_at) json["applied_at"] = finite(*status.applied_at);
+  if (status.guest_share) json["guest_share"] = *status.guest_share;
   return json;
 }
 
@@ -189,6 +192,9 @@ Json to_json(const ToMaster& message) {
   if (const auto* place = std::get_if<Place>(&message)) return to_json(*place);
   if (const auto* stop = std::get_if<StopJob>(&message)) {
     return {{"type", "stop"}, {"generation", stop->generation.value()}};
+  }
+  if (const auto* throttle = std::get_if<ThrottleJob>(&message)) {
+    return {{"type", "throttle"}, {"share", throttle->share}, {"guest", throttle->guest}};
   }
   return {{"type", "kill"}};
 }
@@ -387,6 +393,8 @@ void read_to_master(const JsonValue& json, ToMaster& message) {
     message = read_stop_job(fields);
   } else if (type == "kill") {
     message = KillJob{};
+  } else if (type == "throttle") {
+    message = ThrottleJob{fields["share"].number(0, 1), fields["guest"].boolean()};
   } else {
     fields.refuse(fmt::format("is of the unknown type {}", base::quoted(type)));
   }
@@ -417,6 +425,7 @@ void read_job_launch(const JsonValue& json, JobLaunch& launch) {
   launch.log_limit = fields["log_limit"].integer(1, kMostExact);
   launch.live = fields["live"].boolean();
   if (const auto hello = fields.find("hello")) launch.hello = read_seconds(*hello);
+  launch.opportunistic = read_flag(fields, "opportunistic");
   launch.silent = read_flag(fields, "silent");
   if (const auto shares = fields.find("shares"))
     launch.shares = read_shares_launch(*shares, launch.slots);
@@ -460,6 +469,9 @@ void read_job_status(const JsonValue& json, JobStatus& status) {
   status.silent = read_flag(fields, "silent");
   status.revision = read_revision(fields);
   if (const auto shares = fields.find("shares")) status.shares = read_share_views(*shares);
+  if (const auto at = fields.find("applied_at"))
+    status.applied_at = at->number(-kMostReal, kMostReal);
+  if (const auto share = fields.find("guest_share")) status.guest_share = share->number(0, 1);
 }
 
 ProcessName read_process_name(JsonFields& fields) {

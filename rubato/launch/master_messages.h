@@ -87,6 +87,7 @@ struct JobLaunch {
   std::int64_t log_limit = kLogLimit;  // bytes
   bool live = true;                    // false: a program that does not know Rubato
   Duration hello = kHelloWithin;
+  bool opportunistic = false;            // it yields to other jobs in its slots
   bool silent = false;                   // live, but in an earlier start it sent no Hello in time
   std::optional<SharesLaunch> shares{};  // absent: the workers are on this machine
   friend bool operator==(const JobLaunch&, const JobLaunch&) = default;
@@ -144,6 +145,10 @@ struct JobStatus {
   bool silent = false;        // its program sends no Hello, so it has one process in any case
   std::int64_t revision = 0;  // the newest one of `generation` that was obeyed
   std::vector<ShareView> shares = {};  // without those that the master has ended
+  // When progress.step was applied, by the workers' clock, in seconds.
+  std::optional<double> applied_at = std::nullopt;
+  // Of a guest on the GPUs of another job: which share of the time it may compute.
+  std::optional<double> guest_share = std::nullopt;
   friend bool operator==(const JobStatus&, const JobStatus&) = default;
 };
 inline constexpr std::size_t kPausesKept = 16;
@@ -219,7 +224,14 @@ struct StopJob {  // with a checkpoint; ignored unless newer than all before
 struct KillJob {  // at once
   friend bool operator==(const KillJob&, const KillJob&) = default;
 };
-using ToMaster = std::variant<Manage, Place, StopJob, KillJob>;
+// To an opportunistic job: it may compute this share of the time. As a guest of another job in its
+// slots, it must hear this again and again: a guest that nobody watches stands still.
+struct ThrottleJob {
+  double share = 1;
+  bool guest = false;
+  friend bool operator==(const ThrottleJob&, const ThrottleJob&) = default;
+};
+using ToMaster = std::variant<Manage, Place, StopJob, KillJob, ThrottleJob>;
 
 [[nodiscard]] Json to_json(const ToMaster& message);
 [[nodiscard]] Result<ToMaster> parse_to_master(const Json& message);

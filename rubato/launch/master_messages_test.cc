@@ -47,6 +47,8 @@ JobStatus status() {
   status.resizes = 4;
   status.pauses = {0.1, 0.25};
   status.silent = true;
+  status.applied_at = 12.5;
+  status.guest_share = 0.25;
   return status;
 }
 
@@ -190,6 +192,7 @@ TEST(Managed, MessagesReadBackAsWritten) {
       Place{Generation(5), {"0.1"}, std::nullopt},
       Place{Generation(5), {"1.0", "1.3"}, std::nullopt, 2, placed(), {"a1-7-3-n5-0"}},
       StopJob{Generation(6)},
+      ThrottleJob{0.25, true},
       KillJob{}};
   for (const ToMaster& message : messages) {
     EXPECT_EQ(parse_to_master(to_json(message)).value(), message);

@@ -28,6 +28,7 @@ std::string to_text(const Order& order) {
         return fmt::format("plan {} ({})", plan.number, fmt::join(plan.workers, " "));
       },
       [](const wire::Stop&) { return std::string("stop"); },
+      [](const wire::Throttle& throttle) { return fmt::format("share {}", throttle.share); },
       [](const wire::RosterWord& word) {
         return fmt::format("roster of plan {} ({}), gone ({})", word.plan.number,
                            fmt::join(word.plan.workers, " "), fmt::join(word.gone, " "));

@@ -315,6 +315,8 @@ void Shares::heard_worker(Uid uid, int key, const wire::FromWorker& message) {
     worker.heard = Clock::now();
     if (before != key && before >= 0) server_.drop(before);
     if (before != key && worker.stop) server_.send(key, wire::to_json({wire::Stop{}}));
+    if (before != key && worker.throttle < 1)
+      server_.send(key, wire::to_json({wire::Throttle{worker.throttle}}));
     return;
   }
   if (worker.connection != key) return;  // of an older connection
@@ -508,8 +510,13 @@ void Shares::send(Uid uid, const wire::FromLauncher& message) {
   if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
     found->second.peers = welcome->peers;
   }
-  if (!std::holds_alternative<wire::Stop>(message)) return;
-  found->second.stop = true;
+  if (const auto* throttle = std::get_if<wire::Throttle>(&message)) {
+    found->second.throttle = throttle->share;
+  } else if (std::holds_alternative<wire::Stop>(message)) {
+    found->second.stop = true;
+  } else {
+    return;
+  }
   if (found->second.connection >= 0) server_.send(found->second.connection, wire::to_json(message));
 }
 

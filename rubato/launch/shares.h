@@ -144,7 +144,8 @@ class Shares : public WorkerHost {
     Clock::time_point heard;
     bool greeted = false;
     bool stop = false;
-    int signal = 0;  // the last one
+    double throttle = 1;  // wire::Throttle
+    int signal = 0;       // the last one
     std::vector<wire::Peer> peers;
     std::int64_t confirmed = 0;  // number of the last report or notice
     bool unconfirmed = false;    // a confirmation is due

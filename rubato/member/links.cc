@@ -255,6 +255,8 @@ void Links::hear_launcher(const wire::FromLauncher& message) {
   if (const auto* word = std::get_if<wire::RosterWord>(&message)) hooks_.roster(*word);
   if (const auto* beat = std::get_if<wire::MasterBeat>(&message)) arrived(beat->heard);
   if (std::holds_alternative<wire::Stop>(message)) hooks_.stop();
+  if (const auto* throttle = std::get_if<wire::Throttle>(&message))
+    hooks_.throttle(throttle->share);
 }
 
 // --- peers ---

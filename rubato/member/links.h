@@ -75,6 +75,7 @@ class Links {
     // What to say to the master on this connection, across hosts.
     std::function<wire::WorkerHello(std::int64_t connection)> standing;
     std::function<void()> stop;
+    std::function<void(double share)> throttle;
     std::function<void()> orphaned;  // the launcher is gone
     // Why a worker that connects does not fit the job, in one sentence; empty if it fits.
     std::function<std::string(const Identity& theirs)> difference;

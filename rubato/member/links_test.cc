@@ -73,6 +73,7 @@ class LinksTest : public testing::Test {
     };
     hooks.refused = [](const std::string&) {};
     hooks.stop = [] {};
+    hooks.throttle = [](double) {};
     hooks.orphaned = [] {};
     node.links = std::make_unique<Links>(poller_, place, Identity{"build", Json::object()}, hooks);
     EXPECT_TRUE(node.links->start().ok());

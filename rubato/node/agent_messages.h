@@ -23,7 +23,7 @@ namespace rubato::node {
 // The version of these messages and of the files that agents read. An agent outlives its daemon, so
 // a new daemon may find an agent of an older version, which does not understand new masters. The
 // daemon dismisses that agent, and a new agent adopts its jobs.
-inline constexpr int kAgentProtocol = 2;
+inline constexpr int kAgentProtocol = 3;
 
 struct AgentHello {
   NodeId node;

@@ -21,7 +21,8 @@ using namespace std::chrono_literals;
 constexpr Duration kProgressEvery = 500ms;
 constexpr Duration kFirstManagerWithin = 10s;
 constexpr auto kLastWords = 3s;
-constexpr int kReplaced = 1;  // exit code
+constexpr Duration kWatchedWithin = 3s;  // a guest whose share is older than this stands still
+constexpr int kReplaced = 1;             // exit code
 constexpr auto kBetweenTries = 1s;
 constexpr int kTriesToWriteExit = 600;
 constexpr std::int64_t kEventsLimit = std::int64_t{16} << 20U;
@@ -45,6 +46,7 @@ RunSpec run_spec_of(const JobLaunch& launch, const Environment& environment) {
   spec.limits.grace = launch.grace;
   spec.limits.hello = launch.hello;
   spec.limits.silent = launch.silent;
+  spec.limits.share = launch.opportunistic ? 0 : 1;  // until its agent has looked at its slots
   spec.slots = launch.slots;
   spec.live = launch.live;
   spec.name = launch.name;
@@ -324,6 +326,8 @@ void Master::asked(int connection, const Json& message) {
     obey(*place);
   } else if (const auto* stop = std::get_if<StopJob>(&*parsed)) {
     obey(*stop);
+  } else if (const auto* throttle = std::get_if<ThrottleJob>(&*parsed)) {
+    obey(*throttle);
   } else {
     obey(KillJob());
   }
@@ -359,6 +363,27 @@ void Master::obey(const KillJob&) {
   launcher_.state().kill_all(launcher_.now(), "killed");
 }
 
+void Master::obey(const ThrottleJob& throttle) {
+  if (!launch_.opportunistic) return;
+  watched_ = throttle.guest ? std::optional(launcher_.now()) : std::nullopt;
+  if (launcher_.state().share() == throttle.share) return;
+  log("throttle", {{"share", throttle.share}, {"guest", throttle.guest}});
+  launcher_.state().throttle(throttle.share);
+}
+
+// Without its agent nobody sees whether the guest slows its host down. A program that is not ours
+// cannot be slowed down at all.
+void Master::stand_if_unwatched() {
+  if (!watched_) return;
+  const Time now = launcher_.now();
+  if (now - *watched_ > kWatchedWithin) launcher_.state().throttle(0);
+  if (!launcher_.state().silent() || stopping_) return;
+  stopping_ = true;
+  launcher_.state().kill_all(now,
+                             "an opportunistic job must use Rubato's library, so that it can be "
+                             "slowed down for the job beside it");
+}
+
 void Master::stop_if_alone() {
   const Time now = launcher_.now();
   if (!managers_.empty()) managed_at_ = now;
@@ -389,6 +414,8 @@ JobStatus Master::status() const {
   status.silent = launcher_.state().silent();
   status.revision = revision_;
   status.shares = launcher_.shares();
+  status.applied_at = meter_.applied_at();
+  if (watched_) status.guest_share = launcher_.state().share();
   return status;
 }
 
@@ -397,6 +424,7 @@ void Master::turn() {
   if (settled && !settled_) meter_.resize_settled(launcher_.now());
   settled_ = settled;
   stop_if_alone();
+  stand_if_unwatched();
   tell_managers();
   logs_.output.flush();
   logs_.events.flush();
@@ -414,6 +442,7 @@ void Master::tell(int connection, Manager& manager, const JobStatus& now_true) {
   if (manager.told) {
     JobStatus but_for_progress = now_true;
     but_for_progress.progress = manager.told->progress;
+    but_for_progress.applied_at = manager.told->applied_at;
     const bool changed = but_for_progress != *manager.told;
     const bool due = launcher_.now() >= manager.progress_due && now_true != *manager.told;
     if (!changed && !due) return;

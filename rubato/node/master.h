@@ -70,8 +70,10 @@ class Master : private LauncherFace {
   void obey(const Place& place);
   void obey(const StopJob& stop);
   void obey(const KillJob& kill);
+  void obey(const ThrottleJob& throttle);
   void heard_notice(const wire::Notice& notice);
   void stop_if_alone();
+  void stand_if_unwatched();
   [[nodiscard]] std::optional<std::string> visible_gpus(const StartWorker& start) const;
   [[nodiscard]] JobStatus status() const;
   void tell_managers();
@@ -90,6 +92,7 @@ class Master : private LauncherFace {
   std::optional<Batch> batch_;
   bool stopping_ = false;
   bool settled_ = false;
+  std::optional<Time> watched_;  // of a guest: when its share was last told
   ProgressMeter meter_;
   std::map<int, Manager> managers_;
   Time managed_at_;  // when a manager was last there, or should be for the first time

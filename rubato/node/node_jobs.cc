@@ -244,6 +244,7 @@ void NodeJobs::connected(Time /*now*/, JobId id) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return;
   found->second.connected = true;
+  found->second.throttled.reset();
   pass_on(id, found->second);
 }
 
@@ -403,6 +404,7 @@ void NodeJobs::pass(Time now) {
     if (job.phase == Phase::alive) {
       resume_if_due(now, job);
       kill_if_due(now, id, job);
+      watch_guest(now, id, job);
       hang_up_if_alone(now, id, job);
     } else {
       record_again(now, id, job);
@@ -428,6 +430,40 @@ void NodeJobs::hang_up_if_alone(Time now, JobId id, Job& job) {
   job.hung_up = true;
   job.connected = false;
   orders_.emplace_back(HangUp{id});
+}
+
+// The job in its slots to which it yields. A job that is ending may still use them.
+const NodeJobs::Job* NodeJobs::host_of(JobId id, const Job& job) const {
+  for (const auto& [other, host] : jobs_) {
+    if (other == id || host.launch.opportunistic || host.phase == Phase::ended) continue;
+    const auto& slots = host.status.in_use;
+    const bool meet = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+      return std::find(job.status.in_use.begin(), job.status.in_use.end(), slot) !=
+             job.status.in_use.end();
+    });
+    if (meet) return &host;
+  }
+  return nullptr;
+}
+
+void NodeJobs::watch_guest(Time now, JobId id, Job& job) {
+  if (!job.launch.opportunistic || job.phase != Phase::alive || !job.connected) return;
+  const Job* host = host_of(id, job);
+  const auto beside = host == nullptr ? std::nullopt : std::optional(host->launch.job);
+  if (std::exchange(job.host, beside) != beside) job.control = GuestControl();
+  ThrottleJob word;
+  if (host != nullptr) {
+    const JobStatus& status = host->status;
+    // A host that has started again, or was resized, has another speed.
+    const auto form = static_cast<std::int64_t>(status.generation.value());
+    word = {job.control.share(
+                now, {form, status.progress.step, status.applied_at, job.status.progress.step}),
+            true};
+  }
+  if (job.throttled == word && now < job.watch_due) return;
+  job.throttled = word;
+  job.watch_due = now + limits_.watch;
+  orders_.emplace_back(SendToMaster{id, word});
 }
 
 const JobLaunch* NodeJobs::launch_of(JobId job) const {

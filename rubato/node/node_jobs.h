@@ -22,6 +22,9 @@
 // the master died and left no exit, another one is started, with a longer pause each time, and
 // after Limits::resumes of them in a row the job has failed.
 //
+// An opportunistic job may be in the slots of another job that is not. Then it is that job's guest,
+// and the agent tells it again and again which share of the time it may compute (guest_control.h).
+//
 // If the engine is silent, jobs go on. One exception: for a job that asked to stop when it is left
 // alone (stop_after), an agent without an engine does not count as a manager, so it hangs up on the
 // job's master.
@@ -37,6 +40,7 @@
 
 #include "rubato/base/time.h"
 #include "rubato/node/agent_messages.h"
+#include "rubato/node/guest_control.h"
 
 namespace rubato::node {
 
@@ -92,6 +96,7 @@ class NodeJobs {
     Duration longest_probe = from_seconds(30);
     Duration resume = from_seconds(1);  // between the first two new masters of a job in shares
     Duration longest_resume = from_seconds(30);
+    Duration watch = from_seconds(1);      // between two words to a guest
     Duration healthy = from_seconds(120);  // a master that lived so long was none of a row
     int resumes = 10;
   };
@@ -160,6 +165,11 @@ class NodeJobs {
     Time resumed;                   // the last time
     int resumes = 0;                // in a row
     std::optional<JobLaunch> next;  // to be started when this run has ended
+    // Of an opportunistic job:
+    std::optional<JobId> host;  // the job whose guest it is
+    GuestControl control;
+    std::optional<ThrottleJob> throttled;  // as its master was last told, on this connection
+    Time watch_due;
   };
 
   void obey(Time now, const NodeTable& table);
@@ -178,6 +188,8 @@ class NodeJobs {
   void doom(Time now, JobId id, Job& job);
   void kill_if_due(Time now, JobId id, Job& job);
   void hang_up_if_alone(Time now, JobId id, Job& job);
+  [[nodiscard]] const Job* host_of(JobId id, const Job& job) const;
+  void watch_guest(Time now, JobId id, Job& job);
   void sweep(JobId id, Job& job);
   void record(JobId id, const Job& job);
   void record_again(Time now, JobId id, Job& job);

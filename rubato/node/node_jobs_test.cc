@@ -504,5 +504,114 @@ TEST_F(Agent, WithoutAnEngineItIsNoManagerOfAJobThatWantsToStopThen) {
   EXPECT_EQ(orders<NodeJobs::Connect>().size(), 1U);
 }
 
+// A guaranteed job and an opportunistic one in the same slot.
+class Guests : public Agent {
+ protected:
+  void start(JobId id, bool opportunistic) {
+    JobLaunch launch = Agent::launch(1);
+    launch.job = id;
+    launch.slots = {"1.0"};
+    launch.opportunistic = opportunistic;
+    engine(LaunchJob{launch});
+    jobs.started(id);
+    jobs.connected(now, id);
+    says(id, 0);
+    skip();
+  }
+  void says(JobId id, std::int64_t step) {
+    JobStatus status = Agent::status(1);
+    status.job = id;
+    status.in_use = {"1.0"};
+    status.progress.step = step;
+    if (step > 0) status.applied_at = seconds(now - kStart);
+    jobs.master_said(now, id, status);
+  }
+  std::vector<std::pair<JobId, ThrottleJob>> words() {
+    std::vector<std::pair<JobId, ThrottleJob>> found;
+    for (const auto& send : orders<NodeJobs::SendToMaster>()) {
+      if (const auto* throttle = std::get_if<ThrottleJob>(&send.message))
+        found.emplace_back(send.job, *throttle);
+    }
+    return found;
+  }
+
+  const JobId host = job_id(3);
+  const JobId guest = job_id(5);
+};
+
+TEST_F(Guests, AnOpportunisticJobAloneHasEverything) {
+  start(guest, true);
+  later(0.1);
+  const auto told = words();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].second, (ThrottleJob{1, false}));
+}
+
+TEST_F(Guests, OnlyAnOpportunisticJobIsThrottled) {
+  start(host, false);
+  start(job_id(4), false);
+  later(0.1);
+  EXPECT_TRUE(words().empty());
+}
+
+TEST_F(Guests, AGuestStandsStillUntilItsHostHasBeenMeasured) {
+  start(host, false);
+  start(guest, true);
+  later(0.1);
+  auto told = words();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].first, guest);
+  EXPECT_EQ(told[0].second, (ThrottleJob{0, true}));
+  bool tried = false;
+  for (int i = 1; i < 100; ++i) {  // the guest does no harm
+    says(host, i * 10);
+    later(0.1);
+    for (const auto& [id, word] : words()) {
+      EXPECT_EQ(id, guest);
+      tried = tried || word.share > 0;
+    }
+  }
+  EXPECT_TRUE(tried);
+}
+
+TEST_F(Guests, AGuestIsToldAgainAndAgain) {
+  start(host, false);
+  start(guest, true);
+  std::size_t told = 0;
+  for (int i = 0; i < 100; ++i) {
+    later(0.1);
+    told += words().size();
+  }
+  EXPECT_GE(told, 9U) << "a guest that hears nothing for 3 s stands still";
+}
+
+TEST_F(Guests, TheEndOfTheHostGivesTheGuestEverything) {
+  start(host, false);
+  start(guest, true);
+  later(0.1);
+  skip();
+  jobs.master_gone(host, exit(1, JobEnd::How::finished));
+  later(0.1);
+  EXPECT_TRUE(words().empty()) << "its processes may still be there";
+  jobs.swept(host);
+  later(0.1);
+  const auto told = words();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].second, (ThrottleJob{1, false}));
+}
+
+TEST_F(Guests, ANewConnectionIsToldAtOnce) {
+  start(host, false);
+  start(guest, true);
+  later(0.1);
+  EXPECT_EQ(words().size(), 1U);
+  jobs.disconnected(guest);
+  later(0.1);
+  EXPECT_TRUE(words().empty());
+  jobs.connected(now, guest);
+  later(0.1);
+  EXPECT_EQ(words().size(), 1U);
+}
+
 }  // namespace
 }  // namespace rubato::node

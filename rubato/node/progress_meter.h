@@ -30,6 +30,8 @@ class ProgressMeter {
 
   [[nodiscard]] JobProgress progress(Time now) const;
   [[nodiscard]] const std::vector<double>& pauses() const { return pauses_; }
+  // When the newest step was applied, by the workers' clock.
+  [[nodiscard]] std::optional<double> applied_at() const { return applied_at_; }
 
  private:
   struct Told {

@@ -7,6 +7,7 @@
 #include "rubato/base/text.h"
 #include "rubato/policy/afs.h"
 #include "rubato/policy/allox.h"
+#include "rubato/policy/antman.h"
 #include "rubato/policy/aonline.h"
 #include "rubato/policy/edf.h"
 #include "rubato/policy/edge_cloud.h"
@@ -57,6 +58,7 @@ std::vector<PolicyEntry> make_table() {
            fifo_perf_rows,
            allox_rows,
            gandiva_rows,
+           antman_rows,
            gandiva_fair_rows,
            themis_rows,
            shockwave_rows,

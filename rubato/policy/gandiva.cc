@@ -22,8 +22,16 @@ bool trains(const JobView& job, Time now) {
   return since && *since <= now;
 }
 
+// Whether it has trained like now for this long.
+bool trained_for(const Gandiva::State& state, const JobView& job, Time now, Duration time) {
+  if (!job.spec->tries_pairs) return trains(job, now - time);
+  const auto found = state.settled.find(job.id);
+  return found != state.settled.end() && found->second.since <= now - time;
+}
+
 // Whether the two jobs fit on the same GPUs, by the estimate.
 bool fit_together(const JobView& a, const JobView& b, GpuType type) {
+  if (a.spec->tries_pairs && b.spec->tries_pairs) return true;  // found out by trying
   const Shape shape{type, a.spec->requested, 0, 0};
   return a.speed->beside(shape, *b.speed) > 0 && b.speed->beside(shape, *a.speed) > 0;
 }
@@ -62,6 +70,7 @@ void Gandiva::meet(const Snapshot& snapshot, State& state) const {
   std::erase_if(state.alone, [&](const auto& entry) { return gone(entry.first); });
   std::erase_if(state.grown, [&](const auto& entry) { return gone(entry.first); });
   std::erase_if(state.outgrown, gone);
+  std::erase_if(state.settled, [&](const auto& entry) { return gone(entry.first); });
 
   std::set<JobId> known(state.order.begin(), state.order.end());
   for (const auto& [host, guest] : state.guest_of) known.insert(guest);
@@ -70,11 +79,33 @@ void Gandiva::meet(const Snapshot& snapshot, State& state) const {
   }
 }
 
+// Live jobs: since when each trains on its GPUs, alone or beside the same job.
+void Gandiva::settle(const Snapshot& snapshot, State& state) {
+  const auto runs = [](const JobView& job) {
+    return !job.held.empty() && job.held == job.target && job.phase == Phase::running;
+  };
+  for (const JobView& job : snapshot.jobs) {
+    if (!job.spec->tries_pairs) continue;
+    const JobView* other = job.shares_with ? snapshot.jobs.find(*job.shares_with) : nullptr;
+    if (!runs(job) || (other != nullptr && !runs(*other))) {
+      state.settled.erase(job.id);
+      continue;
+    }
+    // A job trains at the time of its progress, and a pair when both do.
+    const Time since = std::max(job.progress.at, other != nullptr ? other->progress.at : kStart);
+    const Settled now{job.generation, job.shares_with, since};
+    Settled& known = state.settled.try_emplace(job.id, now).first->second;
+    if (known.generation != now.generation || known.beside != now.beside) known = now;
+  }
+}
+
 // Learns from the running jobs: speeds alone, pairs that do not pay off, growth that did not help.
 void Gandiva::measure(const Snapshot& snapshot, State& state) const {
   const Time now = snapshot.now;
   for (const JobView& job : snapshot.jobs) {
-    if (trains(job, now) && !job.shares_with && job.held.gpus() == job.spec->requested)
+    const Duration least = job.spec->tries_pairs ? config.trial : Duration(0);
+    if (trained_for(state, job, now, least) && !job.shares_with &&
+        job.held.gpus() == job.spec->requested)
       state.alone[job.id] = {job.held.type(), job.progress.rate};
   }
   const auto slowdown = [&](const JobView& job) {
@@ -87,8 +118,9 @@ void Gandiva::measure(const Snapshot& snapshot, State& state) const {
   for (auto pair = state.guest_of.begin(); pair != state.guest_of.end();) {
     const JobView& host = *snapshot.jobs.find(pair->first);
     const JobView& guest = *snapshot.jobs.find(pair->second);
-    const bool measured = host.shares_with == guest.id && trains(host, now - config.trial) &&
-                          trains(guest, now - config.trial);
+    const bool measured = host.shares_with == guest.id &&
+                          trained_for(state, host, now, config.trial) &&
+                          trained_for(state, guest, now, config.trial);
     if (!measured || slowdown(host) + slowdown(guest) > 1) {
       ++pair;
       continue;
@@ -273,14 +305,18 @@ class Gandiva::Round {
     for (const auto& [host, guest] : state_.guest_of) {
       if (!granted_.contains(host)) continue;
       const JobView &a = view(host), &b = view(guest);
-      const auto since_a = trains_since(a), since_b = trains_since(b);
+      const auto since_a = since(a), since_b = since(b);
       const bool together = a.shares_with == guest && since_a && since_b;
       consider(together ? std::max(*since_a, *since_b) : std::max(restarted(a), restarted(b)));
     }
+    for (const auto& [id, count] : granted_) {  // live jobs that are to be measured alone
+      if (!waiting_.empty() && !may_try(view(id)))
+        consider(since(view(id)).value_or(snapshot_.now));
+    }
     for (const auto& [id, growth] : state_.grown) {
       const JobView& job = view(id);
-      const auto since = trains_since(job);
-      consider(job.held.gpus() == growth.gpus && since ? *since : restarted(job));
+      const auto from = since(job);
+      consider(job.held.gpus() == growth.gpus && from ? *from : restarted(job));
     }
     return next;
   }
@@ -293,6 +329,18 @@ class Gandiva::Round {
   };
 
   [[nodiscard]] const JobView& view(JobId id) const { return *snapshot_.jobs.find(id); }
+
+  // Since when it trains like now.
+  [[nodiscard]] std::optional<Time> since(const JobView& job) const {
+    if (!job.spec->tries_pairs) return trains_since(job);
+    const auto found = state_.settled.find(job.id);
+    return found == state_.settled.end() ? std::nullopt : std::optional(found->second.since);
+  }
+
+  // A live pair can be judged only if both were measured alone.
+  [[nodiscard]] bool may_try(const JobView& job) const {
+    return !job.spec->tries_pairs || state_.alone.contains(job.id);
+  }
 
   // Whether the job trains alone on its GPUs and continues unchanged.
   [[nodiscard]] bool settled(const JobView& job, const Count& count) const {
@@ -332,12 +380,13 @@ class Gandiva::Round {
 
   // A job that may not be preempted could not be separated again, so it is not tried.
   [[nodiscard]] std::optional<JobId> host_for(const JobView& job) const {
-    if (!job.spec->preemptible) return std::nullopt;
+    if (!job.spec->preemptible || !may_try(job)) return std::nullopt;
     for (const JobId id : state_.order) {
       const auto at = granted_.find(id);
       if (at == granted_.end() || state_.guest_of.contains(id)) continue;
       const JobView& host = view(id);
       if (host.spec->requested != job.spec->requested || !host.spec->preemptible) continue;
+      if (!may_try(host)) continue;
       if (state_.tried.contains(pair_of(id, job.id, at->second.type))) continue;
       if (fit_together(host, job, at->second.type)) return id;
     }
@@ -410,6 +459,7 @@ class Gandiva::Round {
 
 Decision Gandiva::decide(const Snapshot& snapshot, State& state) const {
   meet(snapshot, state);
+  settle(snapshot, state);
   measure(snapshot, state);
   const bool quantum_over = state.quantum_end && snapshot.now >= *state.quantum_end;
   Round round(*this, snapshot, state);
@@ -451,6 +501,11 @@ Json Gandiva::State::save() const {
   for (const auto& [id, growth] : grown)
     json["grown"].push_back({id.value(), growth.gpus, growth.before});
   for (const JobId id : outgrown) json["outgrown"].push_back(id.value());
+  for (const auto& [id, entry] : settled) {
+    const Json beside = entry.beside ? Json(entry.beside->value()) : Json(nullptr);
+    json["settled"].push_back(
+        {id.value(), entry.generation.value(), beside, entry.since.time_since_epoch().count()});
+  }
   if (quantum_end) json["quantum_end"] = quantum_end->time_since_epoch().count();
   return json;
 }
@@ -469,6 +524,14 @@ Result<Gandiva::State> Gandiva::State::load(const Json& json) {
     for (const auto& row : json.at("grown"))
       state.grown[job(row.at(0))] = {row.at(1).get<int>(), row.at(2).get<double>()};
     for (const auto& id : json.at("outgrown")) state.outgrown.insert(job(id));
+    if (json.contains("settled")) {  // not without live jobs, nor in older states
+      for (const auto& row : json.at("settled")) {
+        Settled& entry = state.settled[job(row.at(0))];
+        entry.generation = Generation(row.at(1).get<Generation::rep>());
+        if (!row.at(2).is_null()) entry.beside = job(row.at(2));
+        entry.since = Time(Duration(row.at(3).get<std::int64_t>()));
+      }
+    }
     if (const auto& end = json.at("quantum_end"); !end.is_null())
       state.quantum_end = Time(Duration(end.get<std::int64_t>()));
     return state;

@@ -19,6 +19,10 @@
 // queue order, each pair once per GPU type. We use the estimate only to know whether two jobs fit
 // in memory together (its rate for the pair is not 0).
 //
+// On a live cluster no pair was measured before, so nobody knows whether two jobs fit, and every
+// pair is tried whose jobs have both been measured alone. Their reported rates come later than the
+// simulator's, so a trial lasts from the moment at which both train.
+//
 // [reading] A migration or a growth must repay its restart within kPayback quanta. If the measured
 // rate is not higher after a growth, the growth is undone and not tried again.
 //
@@ -54,6 +58,11 @@ struct Gandiva {
     int gpus = 0;
     WorkRate before = 0;  // measured at the count it had
   };
+  struct Settled {  // of a live job: since when it trains like this
+    Generation generation;
+    std::optional<JobId> beside;
+    Time since = kStart;
+  };
   struct State {
     std::vector<JobId> order;                             // round robin; guests are not in it
     std::map<JobId, JobId> guest_of;                      // by host
@@ -61,6 +70,7 @@ struct Gandiva {
     std::map<JobId, std::pair<GpuType, WorkRate>> alone;  // measured at the count it asked for
     std::map<JobId, Growth> grown;
     std::set<JobId> outgrown;  // growth did not help
+    std::map<JobId, Settled> settled;
     std::optional<Time> quantum_end;
     [[nodiscard]] Json save() const;
     [[nodiscard]] static Result<State> load(const Json& json);
@@ -79,6 +89,7 @@ struct Gandiva {
   class Round;
 
   void meet(const Snapshot& snapshot, State& state) const;
+  static void settle(const Snapshot& snapshot, State& state);
   void measure(const Snapshot& snapshot, State& state) const;
   // Whether a rate that is higher by this much is worth a restart.
   [[nodiscard]] bool pays(const JobView& job, WorkRate now, WorkRate then) const;

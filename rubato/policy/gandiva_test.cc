@@ -1,6 +1,8 @@
 #include "rubato/policy/gandiva.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -110,6 +112,85 @@ TEST(Gandiva, AJobSpreadOverNodesMovesWhenItMeasurablySuffers) {
       EXPECT_FALSE(exact->gpus.mask_on(NodeId(0)) == 0) << "keeps the GPU it has there";
     }
   }
+}
+
+// --- live pairs ---
+
+// Two live jobs on one GPU, whose progress is set by hand.
+class LivePair : public ::testing::Test {
+ protected:
+  LivePair() {
+    for (const bool first : {true, false}) {
+      auto job = testing::Draft{.work = 1e6}.job();
+      auto spec = std::make_shared<JobSpec>(*job.spec);
+      spec->tries_pairs = true;
+      job.spec = spec;
+      (first ? a_ : b_) = world_.submit_job(job);
+    }
+  }
+  // The decision is carried out at once, and the jobs train at these speeds.
+  Decision decide(double alone, double together) {
+    Decision decision = policy_.decide(world_.snapshot(), state_);
+    EXPECT_TRUE(validate(decision, world_.snapshot()).ok());
+    const bool pair = decision.run.size() == 2;
+    for (const JobId id : {a_, b_}) {
+      JobView& job = world_.job(id);
+      const bool ran = !job.held.empty();
+      job.target = job.held = Allocation();
+      job.shares_with.reset();
+      for (const Grant& grant : decision.run) {
+        if (grant.job == id) job.target = job.held = one_gpu();
+      }
+      if (job.held.empty()) continue;
+      if (pair) job.shares_with = id == a_ ? b_ : a_;
+      if (!ran) job.generation = job.generation.next();
+      job.phase = Phase::running;
+      job.progress = {1e6, ran ? job.progress.at : world_.now(), pair ? together : alone};
+    }
+    return decision;
+  }
+  // Asks as often as the policy wishes, for so long. Returns how long the two were together.
+  double live(double seconds_in_all, double alone, double together) {
+    double shared = 0;
+    const Time end = world_.now() + from_seconds(seconds_in_all);
+    while (world_.now() < end) {
+      const Decision decision = decide(alone, together);
+      const Time next = std::min(end, decision.again_at.value_or(end));
+      const double passed = seconds(next - world_.now());
+      if (decision.run.size() == 2) shared += passed;
+      world_.pass(passed);
+    }
+    return shared;
+  }
+  [[nodiscard]] static Allocation one_gpu() {
+    Allocation gpus{GpuType()};
+    gpus.add({NodeId(0), 1});
+    return gpus;
+  }
+
+  World world_{"1x1"};
+  Gandiva policy_;
+  Gandiva::State state_;
+  JobId a_, b_;
+};
+
+TEST_F(LivePair, IsTriedWhenBothWereMeasuredAloneAndStaysIfItPaysOff) {
+  EXPECT_EQ(live(60, 1, 0.8), 0) << "the second had no turn alone yet";
+  live(110, 1, 0.8);
+  EXPECT_NEAR(live(300, 1, 0.8), 300, 1e-6);
+}
+
+TEST_F(LivePair, IsSeparatedAfterItsTrialIfItDoesNotPayOffAndNotTriedAgain) {
+  live(170, 1, 0.4);
+  EXPECT_GT(state_.tried.size(), 0U);
+  EXPECT_EQ(live(600, 1, 0.4), 0);
+}
+
+TEST_F(LivePair, WhatItKnowsIsSaved) {
+  live(100, 1, 0.8);
+  EXPECT_FALSE(state_.settled.empty());
+  const Json saved = state_.save();
+  EXPECT_EQ(Gandiva::State::load(saved)->save(), saved);
 }
 
 }  // namespace

@@ -61,6 +61,9 @@ struct Draft {
   bool goes_first = false;
   double weight = 1;
   std::optional<Utility> utility = std::nullopt;
+  bool opportunistic = false;
+  int quota = 0;
+  std::string user = {};
 
   [[nodiscard]] Job job() const { return {time_at(submit_s), spec(), speed(), work}; }
 
@@ -75,6 +78,9 @@ struct Draft {
     spec->goes_first = goes_first;
     spec->weight = weight;
     spec->utility = utility;
+    spec->opportunistic = opportunistic;
+    spec->quota = quota;
+    spec->user = user;
     return spec;
   }
   [[nodiscard]] std::shared_ptr<const SpeedModel> speed() const {

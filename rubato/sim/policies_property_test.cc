@@ -44,6 +44,7 @@ struct Scope {
   bool restart_costs = true;
   bool pairs = false;          // some jobs have speeds by type and may share GPUs
   bool unpreemptible = false;  // some jobs keep their GPUs once they have them
+  bool opportunistic = false;  // some jobs are
 };
 
 bool promotes(std::string_view policy) { return policy.find("promote") != std::string::npos; }
@@ -54,7 +55,8 @@ Scope scope_of(std::string_view policy) {
   // jobs would displace each other for ever and never end.
   return {.several_types = !entry->one_type,
           .restart_costs = !promotes(policy),
-          .pairs = policy.starts_with("gavel")};
+          .pairs = policy.starts_with("gavel") || policy.starts_with("antman"),
+          .opportunistic = policy.starts_with("antman")};
 }
 
 // Few whole numbers, so that times and deadlines are often equal.
@@ -122,6 +124,11 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
     if (scope.unpreemptible && bound.below(3) == 0) {
       auto spec = std::make_shared<JobSpec>(*scene.workload.jobs.back().spec);
       spec->preemptible = false;
+      scene.workload.jobs.back().spec = std::move(spec);
+    }
+    if (scope.opportunistic && bound.below(2) == 0) {
+      auto spec = std::make_shared<JobSpec>(*scene.workload.jobs.back().spec);
+      spec->opportunistic = true;
       scene.workload.jobs.back().spec = std::move(spec);
     }
     submit_s += static_cast<double>(random.below(2) * random.below(8));

@@ -5,6 +5,7 @@
 
 #include "rubato/base/check.h"
 #include "rubato/model/goodput.h"
+#include "rubato/model/guest.h"
 
 namespace rubato::sim {
 
@@ -113,9 +114,19 @@ WorkRate SimEngine::undisturbed_rate(JobId id) const {
     shape.nodes = gpus.nodes();
     shape.least_nodes = (gpus.gpus() + node - 1) / node;
   }
-  const SpeedModel& speed = *workload_.jobs[id.index()].speed;
   const auto partner = runs_[id.index()].partner;
-  return partner ? speed.beside(shape, *workload_.jobs[partner->index()].speed) : speed.rate(shape);
+  if (partner) return rate_beside(id, *partner, shape);
+  return workload_.jobs[id.index()].speed->rate(shape);
+}
+
+WorkRate SimEngine::rate_beside(JobId id, JobId other, const Shape& shape) const {
+  const SimJob& job = workload_.jobs[id.index()];
+  const SimJob& beside = workload_.jobs[other.index()];
+  const bool guest = job.spec->opportunistic;
+  if (guest == beside.spec->opportunistic) return job.speed->beside(shape, *beside.speed);
+  const GuestPair pair =
+      guest_pair(guest ? *beside.speed : *job.speed, guest ? *job.speed : *beside.speed, shape);
+  return guest ? pair.guest : pair.host;
 }
 
 WorkRate SimEngine::true_rate(JobId id) const {

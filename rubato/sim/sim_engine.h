@@ -2,7 +2,9 @@
 // with the progress of the job, because only this class knows the truth about jobs. GPUs are
 // released at once (grace 0). A start or a change of the GPU set costs the job its restart time,
 // and a node failure costs no more than that. Two jobs on the same GPUs run at the speeds of the
-// pair. When one of them comes or goes, a Running reports the other's speed.
+// pair. When one of them comes or goes, a Running reports the other's speed. An opportunistic job
+// beside a guaranteed one has only the share of its speed that leaves the other 95% of its own
+// (model/guest.h).
 //
 // A job with a profile (sim/profiles.h) advances from epoch to epoch. Within an epoch its rate is
 // constant, so its end is exact. Its agent measures when a restart is over, when the batch changes,
@@ -94,6 +96,7 @@ class SimEngine {
   [[nodiscard]] double kept_beside_others(std::size_t job) const;
   [[nodiscard]] WorkRate true_rate(JobId id) const;
   [[nodiscard]] WorkRate undisturbed_rate(JobId id) const;
+  [[nodiscard]] WorkRate rate_beside(JobId id, JobId other, const Shape& shape) const;
 
   // Changes a job's GPUs, and so the speed of the job that shared or will share them.
   void set_gpus(Time now, JobId id, Allocation gpus);

@@ -66,6 +66,7 @@ constexpr auto kRubato = std::to_array<Column>({
     {"allowed_gpus", allowed_gpus, Need::none},
     {"restart_s", restart, Need::none},
     {"utility", utility, Need::none},
+    {"class", job_class, Need::none},
 });
 constexpr auto kMicrosoft = std::to_array<Column>({
     {"job_id", name},

@@ -28,6 +28,7 @@ struct TraceJob {
   std::vector<int> allowed_gpus;  // ascending; empty = not restricted
   std::optional<double> restart_s;
   std::optional<Utility> utility;
+  bool opportunistic = false;
 };
 
 enum class TraceFormat {

@@ -186,6 +186,13 @@ TraceProblem set_slo(std::string_view column, std::string_view text, TraceDraft&
   return set_number(column, text, kLongestSeconds, draft.slo);
 }
 
+TraceProblem set_class(std::string_view column, std::string_view text, bool& opportunistic) {
+  if (text != "guaranteed" && text != "opportunistic")
+    return fmt::format("{} {} is not guaranteed or opportunistic", column, base::quoted(text));
+  opportunistic = text == "opportunistic";
+  return std::nullopt;
+}
+
 TraceProblem set_mode(std::string_view column, std::string_view text, TraceDraft& draft) {
   if (text != "static" && text != "accordion" && text != "gns") {
     return fmt::format("{} {} is not static, accordion or gns", column, base::quoted(text));
@@ -232,6 +239,8 @@ TraceProblem set_trace_field(TraceField field, std::string_view column, std::str
       return set_number(column, text, kLongestSeconds, job.restart_s);
     case TraceField::utility:
       return set_utility(column, text, job.utility.emplace());
+    case TraceField::job_class:
+      return set_class(column, text, job.opportunistic);
     case TraceField::job_type:
       return set_job_type(column, text, job);
     case TraceField::slo:

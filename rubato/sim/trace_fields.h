@@ -30,10 +30,11 @@ enum class TraceField : std::uint8_t {
   max_gpus,
   allowed_gpus,  // "1/2/4"
   restart,
-  utility,   // "VALUE/DECAY/TARGET"
-  job_type,  // "ResNet-18 (batch size 128)": Gavel's model and batch size in one
-  slo,       // Gavel: deadline as a multiple of the duration; <= 0 means none
-  mode,      // Shockwave: how the batch size adapts
+  utility,    // "VALUE/DECAY/TARGET"
+  job_class,  // "guaranteed" or "opportunistic"
+  job_type,   // "ResNet-18 (batch size 128)": Gavel's model and batch size in one
+  slo,        // Gavel: deadline as a multiple of the duration; <= 0 means none
+  mode,       // Shockwave: how the batch size adapts
   // Of a log of real jobs (trace_record.h):
   slurm_id,         // "12", "12_3", "12+0", "12.batch"
   state,            // "CANCELLED by 1000"

@@ -58,6 +58,8 @@ const Optional kOptional[] = {
      [](Job j, Out o) { put(j.restart_s, o); }},
     {"utility", [](Job j) { return j.utility.has_value(); },
      [](Job j, Out o) { put(j.utility ? text_of(*j.utility) : "", o); }},
+    {"class", [](Job j) { return j.opportunistic; },
+     [](Job j, Out o) { put(j.opportunistic ? "opportunistic" : "", o); }},
 };
 
 Json to_json(const TraceJob& job) {
@@ -76,6 +78,7 @@ Json to_json(const TraceJob& job) {
   if (job.max_gpus) object["max_gpus"] = *job.max_gpus;
   if (!job.allowed_gpus.empty()) object["allowed_gpus"] = job.allowed_gpus;
   if (job.restart_s) object["restart_s"] = *job.restart_s;
+  if (job.opportunistic) object["class"] = "opportunistic";
   if (const auto& u = job.utility) object["utility"] = {u->value, u->decay, seconds(u->target)};
   return object;
 }

@@ -23,6 +23,7 @@ constexpr int kMostPowerGpus = 1 << 20;
 // The random stream for deadlines. Curves use the seed directly.
 constexpr std::uint64_t kDeadlines = 0xDEAD11;
 constexpr std::uint64_t kUtilities = 0x0A515;
+constexpr std::uint64_t kClasses = 0xA47;
 
 Utility draw_utility(Random random, Duration target) {
   const double slot = std::max(seconds(target), 1.0) / 8;
@@ -119,6 +120,9 @@ class WorkloadMaker {
       spec->utility = draw_utility(seed_.split(kUtilities).split(index),
                                    *spec->deadline - time_at(job.submit_s - origin_s));
     }
+    spec->opportunistic = job.opportunistic ||
+                          (options_.opportunistic > 0 && seed_.split(kClasses).split(index).uniform(
+                                                             0, 1) < options_.opportunistic);
     const double usual_restart_s = truth.application ? kProfiledRestartSeconds : 0;
     spec->restart_cost =
         from_seconds(options_.restart_cost_s.value_or(job.restart_s.value_or(usual_restart_s)));

@@ -48,6 +48,8 @@ struct WorkloadOptions {
   // ten does not decay, 55% decay by 0.01 to 1 and 35% by 4 to 6 an eighth of the time to the
   // deadline. (There it is by slots, and targets are 1 to 15 of them.)
   bool utilities = false;
+  // Of the jobs that the trace does not call opportunistic, this share is made so, by seed.
+  double opportunistic = 0;
   bool assign_curves = false;  // give jobs without a curve one from the catalogue, by seed
   std::uint64_t seed = 1;
 };

@@ -66,6 +66,7 @@ Json encode(const RosterWord& word) {
 Json encode(const MasterBeat& beat) { return {{"type", "beat"}, {"heard", beat.heard}}; }
 Json encode(const MembershipPlan& plan) { return {{"type", "plan"}, {"plan", plan}}; }
 Json encode(const Stop&) { return {{"type", "stop"}}; }
+Json encode(const Throttle& throttle) { return {{"type", "throttle"}, {"share", throttle.share}}; }
 
 // One side may be newer, so unknown fields are always ignored.
 constexpr auto kIgnored = JsonFields::Unknown::ignored;
@@ -143,6 +144,7 @@ std::optional<FromWorker> read_from_worker(const std::string& type, JsonFields& 
 std::optional<FromLauncher> read_from_launcher(const std::string& type, JsonFields& fields) {
   if (type == "welcome") return read_welcome(fields);
   if (type == "stop") return Stop{};
+  if (type == "throttle") return Throttle{fields["share"].number(0, 1)};
   if (type == "roster") return read_roster(fields);
   if (type == "beat") return MasterBeat{fields["heard"].whole<std::int64_t>()};
   if (type != "plan") return std::nullopt;

@@ -101,6 +101,11 @@ struct Welcome {
   bool founder = false;
 };
 struct Stop {};  // write a checkpoint and end, all workers at the same step
+// Of a guest on the GPUs of another job: compute only this share of the time, and sleep after each
+// step. 0: stand still before the next step.
+struct Throttle {
+  double share = 1;
+};
 // From the master of a job that spans hosts, as the answer to a worker's hello and whenever
 // something in it changes. It is always whole, so the newest one is all that a worker needs.
 struct RosterWord {
@@ -120,7 +125,7 @@ struct MasterBeat {
 };
 
 using FromWorker = std::variant<Hello, Beat, Report, Notice, WorkerHello>;
-using FromLauncher = std::variant<Welcome, MembershipPlan, Stop, RosterWord, MasterBeat>;
+using FromLauncher = std::variant<Welcome, MembershipPlan, Stop, Throttle, RosterWord, MasterBeat>;
 
 [[nodiscard]] Json to_json(const FromWorker& message);
 [[nodiscard]] Json to_json(const FromLauncher& message);

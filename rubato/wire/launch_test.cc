@@ -32,6 +32,7 @@ TEST(Launch, LaunchersMessagesComeBackAsTheyWere) {
       MembershipPlan{5, {1}},
       MembershipPlan{6, {}},
       Stop{},
+      Throttle{0.25},
       RosterWord{2, 1, {4, {1, 2}}, {3}, 1, {{1, "tcp:[::1]:7"}}},
       RosterWord{},
       MasterBeat{17},
