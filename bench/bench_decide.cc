@@ -89,6 +89,14 @@ BENCHMARK(decide_shockwave)->Apply(sizes);
 BENCHMARK(decide_sia)->Args({500, 2048})->Apply(sizes);
 BENCHMARK(decide_sia_4_types)->Args({500, 2048})->Apply(sizes);
 
+// docs/learning.md: below 20 ms for 1,000 jobs.
+void decide_learned(benchmark::State& state) { decide_elastic(state, "learned", 1); }
+void decide_learned_network(benchmark::State& state) {
+  decide_elastic(state, "learned:scorer=network", 1);
+}
+BENCHMARK(decide_learned)->Args({1000, 512})->Apply(sizes);
+BENCHMARK(decide_learned_network)->Args({1000, 512})->Apply(sizes);
+
 void decide_lyra(benchmark::State& state) { decide_elastic(state, "lyra", 1); }
 BENCHMARK(decide_lyra)->Apply(sizes);
 

@@ -12,7 +12,7 @@ namespace {
 
 struct GenerateFlags {
   GeneratorOptions options;
-  std::string cluster, gpu_mix, tightness, models, out = "-", format;
+  std::string cluster, gpu_mix, tightness, models, search, out = "-", format;
 };
 
 // "1=80,2=10,8=10": numbers of GPUs with their weights.
@@ -55,6 +55,16 @@ Result<Trace> generated(GenerateFlags& flags) {
     const auto tightness = parse_tightness("--tightness", flags.tightness);
     if (!tightness) return tightness.error();
     std::tie(flags.options.tightness_low, flags.options.tightness_high) = *tightness;
+  }
+  if (!flags.search.empty()) {
+    auto search = parse_trace_search("search:" + flags.search);
+    if (!search) {
+      return Error{
+          fmt::format("--search {}: write trials=N:share=S, for example "
+                      "trials=8:share=0.1; keep-one-in=N and wait=false may follow",
+                      base::quoted(flags.search))};
+    }
+    flags.options.search = std::move(*search);
   }
   return generate(flags.options);
 }
@@ -109,6 +119,14 @@ void add_generate(CLI::App& app, Action& chosen) {
   option("--tightness", flags->tightness, "LOW:HIGH",
          "time from submission to deadline, as a multiple of the duration, drawn from this range. "
          "Below 1, only an elastic job can meet its deadline (default: 0.5:1.5)");
+  option(
+      "--searches", o.search_share, "SHARE",
+      "share of the jobs that are trials of searches for hyper-parameters, 0 to 1. The trials of "
+      "a search are submitted at once, and the simulator stops the worst after each stage")
+      ->capture_default_str();
+  option("--search", flags->search, "trials=N:share=S",
+         "the searches: number of trials, length of the first stage as a share of the work, and "
+         "keep-one-in=N or wait=false (default: trials=8:share=0.0625:keep-one-in=2)");
   option("--users", o.users, "NUMBER", "number of users; user i submits in proportion to 1/i")
       ->capture_default_str();
   option("--models", flags->models, "NAME,...",

@@ -31,7 +31,8 @@ namespace {
 struct SimulateFlags {
   std::string trace, format, cluster, placement = "count", curves, profiles, type_speeds,
                                       throughputs, failures, contention,
-                                      contention_knowledge = "measured";
+                                      contention_knowledge = "measured", link_order = "fair",
+                                      searches = "stop";
   std::string deadlines, cells;
   bool utilities = false;
   double opportunistic = 0;
@@ -210,6 +211,16 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
     if (!contention) return contention.error();
     c.options.contention = std::move(*contention);
   }
+  auto order = parse_link_order(flags.link_order);
+  if (!order) return order.error();
+  c.options.link_order = *order;
+  if (*order != LinkOrder::fair &&
+      dynamic_cast<const LinkContention*>(c.options.contention.get()) == nullptr) {
+    return Error{
+        fmt::format("--link-order {} is about links: give --contention a file of links (JSON)",
+                    flags.link_order)};
+  }
+  c.options.searches_stop = flags.searches == "stop";
   c.options.quiet_loss = flags.quiet_loss;
   c.options.contention_known = flags.contention_knowledge == "oracle";
   if (flags.restart_cost) {
@@ -663,6 +674,22 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
                    "running jobs report. oracle: the file")
       ->type_name("NAME")
       ->check(one_of({"measured", "oracle"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--link-order", flags->link_order,
+          "with a contention file of links: who sends first. fair: nobody. intensity: jobs "
+          "that compute much for what they send. grouper: stages of searches, the short "
+          "ones first (docs/contention.md)")
+      ->type_name("NAME")
+      ->check(one_of({"fair", "intensity", "grouper"}))
+      ->capture_default_str();
+  command
+      ->add_option("--searches", flags->searches,
+                   "stop: the worst trials of a search are stopped after each stage. ignore: every "
+                   "trial runs to its end")
+      ->type_name("NAME")
+      ->check(one_of({"stop", "ignore"}))
       ->capture_default_str();
   command
       ->add_option("--quiet-loss", flags->quiet_loss,

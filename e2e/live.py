@@ -1066,7 +1066,35 @@ def clock_moves(cluster):
     return [float(match[1]) for match in found if match]
 
 
-SCENARIOS = [rubato, afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
+def search(build):
+    """Four trials with learning rates: the worst two stop after stage 1, the next after stage 2."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    with Cluster(build, None) as cluster:
+        cluster.env.update(PYTHONPATH=str(root / "python"), LIBRUBATO=str(build / "librubato.so"))
+        cluster.up()
+        ids = [json.loads(cluster.run("submit", "--json", "--gpus", "1", "--search", "rate:trials=4:epochs=5", "--",
+                                      sys.executable, str(root / "examples/python/trial.py"), rate, "60").stdout)["id"]
+               for rate in ("0.0001", "0.1", "0.001", "0.01")]
+        other = cluster.run("submit", "--search", "rate:trials=3:epochs=5", "--", "true", check=False)
+        require(other.returncode == 2 and "with other settings" in other.stderr, f"other settings: {other}")
+        ended = [cluster.await_state(job, "COMPLETED", "CANCELLED") for job in ids]
+        require([job["state"] for job in ended] == ["CANCELLED", "COMPLETED", "CANCELLED", "CANCELLED"],
+                f"the best rate is the second: {ended}")
+        stages = [re.fullmatch(r"stopped after stage ([12]): [234](?:nd|rd|th) of [234] by loss", job["reason"])
+                  for job in ended if job["state"] == "CANCELLED"]
+        require(all(stages) and [int(match[1]) for match in stages] == [1, 1, 2], f"who stops when: {ended}")
+        why = cluster.ask("explain", ids[3])["sentences"]
+        require(any("It was trial 4 of 4 of the search rate; its loss at the end of each stage: " in s for s in why),
+                f"{why}")
+        lines = history(cluster)
+        require(any("finished stage 2 of its search with loss" in line for line in lines), f"{lines}")
+        cluster.stop()
+        cluster.replays()
+        spent = [round(job["progress"]["epoch"]) for job in ended]
+        return f"epochs of 60 that the trials made: {spent}"
+
+
+SCENARIOS = [rubato, search, afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
              silent_agent, damaged_tail, full_disk, switched_policy, every_policy, antman, clock_jump]
 if "EVERY_COMBINATION" in os.environ:  # they wait for minutes
     SCENARIOS.append(gandiva)

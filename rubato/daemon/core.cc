@@ -12,6 +12,7 @@
 #include "rubato/daemon/profiling.h"
 #include "rubato/daemon/recovery.h"
 #include "rubato/daemon/request_handler.h"
+#include "rubato/daemon/searches.h"
 #include "rubato/loop/decision_times.h"
 
 namespace rubato::daemon {
@@ -184,10 +185,12 @@ void Core::work(Transaction& tx, WallTime wall, const Load& load, Replies& repli
   const DaemonState& state = *parts_.state;
   set_clock(tx, wall, just_started_);
   if (state.alive() > 0) keep_time(tx, kTimeUnsaid);
+  std::set<JobId> finished_a_stage;
   for (const JobId job : load.statuses) {
     const JobStatus* status = parts_.reports.of(job);
     if (status == nullptr) continue;
     look_if_plain(tx, *status);
+    if (parts_.options.judge_trials && note_stages(tx, *status)) finished_a_stage.insert(job);
     measure(tx, parts_.reports, *status, parts_.options);
   }
   for (const Fact& fact : load.facts) {
@@ -203,6 +206,8 @@ void Core::work(Transaction& tx, WallTime wall, const Load& load, Replies& repli
   end_quotas(tx);
   end_pauses(tx);
   profile(tx);
+  if (parts_.options.judge_trials)
+    judge_searches(tx, parts_.state->take_unjudged(), finished_a_stage);
   decide_if_due(tx);
   tx.put_commands();
 }

@@ -127,6 +127,7 @@ const std::map<std::string, DaemonState::Fold, std::less<>>& DaemonState::folds(
       {"verdict", &DaemonState::fold_verdict},
       {"plain", &DaemonState::fold_plain},
       {"quota", &DaemonState::fold_quota},
+      {"trial", &DaemonState::fold_trial},
       {"commands", &DaemonState::fold_commands},
       {"user", &DaemonState::fold_user},
       {"user_removed", &DaemonState::fold_user_removed},
@@ -303,6 +304,8 @@ void DaemonState::add_nodes(std::size_t nodes, WallTime since) {
 void DaemonState::note_hold(const HoldChanged& hold) {
   JobRecord* job = find(hold.job);
   if (job == nullptr) return;
+  if (job->trial) unjudged_.insert(job->trial->search);
+  if (!hold.on && job->trial) job->trial->waits = false;
   const auto until = hold.on ? hold.until : std::nullopt;
   if (until && !job->setbacks) job->setbacks.emplace();
   if (job->setbacks) job->setbacks->until = until;
@@ -679,6 +682,11 @@ void DaemonState::enter(JobRecord job) {
   if (job.measured_by) to_be_measured_.insert(id);
   if (job.paused_until()) pausing_.insert(id);
   if (job.has_quota()) with_quota_.insert(id);
+  if (job.trial && job.file.search) {
+    trials_[job.trial->search].push_back(id);
+    newest_trials_[{job.user, job.file.search->name}] = id;
+    unjudged_.insert(job.trial->search);
+  }
   if (!job.gone()) count(job, 1);
   jobs_.emplace(id, std::move(job));
 }
@@ -724,8 +732,24 @@ Result<void> DaemonState::fold_ended(RowNumber /*number*/, const JournalRow& row
   return {};
 }
 
+std::optional<JobId> DaemonState::newest_trial(const std::string& user,
+                                               const std::string& search) const {
+  const auto found = newest_trials_.find({user, search});
+  return found == newest_trials_.end() ? std::nullopt : std::optional(found->second);
+}
+
+const std::vector<JobId>& DaemonState::trials(JobId search) const {
+  static const std::vector<JobId> none;
+  const auto found = trials_.find(search);
+  return found == trials_.end() ? none : found->second;
+}
+
 void DaemonState::gone(JobRecord& job, JobEnding ending, WallTime at) {
   count(job, -1);
+  if (job.trial) {
+    job.trial->waits = false;
+    unjudged_.insert(job.trial->search);
+  }
   job.ending = std::move(ending);
   job.ended = at;
   job.leaves_as.reset();
@@ -766,9 +790,19 @@ void DaemonState::forget_one() {
   const JobRecord& job = oldest->second;
   if (!job.measures_for && job.attained > GpuTime()) used_by_forgotten_[job.user] += job.attained;
   by_key_.erase({job.user, job.key});
+  if (job.trial) forget_trial(job);
   if (job.started) forgotten_.push_back(job.id);
   pasts_.forget(job.id);
   jobs_.erase(oldest);
+}
+
+void DaemonState::forget_trial(const JobRecord& job) {
+  const auto search = trials_.find(job.trial->search);
+  if (search == trials_.end()) return;
+  std::erase(search->second, job.id);
+  if (search->second.empty()) trials_.erase(search);
+  const auto newest = newest_trials_.find({job.user, job.file.search->name});
+  if (newest != newest_trials_.end() && newest->second == job.id) newest_trials_.erase(newest);
 }
 
 Result<void> DaemonState::fold_measured(RowNumber /*number*/, const JournalRow& row,
@@ -852,6 +886,32 @@ Result<void> DaemonState::fold_quota(RowNumber /*number*/, const JournalRow& /*r
   } else {
     with_quota_.erase(job->id);
   }
+  return {};
+}
+
+Result<void> DaemonState::fold_trial(RowNumber /*number*/, const JournalRow& /*row*/,
+                                     const Json& body) {
+  auto id = member<JobId::rep>(body, "job");
+  if (!id) return id.error();
+  JobRecord* job = find(JobId(*id));
+  if (job == nullptr || !job->trial) return Error{"its job is no trial"};
+  unjudged_.insert(job->trial->search);
+  if (body.contains("waits")) {
+    auto waits = member<bool>(body, "waits");
+    if (!waits) return waits.error();
+    job->trial->waits = *waits;
+    return {};
+  }
+  auto stage = member<std::size_t>(body, "stage");
+  if (!stage) return stage.error();
+  if (*stage != job->trial->stages.size() + 1) return Error{"is not about the next stage"};
+  StageMetric metric;
+  if (body.contains("metric")) {
+    auto number = member<double>(body, "metric");
+    if (!number) return number.error();
+    metric = *number;
+  }
+  job->trial->stages.push_back(metric);
   return {};
 }
 

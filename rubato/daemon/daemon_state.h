@@ -198,6 +198,13 @@ class DaemonState {
   [[nodiscard]] const std::set<JobId>& with_quota() const { return with_quota_; }
   // Jobs that wait while another run measures their speed.
   [[nodiscard]] const std::set<JobId>& to_be_measured() const { return to_be_measured_; }
+  // The newest trial of this user's search; nullopt if none is remembered.
+  [[nodiscard]] std::optional<JobId> newest_trial(const std::string& user,
+                                                  const std::string& search) const;
+  // The trials of a search, in the order of their submission. Those that are forgotten are missing.
+  [[nodiscard]] const std::vector<JobId>& trials(JobId search) const;
+  // The searches in which something has happened since the last call.
+  [[nodiscard]] std::set<JobId> take_unjudged() { return std::exchange(unjudged_, {}); }
   [[nodiscard]] const std::map<std::string, UserRecord>& users() const { return users_; }
   [[nodiscard]] const Rates* profile(const std::string& name) const;
   // The state that the operator wants the node to be in.
@@ -235,6 +242,7 @@ class DaemonState {
   [[nodiscard]] Result<void> fold_verdict(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_plain(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_quota(RowNumber, const JournalRow&, const Json&);
+  [[nodiscard]] Result<void> fold_trial(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_commands(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user(RowNumber, const JournalRow&, const Json&);
   [[nodiscard]] Result<void> fold_user_removed(RowNumber, const JournalRow&, const Json&);
@@ -264,6 +272,7 @@ class DaemonState {
   [[nodiscard]] bool comes_back(const JobRecord& job) const;
   void gone(JobRecord& job, JobEnding ending, WallTime at);
   void forget_one();
+  void forget_trial(const JobRecord& job);
   void follow(const std::vector<Command>& told);
   void enter(JobRecord job);
   void count(const JobRecord& job, int by);
@@ -309,6 +318,9 @@ class DaemonState {
   std::set<JobId> pausing_;
   std::set<JobId> with_quota_;
   std::set<JobId> to_be_measured_;
+  std::map<JobId, std::vector<JobId>> trials_;                          // by search
+  std::map<std::pair<std::string, std::string>, JobId> newest_trials_;  // by user and search
+  std::set<JobId> unjudged_;
   JobId next_job_{1};
   std::map<std::string, UserRecord> users_;
   Quotas quotas_;

@@ -7,6 +7,7 @@
 
 #include "rubato/base/text.h"
 #include "rubato/daemon/phrases.h"
+#include "rubato/daemon/searches.h"
 
 namespace rubato::daemon {
 namespace {
@@ -57,6 +58,7 @@ class Explanation {
       return change("free GPUs, on which it can be measured");
     }
     if (view_ == nullptr) return;
+    if (job_.trial) tell_search();
     if (view_->leaving) return say("It is leaving and still has to release its GPUs.");
     tell_quota();
     if (job_.has_quota() && view_->on_hold) return;
@@ -66,6 +68,10 @@ class Explanation {
       say(fmt::format("{} in a row; the pause doubles with each, up to 5 minutes.",
                       plural(job_.setbacks->in_a_row, "failure")));
       return change(fmt::format("rubato release {}: it starts again at once", job_.id.value()));
+    }
+    if (job_.trial && job_.trial->waits) {
+      say("It waits until enough other trials have finished the stage.");
+      return change(fmt::format("rubato release {}: it goes on without waiting", job_.id.value()));
     }
     if (view_->on_hold) {
       say("It is on hold: the policy does not see it.");
@@ -106,7 +112,35 @@ class Explanation {
     }
     say(fmt::format("It is gone: {}{}{}.", to_text(job_.ending->how),
                     job_.ending->why.empty() ? "" : ", ", job_.ending->why));
+    if (job_.trial) tell_stages();
     tell_plain();
+  }
+
+  void tell_stages() {
+    std::string text;
+    for (const StageMetric& metric : job_.trial->stages)
+      text += fmt::format("{}{}", text.empty() ? "" : ", ",
+                          metric ? shortest(*metric) : std::string("none"));
+    say(fmt::format("It was {}; its {} at the end of each stage: {}.", trial_text(job_),
+                    job_.file.search->metric, text.empty() ? "it finished none" : text));
+  }
+
+  // Its place in its search, and what the next stage is.
+  void tell_search() {
+    const SearchWish& search = *job_.file.search;
+    const TrialStanding place = standing_of(state_, job_);
+    const int next = static_cast<int>(job_.trial->stages.size()) + 1;
+    if (place.stage == 0) {
+      say(fmt::format("It is {}, and has not finished a stage.", trial_text(job_)));
+    } else {
+      say(fmt::format("It is {}: {} of {} by {} after stage {}, from which {} of {} trials go on.",
+                      trial_text(job_), ordinal(place.rank), place.reached, search.metric,
+                      place.stage, search.rule.survivors(place.stage), search.rule.trials));
+    }
+    if (next > search.rule.stages()) return;
+    const WorkAmount end{search.stage.unit, search.stage.amount * search.rule.stage_end(next)};
+    say(fmt::format("Stage {} ends at {}; {} go on then.", next, jobfile::to_text(end),
+                    plural(search.rule.survivors(next), "trial")));
   }
 
   void tell_plain() {

@@ -180,6 +180,17 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
                      fmt::format("can have {} now: {}", plural(quota.at("gpus").get<int>(), "GPU"),
                                  quota.at("why").get<std::string>()));
        }},
+      {"trial",
+       [](Lines& lines, const Json& body) {
+         if (body.contains("waits")) return;  // a line says that it was put on hold
+         const std::string metric = body.contains("metric")
+                                        ? fmt::format("{} {:.6g}", body.at("by").get<std::string>(),
+                                                      body.at("metric").get<double>())
+                                        : fmt::format("no {}", body.at("by").get<std::string>());
+         lines.add("stage", job_of(body),
+                   fmt::format("finished stage {} of its search with {}",
+                               body.at("stage").get<int>(), metric));
+       }},
       {"policy",
        [](Lines& lines, const Json& body) {
          lines.add("policy", std::nullopt,

@@ -85,11 +85,19 @@ void describe(auto& f, Is<Quota> auto& value) {
   f("why", why);
 }
 
+void describe(auto& f, Is<SearchTrial> auto& value) {
+  auto& [search, number, stages, waits] = value;
+  f("number", number);
+  f("search", search);
+  f("stages", stages);
+  f("waits", waits);
+}
+
 void describe(auto& f, Is<JobRecord> auto& value) {
   auto& [id, user, key, digest, text_bytes, file, name, nonce, submitted, started, ended, deadline,
          ending, work, scale, rates, promise, honoured, measured_by, measures_for, verdict_by, told,
          home, running_since, failures, worker_failures, resizes, setbacks, leaves_as, plain, quota,
-         progress, measured_at, attained, restarts, limits, last_pause] = value;
+         progress, measured_at, attained, restarts, limits, last_pause, trial] = value;
   f("attained", attained);
   f("deadline", deadline);
   f("digest", digest);
@@ -123,6 +131,7 @@ void describe(auto& f, Is<JobRecord> auto& value) {
   f("submitted", submitted);
   f("text_bytes", text_bytes);
   f("told", told);
+  f("trial", trial);
   f("user", user);
   f("verdict_by", verdict_by);
   f("work", work);
@@ -191,6 +200,19 @@ void read_json(FormatReader& /*reader*/, const JsonValue& json,
     const int gpus = pair.at(0).whole<int>();
     const WorkRate rate = pair.at(1).number();
     if (pair.must_be(gpus >= 1 && rate > 0, "a count and a speed above 0")) value[gpus] = rate;
+  });
+}
+
+// null: nothing was reported.
+Json write_json(Writer& /*writer*/, const Is<std::vector<StageMetric>> auto& value) {
+  Json list = Json::array();
+  for (const StageMetric& metric : value) list.push_back(metric ? Json(*metric) : Json());
+  return list;
+}
+void read_json(FormatReader& /*reader*/, const JsonValue& json,
+               Is<std::vector<StageMetric>> auto& value) {
+  json.each([&](const JsonValue& one) {
+    value.push_back(one.json().is_null() ? StageMetric() : StageMetric(one.number()));
   });
 }
 

@@ -80,6 +80,15 @@ struct Quota {
   std::optional<Time> until;  // when it is tried again; nullopt: it was
 };
 
+// A job that is a trial of a search (model/search.h).
+struct SearchTrial {
+  JobId search;                          // the first trial of the search
+  int number = 1;                        // in the search
+  std::vector<StageMetric> stages = {};  // the metric at the end of each stage that it finished
+  bool waits = false;                    // on hold, until it is certain whether it goes on
+  friend bool operator==(const SearchTrial&, const SearchTrial&) = default;
+};
+
 struct JobRecord {
   JobId id;
   std::string user;
@@ -135,6 +144,8 @@ struct JobRecord {
   std::optional<GpuLimits> limits;
 
   std::optional<double> last_pause;  // seconds that its last resize stopped training
+
+  std::optional<SearchTrial> trial = std::nullopt;
 
   [[nodiscard]] bool gone() const { return ending.has_value(); }
   // The end of its backoff after a failure; nullopt if there is none.

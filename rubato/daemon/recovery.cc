@@ -84,7 +84,7 @@ void finish_torn_turn(Transaction& tx, std::int64_t skipped, const CoreOptions& 
     const JobRecord* job = state.job(view.id);
     if (job == nullptr) continue;
     if (job->leaves_as && !view.leaving) leaving.push_back(view.id);
-    const bool waits = job->measured_by || job->paused_until();
+    const bool waits = job->measured_by || job->paused_until() || (job->trial && job->trial->waits);
     if (waits && !job->leaves_as && !view.on_hold) aside.push_back(view.id);
     if (!job->deadline || !view.spec->deadline) continue;
     const Time deadline = state.loop_time(*job->deadline);

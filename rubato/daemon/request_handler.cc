@@ -14,6 +14,7 @@
 #include "rubato/daemon/phrases.h"
 #include "rubato/daemon/policy_switch.h"
 #include "rubato/daemon/policy_trial.h"
+#include "rubato/daemon/searches.h"
 #include "rubato/daemon/trial.h"
 
 namespace rubato::daemon {
@@ -137,6 +138,9 @@ Reply RequestHandler::handle(const HoldJob& ask) {
     tx_.post(HoldChanged{id, ask.on});
     return reader_.job_reply(id, 200);
   }
+  // The hold of a search becomes one of the owner's.
+  if (ask.on && job->trial && job->trial->waits)
+    tx_.put("trial", {{"job", id.value()}, {"waits", false}});
   if (state().view(id)->on_hold == ask.on) return reader_.job_reply(id, 200);
   if (!ask.on && job->file.elastic && must_be_measured(*job, state())) {
     set_aside(tx_, id, options());
@@ -259,6 +263,11 @@ Result<JobRecord> RequestHandler::record_of(const SubmitJob& ask) const {
   const WallTime now = state().wall(tx_.now());
   if (job.file.deadline) job.deadline = job.file.deadline;
   if (job.file.deadline_after) job.deadline = now + *job.file.deadline_after;
+  if (job.file.search) {
+    auto trial = trial_of(state(), job);
+    if (!trial) return trial.error();
+    job.trial = std::move(*trial);
+  }
   job.submitted = now;
   job.work = work_of(job.file);
   job.scale = job.file.work ? 1 : 0;

@@ -88,7 +88,8 @@ class TestDaemon {
   std::set<std::string> hasty;
   // Of jobs by name that choose their batch by themselves.
   std::map<std::string, Goodput> goodputs;
-  Duration clock_jump{};  // of the wall clock
+  std::function<void(JobStatus&)> says;  // adds to what a job reports
+  Duration clock_jump{};                 // of the wall clock
 
   std::vector<Fact> machine_facts;  // that the machines report in the next turn, besides their own
 
@@ -141,7 +142,10 @@ class TestDaemon {
   // One turn with what the machines say and these.
   Turn turn(std::vector<Input> inputs = {}) {
     world.advance(now);
-    for (JobStatus& report : engine->take_reports()) inputs.emplace_back(std::move(report));
+    for (JobStatus& report : engine->take_reports()) {
+      if (says) says(report);
+      inputs.emplace_back(std::move(report));
+    }
     Turn turn = core->turn(loop_now(), wall(), std::move(inputs));
     if (before_told) before_told(turn);
     mark(turn.marks);

@@ -41,6 +41,8 @@ std::string reason_of(const DaemonState& state, const JobRecord& job, const JobV
   if (const auto until = job.paused_until())
     return fmt::format("starts again at {} after {}", clock_at(state, *until), setback_text(job));
   if (std::string unknown = unknown_nodes(state, view->held); !unknown.empty()) return unknown;
+  if (job.trial && job.trial->waits)
+    return fmt::format("waits at the end of stage {} for other trials", job.trial->stages.size());
   if (view->on_hold) return view->held.empty() ? "on hold" : "on hold; releasing its GPUs";
   if (view->phase == Phase::starting) return "starting";
   if (view->phase == Phase::resizing) return "changing its GPUs";
@@ -74,6 +76,13 @@ Json progress_json(const JobRecord& job, const JobView* view, const JobProgress&
           {"loss", number_or_null(progress.loss)},
           {"rate", progress.rate},
           {"learning_rate", number_or_null(progress.learning_rate)}};
+}
+
+Json trial_json(const JobRecord& job) {
+  Json stages = Json::array();
+  for (const StageMetric& metric : job.trial->stages) stages.push_back(number_or_null(metric));
+  return {
+      {"number", job.trial->number}, {"stages", std::move(stages)}, {"waits", job.trial->waits}};
 }
 
 // The end if the rest of the work went as slowly, or as fast, as a tenth of the job's reports on
@@ -196,6 +205,7 @@ Json show_job(const ViewContext& context, const JobRecord& job) {
   for (const auto& field : jobfile::job_fields()) {
     if (field.shown) json[std::string(field.name)] = field.write(job.file);
   }
+  json["trial"] = job.trial ? trial_json(job) : Json(nullptr);
   json["exit_code"] = job.ending && job.ending->code ? Json(*job.ending->code) : Json(nullptr);
   json["command"] = job.file.command;
   json["command_cut"] = job.text_bytes.has_value();

@@ -128,6 +128,7 @@ class WhatIfRun {
     options.measuring = past_.measuring;
     options.restart_cost = past_.restart_cost;
     options.state = order_.state;
+    options.judge_trials = false;  // simulated jobs report no metric
     options.most_jobs = options.most_jobs_of_user = SIZE_MAX;
     options.snapshot_rows = UINT64_MAX / 4;
     options.snapshot_every = kNeverAgain;

@@ -230,26 +230,33 @@ Result<void> put_goal(Json& job, const std::string& text) {
 
 // --- work ----------------------------------------------------------------------------------------
 
-void read_work(JsonFields& fields, std::string_view name, JobFile& job) {
+std::optional<WorkAmount> read_amount(JsonFields& fields, std::string_view name) {
   const auto work = fields.find(name);
-  if (!work || !has_fields(*work)) return;
+  if (!work || !has_fields(*work)) return std::nullopt;
   JsonFields inner(*work);
+  std::optional<WorkAmount> read;
   int units = 0;
   for (const auto& [unit, unit_name] : kWorkUnits) {
     double amount = 0;
     read_number(inner, unit_name, amount, 0, kMostWork);
     if (!(amount > 0)) continue;
-    job.work = WorkAmount{unit, amount};
+    read = WorkAmount{unit, amount};
     ++units;
   }
   inner.finish();
-  if (units != 1) fields.refuse("work needs one of steps, epochs or samples");
+  if (units != 1) fields.refuse(fmt::format("{} needs one of steps, epochs or samples", name));
+  return read;
 }
 
-Json write_work(const JobFile& job) {
-  if (!job.work) return {};
-  return {{std::string(name_in(kWorkUnits, job.work->unit)), job.work->amount}};
+void read_work(JsonFields& fields, std::string_view name, JobFile& job) {
+  if (const auto amount = read_amount(fields, name)) job.work = amount;
 }
+
+Json write_amount(const WorkAmount& work) {
+  return {{std::string(name_in(kWorkUnits, work.unit)), work.amount}};
+}
+
+Json write_work(const JobFile& job) { return job.work ? write_amount(*job.work) : Json(); }
 
 Result<void> put_work(Json& job, const std::string& text) {
   const auto equals = text.find('=');
@@ -412,6 +419,73 @@ Result<void> put_variable(Json& job, const char* field, const char* flag, const 
   return {};
 }
 
+// --- search --------------------------------------------------------------------------------------
+
+constexpr std::array<NameOf<bool>, 2> kBestMetrics = {{{false, "lowest"}, {true, "highest"}}};
+constexpr std::string_view kSearchFlag =
+    "--search needs NAME:trials=N:UNIT=AMOUNT, as in lr:trials=8:epochs=1; more settings are "
+    "keep-one-in=N, metric=NAME, best=highest and wait=false";
+
+void check_name(JsonFields& fields, std::string_view name, const std::string& value) {
+  if (value.empty() || !has_name_characters(value) || is_number(value))
+    fields.refuse(
+        fmt::format("{} must be a name: visible characters with a letter, no blank, no /", name));
+}
+
+void read_search(JsonFields& fields, std::string_view name, JobFile& job) {
+  const auto json = fields.find(name);
+  if (!json || !has_fields(*json)) return;
+  SearchWish search;
+  JsonFields inner(*json);
+  read_text(inner, "name", search.name);
+  search.rule.trials = 0;
+  read_integer(inner, "trials", search.rule.trials, 2, kMostTrials);
+  if (const auto stage = read_amount(inner, "stage")) search.stage = *stage;
+  read_integer(inner, "keep_one_in", search.rule.keep_one_in, 2, kMostTrials);
+  read_text(inner, "metric", search.metric);
+  read_choice(inner, "best", search.rule.highest, kBestMetrics);
+  read_truth(inner, "wait", search.wait);
+  inner.finish();
+  if (!fields.ok()) return;
+  check_name(fields, "search.name", search.name);
+  check_name(fields, "search.metric", search.metric);
+  if (search.rule.trials == 0)
+    return fields.refuse("search.trials is missing: say how many trials the search has");
+  if (!(search.stage.amount > 0))
+    return fields.refuse(
+        "search.stage is missing: say how long the first stage is, as {epochs: 1}");
+  job.search = std::move(search);
+}
+
+Json write_search(const JobFile& job) {
+  if (!job.search) return {};
+  const SearchWish& search = *job.search;
+  return {{"name", search.name},
+          {"trials", search.rule.trials},
+          {"stage", write_amount(search.stage)},
+          {"keep_one_in", search.rule.keep_one_in},
+          {"metric", search.metric},
+          {"best", name_in(kBestMetrics, search.rule.highest)},
+          {"wait", search.wait}};
+}
+
+Result<void> put_search(Json& job, const std::string& text) {
+  const auto parts = split(text, ':');
+  Json search = {{"name", std::string(parts[0])}};
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto equals = parts[i].find('=');
+    if (equals == std::string_view::npos) return Error{std::string(kSearchFlag)};
+    std::string key(parts[i].substr(0, equals));
+    std::replace(key.begin(), key.end(), '-', '_');
+    const std::string value(parts[i].substr(equals + 1));
+    const bool is_unit = std::any_of(kWorkUnits.begin(), kWorkUnits.end(),
+                                     [&](const auto& unit) { return unit.second == key; });
+    (is_unit ? search["stage"][key] : search[key]) = value;
+  }
+  job["search"] = std::move(search);
+  return {};
+}
+
 // --- notice --------------------------------------------------------------------------------------
 
 void read_notice(JsonFields& fields, std::string_view name, JobFile& job) {
@@ -424,6 +498,10 @@ void read_notice(JsonFields& fields, std::string_view name, JobFile& job) {
 }  // namespace
 
 std::string_view to_text(RateRule rule) { return name_in(kRateRules, rule); }
+
+std::string to_text(const WorkAmount& amount) {
+  return fmt::format("{} {}", shortest(amount.amount), name_in(kWorkUnits, amount.unit));
+}
 
 std::span<const JobField> job_fields() {
   using Kind = JobFlag::Kind;
@@ -585,6 +663,38 @@ std::span<const JobField> job_fields() {
           .read = [](JsonFields& fields, std::string_view name,
                      JobFile& job) { read_choice(fields, name, job.learning_rate, kRateRules); },
           .write = [](const JobFile& job) { return Json(name_in(kRateRules, job.learning_rate)); },
+      },
+      JobField{
+          .name = "search",
+          .docs = "| `search` | the fields below | none | the job is a trial of a [search]"
+                  "(#searches-for-hyper-parameters), and may be stopped early |\n"
+                  "| `search.name` | text | required | trials of one user with the same name "
+                  "belong together |\n"
+                  "| `search.trials` | 2 to 1000 | required | how many trials the search has |\n"
+                  "| `search.stage` | as `work` | required | length of the first stage |\n"
+                  "| `search.keep_one_in` | 2 to 1000 | 2 | one in so many trials goes on after "
+                  "each stage |\n"
+                  "| `search.metric` | text | `loss` | what the trials are compared by, as the "
+                  "program reports it |\n"
+                  "| `search.best` | `lowest` or `highest` | `lowest` | which metric is the best "
+                  "|\n"
+                  "| `search.wait` | `true` or `false` | `true` | whether a trial waits at the end "
+                  "of a stage until it is certain whether it goes on |\n",
+          .schema = "{type: object}",
+          .example = R"({"name": "lr", "trials": 8, "stage": {"epochs": 1.0}, "keep_one_in": 2, )"
+                     R"("metric": "accuracy", "best": "highest", "wait": false})",
+          .flag = {.kind = Kind::one,
+                   .name = "--search",
+                   .value = "NAME:trials=N:UNIT=AMOUNT",
+                   .help =
+                       "the job is one of N trials of a search; after each stage, the worst "
+                       "are stopped. The first stage is epochs=1, steps=100 or samples=1e6 long",
+                   .docs = "`--search lr:trials=8:epochs=1`; more settings are `keep-one-in=4`, "
+                           "`metric=accuracy`, `best=highest`, `wait=false`",
+                   .put = put_search},
+          .read = read_search,
+          .write = write_search,
+          .shown = true,
       },
       JobField{
           .name = "env",

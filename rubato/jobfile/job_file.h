@@ -20,6 +20,7 @@
 #include "rubato/core/job.h"
 #include "rubato/jobfile/job_name.h"
 #include "rubato/jobfile/times.h"
+#include "rubato/model/search.h"
 
 namespace rubato::jobfile {
 
@@ -44,6 +45,16 @@ struct BatchWish {
   friend bool operator==(const BatchWish&, const BatchWish&) = default;
 };
 
+// The search for hyper-parameters that the job is a trial of (docs/job-file.md).
+struct SearchWish {
+  std::string name;
+  SearchRule rule;
+  WorkAmount stage;  // length of the first one
+  std::string metric = "loss";
+  bool wait = true;  // at the end of a stage, until it is certain whether it goes on
+  friend bool operator==(const SearchWish&, const SearchWish&) = default;
+};
+
 struct JobFile {
   std::vector<std::string> command;
   std::string name;
@@ -56,6 +67,7 @@ struct JobFile {
   bool elastic = true;       // false: a resize restarts it, with one process for each GPU
   BatchWish batch;
   RateRule learning_rate = RateRule::adascale;
+  std::optional<SearchWish> search;
   std::map<std::string, std::string> env;
   std::map<std::string, std::string> secrets;  // the paths of their files
   double weight = 1;
@@ -77,6 +89,7 @@ struct JobFile {
 // Sets what the scheduler sees of the file without knowing the cluster.
 void tell_scheduler(const JobFile& job, JobSpec& spec);
 
-[[nodiscard]] std::string_view to_text(RateRule rule);  // "sqrt"
+[[nodiscard]] std::string_view to_text(RateRule rule);        // "sqrt"
+[[nodiscard]] std::string to_text(const WorkAmount& amount);  // "3 epochs"
 
 }  // namespace rubato::jobfile

@@ -131,6 +131,9 @@ Json to_json(const JobProgress& progress) {
   if (progress.learning_rate && std::isfinite(*progress.learning_rate))
     json["learning_rate"] = *progress.learning_rate;
   if (progress.tuning) json["tuning"] = wire::to_json(*progress.tuning);
+  for (const auto& [name, value] : progress.metrics) {
+    if (std::isfinite(value)) json["metrics"][name] = value;
+  }
   return json;
 }
 
@@ -450,6 +453,13 @@ void read_job_progress(const JsonValue& json, JobProgress& progress) {
     progress.learning_rate = rate->number(0, kMostReal);
   if (const auto tuning = fields.find("tuning"))
     wire::read_job_tuning(*tuning, progress.tuning.emplace());
+  if (const auto metrics = fields.find("metrics")) {
+    metrics->must_be(metrics->json().size() <= wire::kMostReportedMetrics, "fewer metrics");
+    metrics->each_field([&](const std::string& name, const JsonValue& value) {
+      value.must_be(name.size() <= wire::kLongestMetricName, "of a shorter name");
+      progress.metrics[name] = value.number(-kMostReal, kMostReal);
+    });
+  }
 }
 
 void read_job_status(const JsonValue& json, JobStatus& status) {

@@ -109,6 +109,7 @@ struct JobProgress {
   std::optional<double> noise;      // gradient noise scale, in samples
   std::optional<JobTuning> tuning = std::nullopt;
   std::optional<double> learning_rate = std::nullopt;  // of the last step, if it is reported
+  std::map<std::string, double> metrics = {};          // by name, as last reported
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
 };
 

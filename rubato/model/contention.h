@@ -26,6 +26,7 @@ namespace rubato::model {
 struct Tenant {
   std::string_view model;
   const Allocation* gpus = nullptr;
+  int turn = 0;  // on links with priorities: lower ones send first, equal ones share
 };
 
 class ContentionModel {

@@ -31,6 +31,10 @@ bool ProgressMeter::report(Time now, int round, const wire::StepReport& report) 
   newest_.noise = report.noise;
   newest_.learning_rate = report.learning_rate;
   newest_.tuning = report.tuning;
+  for (const auto& [name, value] : report.metrics) {
+    if (newest_.metrics.size() < wire::kMostReportedMetrics || newest_.metrics.contains(name))
+      newest_.metrics[name] = value;
+  }
   const double epoch = report.epoch.value_or(0);
   const double size = report.epoch_samples.value_or(0);
   if (size > 0) {

@@ -293,14 +293,22 @@ double LinkContention::kept(const Tenant& job, std::span<const Tenant> others) c
   const auto own = uses_.find(job.model);
   if (own == uses_.end() || !spans_switches(*job.gpus, links_.gpus_per_switch)) return 1;
   double alone = 0, beside = 0;  // the time on the slowest link, in steps
-  const auto consider = [&](double bytes_s, const std::vector<double>& others_busy) {
+  struct Others {
+    std::vector<double> equal;  // how long each uses the link
+    double free = 1;            // the share of time in which none that goes first uses it
+  };
+  const auto consider = [&](double bytes_s, const Others& there) {
     const double need = busy(own->second, bytes_s);
     alone = std::max(alone, need);
-    beside = std::max(beside, need / expected_part(others_busy));
+    beside = std::max(beside, need / (there.free * expected_part(there.equal)));
+  };
+  const auto meets = [&](Others& there, const Tenant& other, double use) {
+    if (other.turn == job.turn) there.equal.push_back(use);
+    if (other.turn < job.turn) there.free *= 1 - use;
   };
   for (const Slice& slice : job.gpus->slices()) {
-    std::vector<double> interface;
-    std::map<int, std::vector<double>> uplinks;
+    Others interface;
+    std::map<int, Others> uplinks;
     const auto mine = switches_on(*job.gpus, slice.node, links_.gpus_per_switch);
     for (std::uint64_t left = mine; left != 0; left &= left - 1) uplinks[std::countr_zero(left)];
     for (const Tenant& other : others) {
@@ -308,16 +316,32 @@ double LinkContention::kept(const Tenant& job, std::span<const Tenant> others) c
       const auto theirs = switches_on(*other.gpus, slice.node, links_.gpus_per_switch);
       if (use == uses_.end() || theirs == 0 || !spans_switches(*other.gpus, links_.gpus_per_switch))
         continue;
-      if (other.gpus->nodes() > 1) interface.push_back(busy(use->second, links_.interface_bytes_s));
-      for (auto& [number, list] : uplinks) {
+      if (other.gpus->nodes() > 1)
+        meets(interface, other, busy(use->second, links_.interface_bytes_s));
+      for (auto& [number, there] : uplinks) {
         if ((theirs >> static_cast<unsigned>(number) & 1U) != 0)
-          list.push_back(busy(use->second, links_.switch_bytes_s));
+          meets(there, other, busy(use->second, links_.switch_bytes_s));
       }
     }
     if (job.gpus->nodes() > 1) consider(links_.interface_bytes_s, interface);
-    for (const auto& [number, list] : uplinks) consider(links_.switch_bytes_s, list);
+    for (const auto& [number, there] : uplinks) consider(links_.switch_bytes_s, there);
   }
   return 1 / (1 - alone + beside);
+}
+
+std::map<std::size_t, double> LinkContention::demand(const Tenant& job) const {
+  std::map<std::size_t, double> links;
+  const auto own = uses_.find(job.model);
+  if (own == uses_.end() || !spans_switches(*job.gpus, links_.gpus_per_switch)) return links;
+  for (const Slice& slice : job.gpus->slices()) {
+    const std::size_t first = slice.node.index() * (kMaxGpusPerNode + 1);
+    if (job.gpus->nodes() > 1) links[first] = busy(own->second, links_.interface_bytes_s);
+    const auto mine = switches_on(*job.gpus, slice.node, links_.gpus_per_switch);
+    for (std::uint64_t left = mine; left != 0; left &= left - 1)
+      links[first + 1 + static_cast<std::size_t>(std::countr_zero(left))] =
+          busy(own->second, links_.switch_bytes_s);
+  }
+  return links;
 }
 
 Result<ReadContention> read_contention(const std::string& path) {

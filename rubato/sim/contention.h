@@ -64,7 +64,9 @@ struct LinkUse {
 // A job uses the interface of each of its nodes if it spans several, and the uplink of each of its
 // switches if it spans several switches. Alone, a step computes and then sends at full bandwidth.
 // Beside others, a transfer gets an equal share of the link with those that use it at that moment;
-// each uses it for the share of time that it would need alone. The slowest link decides.
+// each uses it for the share of time that it would need alone. The slowest link decides. A transfer
+// stops while a job with a lower Tenant::turn uses the link, and does not see those with a higher
+// one.
 class LinkContention final : public ContentionModel {
  public:
   struct Links {
@@ -80,6 +82,10 @@ class LinkContention final : public ContentionModel {
   [[nodiscard]] bool knows(std::string_view model) const override { return uses_.contains(model); }
   [[nodiscard]] const Links& links() const { return links_; }
   [[nodiscard]] const Uses& uses() const { return uses_; }
+
+  // Seconds that a second of training alone sends through each link that the job uses. The keys are
+  // the same for the same link.
+  [[nodiscard]] std::map<std::size_t, double> demand(const Tenant& job) const;
 
   // The share of its step, up to 1, in which such a job keeps a link of this bandwidth busy.
   [[nodiscard]] static double busy(const LinkUse& use, double bytes_s);

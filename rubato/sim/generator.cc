@@ -27,6 +27,7 @@ constexpr double kSwing = 0.6;  // a diurnal rate is 0.4 to 1.6 times its mean
 // Random streams derived from the seed: one for arrivals, then one per job.
 constexpr std::uint64_t kArrivals = 0;
 constexpr std::uint64_t kFirstJob = 1;
+constexpr std::uint64_t kSearchStream = 0x5EA2C;
 
 // Rounds times so that files are easy to read.
 double to_milliseconds(double s) { return std::round(s * 1e3) / 1e3; }
@@ -101,8 +102,24 @@ Result<void> check(const GeneratorOptions& options) {
   if (options.power && !(*options.power > 0 && *options.power <= 1)) {
     return Error{"generate: the power of the speed must be above 0 and at most 1"};
   }
+  if (!(options.search_share >= 0 && options.search_share <= 1)) {
+    return Error{"generate: the share of jobs in searches must be from 0 to 1"};
+  }
   if (auto bad = check_rate(options); !bad) return bad;
   return check_mix(options.gpu_mix);
+}
+
+// How often a job that comes alone or first is the first of a search, so that this share of all
+// jobs are trials.
+double chance_of_search(const GeneratorOptions& options) {
+  const double share = options.search_share;
+  return share / (share + options.search.rule.trials * (1 - share));
+}
+
+// How many jobs come at once, on average.
+double jobs_at_once(const GeneratorOptions& options) {
+  if (options.search_share == 0) return 1;
+  return 1 + chance_of_search(options) * (options.search.rule.trials - 1);
 }
 
 // The mean of the log-uniform distribution.
@@ -186,14 +203,23 @@ Result<Trace> generate(const GeneratorOptions& options) {
   const WeightedChoice gpu_choice(weights);
   const WeightedChoice user_choice(zipf(options.users));
   const Random root(options.seed);
-  Arrivals arrivals(jobs_per_second(options, mix), options.diurnal, root.split(kArrivals));
+  Arrivals arrivals(jobs_per_second(options, mix) / jobs_at_once(options), options.diurnal,
+                    root.split(kArrivals));
 
   Trace trace;
   trace.name = "generated";
   trace.format = TraceFormat::rubato_csv;
   trace.jobs.resize(static_cast<std::size_t>(options.jobs));
+  int trials_left = 0;  // of the search that the job before this one is in
+  int searches = 0;
   for (std::size_t i = 0; i < trace.jobs.size(); ++i) {
     TraceJob& job = trace.jobs[i];
+    if (trials_left > 0) {
+      --trials_left;
+      job = trace.jobs[i - 1];
+      job.name = fmt::to_string(i);
+      continue;
+    }
     Random random = root.split(kFirstJob + i);
     job.name = fmt::to_string(i);
     job.submit_s = options.at_once ? 0 : to_milliseconds(arrivals.next());
@@ -210,6 +236,12 @@ Result<Trace> generate(const GeneratorOptions& options) {
       job.model = draw_profile(random).name;
     }
     if (options.power) job.model = fmt::format("power:{}", shortest(*options.power));
+    if (options.search_share > 0 &&
+        root.split(kSearchStream).split(i).uniform() < chance_of_search(options)) {
+      job.search = options.search;
+      job.search->name = fmt::format("search{}", searches++);
+      trials_left = options.search.rule.trials - 1;
+    }
     const double last = std::max(job.submit_s, job.deadline_s.value_or(0));
     if (last > kLongestSeconds)
       return Error{"generate: the trace would last more than 1,000 years"};

@@ -44,6 +44,11 @@ struct GeneratorOptions {
   double tightness_low = 0.5;
   double tightness_high = 1.5;
 
+  // So many of the jobs are trials of searches for hyper-parameters (model/search.h). The trials of
+  // a search are submitted at once by one user, with the same model, GPU count and duration.
+  double search_share = 0;
+  TraceSearch search{"", {8, 2, false}, 0.0625, true};  // without its name
+
   int users = 20;                             // the i-th user submits in proportion to 1/i
   bool models = true;                         // give each job a model of the catalogue
   std::vector<std::string> model_names = {};  // or one of these

@@ -424,6 +424,37 @@ class EveryPolicy : public ::testing::TestWithParam<std::string> {
   }
 };
 
+// Whatever the policy does, a search stops its trials and lets the best one come to its end.
+TEST_P(EveryPolicy, LetsSearchesStopTheirTrials) {
+  std::size_t stopped = 0;
+  for_scenes(20, [&](Scene scene) {
+    std::size_t in_a_search = 0;
+    for (SimJob& job : scene.workload.jobs)
+      job.trial =
+          SimTrial{in_a_search++ / 4, {4, 2, false}, 0.2, scene.workload.jobs.size() % 2 == 0};
+    scene.workload.searches = (in_a_search + 3) / 4;
+    const auto result = must_simulate(scene, *make());
+    if (HasFailure()) return;
+    std::vector<bool> any(scene.workload.searches, false);
+    std::size_t rejected = 0;
+    for (std::size_t i = 0; i < scene.workload.jobs.size(); ++i) {
+      const JobRecord& record = result.recorder.jobs()[i];
+      EXPECT_EQ((record.end ? 1 : 0) + (record.stopped ? 1 : 0) + (record.rejected.empty() ? 0 : 1),
+                1)
+          << "job " << i;
+      if (record.end) any[i / 4] = true;
+      rejected += record.rejected.empty() ? 0 : 1;
+    }
+    if (rejected == 0) {
+      EXPECT_EQ(std::count(any.begin(), any.end(), false), 0);
+    }
+    stopped += result.metrics.searches->stopped;
+  });
+  if (!HasFailure()) {
+    EXPECT_GT(stopped, 0U);
+  }
+}
+
 // simulate() fails on the first decision that is not valid or not within the capacity.
 TEST_P(EveryPolicy, DecidesValidlyAndBringsEveryJobToAnEnd) {
   for_scenes(150, [&](const Scene& scene) {

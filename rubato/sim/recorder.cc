@@ -177,6 +177,15 @@ void Recorder::finished(Time now, JobId job) {
   until_last_end_ = sums_;
 }
 
+void Recorder::stopped(Time now, JobId job) {
+  change_gpus(now, job, Allocation(), 0);
+  --active_;
+  count_waiting(job, -1);
+  jobs_[job.index()].stopped = now;
+  last_end_ = now;
+  until_last_end_ = sums_;
+}
+
 void Recorder::failed(Time now, JobId job) {
   change_gpus(now, job, Allocation(), 0);
   ++failures_;

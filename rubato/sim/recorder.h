@@ -12,6 +12,7 @@
 #include "rubato/core/decision.h"
 #include "rubato/core/gpu_use.h"
 #include "rubato/place/diff.h"
+#include "rubato/sim/searches.h"
 #include "rubato/sim/step_series.h"
 #include "rubato/sim/workload.h"
 
@@ -49,7 +50,8 @@ struct Metrics {
   std::optional<double> ftf_mean, ftf_p99, ftf_max;
   std::optional<double> ftf_unfair;  // share of jobs above 1.05
   std::size_t preemptions = 0, resizes = 0, migrations = 0, failures = 0;
-  std::optional<double> bound_ratio;  // average JCT / proven lower bound, if one was asked for
+  std::optional<SearchFigures> searches;  // of workloads with searches
+  std::optional<double> bound_ratio;      // average JCT / proven lower bound, if one was asked for
   std::size_t events = 0, decisions = 0;
   double decide_ms_p50 = 0, decide_ms_p99 = 0, wall_s = 0;
   std::vector<TypeUse> types;
@@ -58,6 +60,7 @@ struct Metrics {
 
 struct JobRecord {
   std::optional<Time> start, end;
+  std::optional<Time> stopped;  // by its search
   GpuTime attained;
   int preemptions = 0;
   std::string rejected;                    // why; empty if it was not
@@ -102,6 +105,8 @@ class Recorder {
   [[nodiscard]] bool has_prices() const { return !prices_.empty(); }
   void finished(Time now, JobId job);
   void failed(Time now, JobId job);
+  // The job's search has stopped it.
+  void stopped(Time now, JobId job);
 
   // Everything but the counts of events and decisions and the wall time.
   [[nodiscard]] Metrics metrics() const;

@@ -49,6 +49,18 @@ std::vector<ReportColumn> columns(const std::vector<Run>& runs) {
       {"unfair", [](const Metrics& m) { return m.ftf_unfair; }, share, Best::lowest},
       {"completed", [](const Metrics& m) { return static_cast<double>(m.completed); }, whole,
        Best::none},
+      {"stopped",
+       [](const Metrics& m) {
+         return m.searches ? std::optional(static_cast<double>(m.searches->stopped)) : std::nullopt;
+       },
+       whole, Best::none, true},
+      {"avg search", [](const Metrics& m) { return m.searches ? m.searches->avg_s : std::nullopt; },
+       human_duration, Best::lowest, true},
+      {"avg stage",
+       [](const Metrics& m) { return m.searches ? m.searches->avg_stage_s : std::nullopt; },
+       human_duration, Best::lowest, true},
+      {"regret", [](const Metrics& m) { return m.searches ? m.searches->regret : std::nullopt; },
+       [](double v) { return fmt::format("{:.4f}", v); }, Best::lowest, true},
       {"rejected", [](const Metrics& m) { return static_cast<double>(m.rejected); }, whole,
        Best::none, true},
       {"preempted", [](const Metrics& m) { return static_cast<double>(m.preemptions); }, whole,
@@ -246,7 +258,7 @@ Json run_jobs(const Recorder& recorder) {
   for (std::size_t i = 0; i < recorder.jobs().size(); ++i) {
     const JobRecord& record = recorder.jobs()[i];
     json["start_s"].push_back(seconds_or_null(record.start));
-    json["end_s"].push_back(seconds_or_null(record.end));
+    json["end_s"].push_back(seconds_or_null(record.end ? record.end : record.stopped));
     json["attained_gpu_s"].push_back(rounded(record.attained.gpu_seconds()));
     json["preemptions"].push_back(record.preemptions);
     if (!record.rejected.empty()) json["rejected"][fmt::format("{}", i)] = record.rejected;
@@ -298,43 +310,51 @@ Json to_json(const std::string& policy, const Metrics& m) {
                      {"gpu_s", user.gpu_s},
                      {"contended_gpu_s", user.contended_gpu_s}});
   }
-  return {{"policy", policy},
-          {"jobs", m.jobs},
-          {"completed", m.completed},
-          {"rejected", m.rejected},
-          {"avg_jct_s", or_null(m.avg_jct_s)},
-          {"p50_jct_s", or_null(m.p50_jct_s)},
-          {"p90_jct_s", or_null(m.p90_jct_s)},
-          {"p99_jct_s", or_null(m.p99_jct_s)},
-          {"makespan_s", or_null(m.makespan_s)},
-          {"avg_queue_s", or_null(m.avg_queue_s)},
-          {"p99_queue_s", or_null(m.p99_queue_s)},
-          {"avg_queue_length", m.avg_queue_length},
-          {"gpu_busy", m.gpu_busy},
-          {"cluster_efficiency", m.cluster_efficiency},
-          {"utility", or_null(m.utility)},
-          {"advised_nodes", or_null(m.advised_nodes)},
-          {"deadlines_total", m.deadlines_total},
-          {"deadlines_met", m.deadlines_met},
-          {"deadlines_feasible", m.deadlines_feasible},
-          {"worth", or_null(m.worth)},
-          {"ftf_mean", or_null(m.ftf_mean)},
-          {"ftf_p99", or_null(m.ftf_p99)},
-          {"ftf_max", or_null(m.ftf_max)},
-          {"ftf_unfair", or_null(m.ftf_unfair)},
-          {"preemptions", m.preemptions},
-          {"resizes", m.resizes},
-          {"migrations", m.migrations},
-          {"failures", m.failures},
-          {"shared_gpus", m.shared},
-          {"bound_ratio", or_null(m.bound_ratio)},
-          {"events", m.events},
-          {"decisions", m.decisions},
-          {"decide_ms_p50", m.decide_ms_p50},
-          {"decide_ms_p99", m.decide_ms_p99},
-          {"wall_s", m.wall_s},
-          {"types", types},
-          {"users", users}};
+  Json json = {{"policy", policy},
+               {"jobs", m.jobs},
+               {"completed", m.completed},
+               {"rejected", m.rejected},
+               {"avg_jct_s", or_null(m.avg_jct_s)},
+               {"p50_jct_s", or_null(m.p50_jct_s)},
+               {"p90_jct_s", or_null(m.p90_jct_s)},
+               {"p99_jct_s", or_null(m.p99_jct_s)},
+               {"makespan_s", or_null(m.makespan_s)},
+               {"avg_queue_s", or_null(m.avg_queue_s)},
+               {"p99_queue_s", or_null(m.p99_queue_s)},
+               {"avg_queue_length", m.avg_queue_length},
+               {"gpu_busy", m.gpu_busy},
+               {"cluster_efficiency", m.cluster_efficiency},
+               {"utility", or_null(m.utility)},
+               {"advised_nodes", or_null(m.advised_nodes)},
+               {"deadlines_total", m.deadlines_total},
+               {"deadlines_met", m.deadlines_met},
+               {"deadlines_feasible", m.deadlines_feasible},
+               {"worth", or_null(m.worth)},
+               {"ftf_mean", or_null(m.ftf_mean)},
+               {"ftf_p99", or_null(m.ftf_p99)},
+               {"ftf_max", or_null(m.ftf_max)},
+               {"ftf_unfair", or_null(m.ftf_unfair)},
+               {"preemptions", m.preemptions},
+               {"resizes", m.resizes},
+               {"migrations", m.migrations},
+               {"failures", m.failures},
+               {"shared_gpus", m.shared},
+               {"bound_ratio", or_null(m.bound_ratio)},
+               {"events", m.events},
+               {"decisions", m.decisions},
+               {"decide_ms_p50", m.decide_ms_p50},
+               {"decide_ms_p99", m.decide_ms_p99},
+               {"wall_s", m.wall_s},
+               {"types", types},
+               {"users", users}};
+  if (const auto& s = m.searches) {
+    json["searches"] = {{"searches", s->searches},
+                        {"stopped", s->stopped},
+                        {"avg_s", or_null(s->avg_s)},
+                        {"avg_stage_s", or_null(s->avg_stage_s)},
+                        {"regret", or_null(s->regret)}};
+  }
+  return json;
 }
 
 std::vector<NodeWorth> worth_of_nodes(const Metrics& metrics, const Cluster& cluster) {
@@ -375,12 +395,14 @@ std::string jobs_csv(const Workload& workload, const std::vector<Run>& runs) {
       const SimJob& job = workload.jobs[i];
       const JobRecord& record = run.recorder.jobs()[i];
       const bool met = job.spec->deadline && record.end && *record.end <= *job.spec->deadline;
-      out += fmt::format(
-          "{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(run.policy), csv_field(job.spec->name),
-          clock.text(job.submit), clock.text(record.start), clock.text(record.end),
-          history_text(clock, record), clock.text(job.spec->deadline),
-          job.spec->deadline ? (met ? "1" : "0") : "", record.rejected.empty() ? 0 : 1,
-          csv_field(record.rejected), clock.text(record.earliest));
+      out +=
+          fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_field(run.policy),
+                      csv_field(job.spec->name), clock.text(job.submit), clock.text(record.start),
+                      clock.text(record.end ? record.end : record.stopped),
+                      history_text(clock, record), clock.text(job.spec->deadline),
+                      job.spec->deadline ? (met ? "1" : "0") : "", record.rejected.empty() ? 0 : 1,
+                      record.stopped ? "stopped by its search" : csv_field(record.rejected),
+                      clock.text(record.earliest));
     }
   }
   return out;

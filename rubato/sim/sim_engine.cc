@@ -1,6 +1,7 @@
 #include "rubato/sim/sim_engine.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "rubato/base/check.h"
@@ -10,11 +11,12 @@
 namespace rubato::sim {
 
 SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
-                     std::shared_ptr<const ContentionModel> contention)
+                     std::shared_ptr<const ContentionModel> contention, LinkOrder order)
     : workload_(workload),
       cluster_(cluster),
       topology_(topology),
       contention_(std::move(contention)),
+      order_(order),
       runs_(workload.jobs.size()),
       trainings_(workload.jobs.size()),
       tenants_(cluster.nodes().size()),
@@ -175,19 +177,72 @@ void SimEngine::change_speed(Time now, JobId id) {
   facts_.emplace_back(Running{id, run.generation, run.progress});
 }
 
+Tenant SimEngine::tenant(std::size_t job) const {
+  return {workload_.jobs[job].spec->model, &runs_[job].gpus, runs_[job].turn};
+}
+
+void SimEngine::set_stage(JobId job, Work left_at_end) {
+  Work& known = runs_[job.index()].left_after_stage;
+  if (std::exchange(known, left_at_end) != left_at_end)
+    order_changed_ = order_changed_ || order_ == LinkOrder::grouper;
+}
+
 double SimEngine::kept_beside_others(std::size_t job) const {
-  const auto tenant = [&](std::size_t i) {
-    return Tenant{workload_.jobs[i].spec->model, &runs_[i].gpus};
-  };
   std::vector<Tenant> others;
   for (const std::size_t other : tenants_.neighbours(job, runs_[job].gpus))
     others.push_back(tenant(other));
   return others.empty() ? 1 : contention_->kept(tenant(job), others);
 }
 
+// The trials of one search are one stage.
+void SimEngine::order_stages(Time now, const LinkContention& links) {
+  std::map<std::pair<bool, std::size_t>, std::size_t> number;  // of a search, or of a job
+  std::vector<LinkDemand> stages;
+  std::vector<std::pair<std::size_t, std::size_t>> stage_of;  // of each job
+  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
+    const auto& trial = workload_.jobs[i].trial;
+    const auto key = std::pair(trial.has_value(), trial ? trial->search : i);
+    const std::size_t stage = number.emplace(key, stages.size()).first->second;
+    if (stage == stages.size()) stages.emplace_back();
+    stage_of.emplace_back(i, stage);
+    const JobId id(static_cast<JobId::rep>(i));
+    const WorkRate alone = undisturbed_rate(id);
+    const Work left = runs_[i].progress.left(now) - runs_[i].left_after_stage;
+    if (!(alone > 0) || !(left > 0)) continue;
+    for (const auto& [link, share] : links.demand(tenant(i)))
+      stages[stage][link] += share * left / alone;
+  }
+  const auto place = order_of_stages(stages);
+  for (const auto& [job, stage] : stage_of) runs_[job].turn = place[stage];
+}
+
+void SimEngine::order_by_intensity(const LinkContention& links) {
+  std::vector<std::size_t> jobs;
+  std::vector<double> intensities;
+  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
+    double sends = 0;  // share of a step
+    for (const auto& [link, share] : links.demand(tenant(i))) sends = std::max(sends, share);
+    jobs.push_back(i);
+    intensities.push_back(sends > 0 ? runs_[i].gpus.gpus() * (1 - sends) / sends : 0);
+  }
+  const auto place = sim::order_by_intensity(intensities);
+  for (std::size_t n = 0; n < jobs.size(); ++n) runs_[jobs[n]].turn = place[n];
+}
+
+// Gives all jobs their turns, if links have an order.
+void SimEngine::order_links(Time now) {
+  const auto* links = dynamic_cast<const LinkContention*>(contention_.get());
+  if (order_ == LinkOrder::fair || links == nullptr) return;
+  order_ == LinkOrder::grouper ? order_stages(now, *links) : order_by_intensity(*links);
+  for (std::size_t i = on_gpus_.first(); i != OrderedBits::kNone; i = on_gpus_.at_or_after(i + 1)) {
+    for (const Slice& slice : runs_[i].gpus.slices()) disturbed_.push_back(slice.node);
+  }
+}
+
 // A job that came or went may have changed the speed of others.
 void SimEngine::update_contention(Time now) {
-  if (disturbed_.empty()) return;
+  if (disturbed_.empty() && !std::exchange(order_changed_, false)) return;
+  order_links(now);
   std::vector<std::size_t> jobs;
   for (const NodeId node : std::exchange(disturbed_, {}))
     jobs.insert(jobs.end(), tenants_.on(node).begin(), tenants_.on(node).end());

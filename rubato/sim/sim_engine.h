@@ -10,7 +10,8 @@
 // constant, so its end is exact. Its agent measures when a restart is over, when the batch changes,
 // and at each new epoch. Its speed always depends on its nodes.
 //
-// With a contention model, jobs that share nodes slow each other down as it says.
+// With a contention model, jobs that share nodes slow each other down as it says. If it is one of
+// links, an order may say who sends first (sim/link_order.h).
 #pragma once
 
 #include <memory>
@@ -25,6 +26,8 @@
 #include "rubato/core/event.h"
 #include "rubato/core/gpu_use.h"
 #include "rubato/model/contention.h"
+#include "rubato/sim/contention.h"
+#include "rubato/sim/link_order.h"
 #include "rubato/sim/sim_agent.h"
 #include "rubato/sim/workload.h"
 
@@ -35,7 +38,12 @@ class SimEngine {
   // With `topology`, speed depends on the nodes of a job's GPUs.
   // `contention`: what a job loses to others on its nodes; nullptr: nothing.
   SimEngine(const Workload& workload, const Cluster& cluster, bool topology,
-            std::shared_ptr<const ContentionModel> contention = nullptr);
+            std::shared_ptr<const ContentionModel> contention = nullptr,
+            LinkOrder order = LinkOrder::fair);
+
+  // From now on the job's stage ends when so much work is left. Until then, and for jobs that are
+  // no trials, it ends with the job.
+  void set_stage(JobId job, Work left_at_end);
 
   void carry_out(Time now, std::span<const Command> commands);
   void collect(Time now, std::vector<Event>& facts);
@@ -61,6 +69,8 @@ class SimEngine {
     std::optional<JobId> partner;  // a job that shares its GPUs
     bool ended = false;
     double kept = 1;  // the share of its speed beside the jobs on its nodes
+    int turn = 0;     // Tenant::turn
+    Work left_after_stage = 0;
   };
   // The state of a job with a profile.
   struct Training {
@@ -93,6 +103,10 @@ class SimEngine {
   void choose_batch(JobId id, const std::optional<Batch>& granted);
   void schedule(JobId id);
   void update_contention(Time now);
+  void order_links(Time now);
+  void order_stages(Time now, const LinkContention& links);
+  void order_by_intensity(const LinkContention& links);
+  [[nodiscard]] Tenant tenant(std::size_t job) const;
   [[nodiscard]] double kept_beside_others(std::size_t job) const;
   [[nodiscard]] WorkRate true_rate(JobId id) const;
   [[nodiscard]] WorkRate undisturbed_rate(JobId id) const;
@@ -108,6 +122,8 @@ class SimEngine {
   const Cluster& cluster_;
   bool topology_;
   std::shared_ptr<const ContentionModel> contention_;
+  LinkOrder order_;
+  bool order_changed_ = false;
   std::vector<Run> runs_;                             // by job
   std::vector<std::unique_ptr<Training>> trainings_;  // by job; nullptr without a profile
   NodeTenants tenants_;                               // with a contention model

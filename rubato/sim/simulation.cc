@@ -8,6 +8,7 @@
 #include "rubato/loop/admission.h"
 #include "rubato/loop/decision_times.h"
 #include "rubato/loop/scheduler.h"
+#include "rubato/sim/searches.h"
 #include "rubato/sim/sim_engine.h"
 
 namespace rubato::sim {
@@ -36,7 +37,9 @@ class Simulation {
         options_(options),
         done_(done),
         scheduler_(cluster, options.placement, options.interval, quiet_rule()),
-        engine_(workload, cluster, options.placement != Placement::count, options.contention),
+        engine_(workload, cluster, options.placement != Placement::count, options.contention,
+                options.link_order),
+        searches_(workload, options.knowledge.seed, options.searches_stop),
         knowledge_(workload, options.knowledge, policy.learns()),
         recorder_(workload, cluster, options.record) {}
 
@@ -53,6 +56,7 @@ class Simulation {
     }
     SimulationResult result{recorder_.metrics(), std::move(recorder_), cells_.reports()};
     result.metrics.events = events_;
+    if (workload_.searches > 0) result.metrics.searches = searches_.figures();
     result.metrics.decisions = decide_ms_.size();
     result.metrics.decide_ms_p50 = percentile(decide_ms_, 0.5).value_or(0);
     result.metrics.decide_ms_p99 = percentile(decide_ms_, 0.99).value_or(0);
@@ -78,6 +82,7 @@ class Simulation {
     if (const auto fact = engine_.next_fact()) consider(*fact);
     if (!work_remains()) return next;
     if (const auto news = knowledge_.next_fact()) consider(*news);
+    if (const auto stage = searches_.next_fact()) consider(*stage);
     if (next_node_event_ < options_.node_events.size())
       consider(options_.node_events[next_node_event_].at);
     if (scheduler_.decision_due()) consider(boundary(now_));
@@ -102,8 +107,10 @@ class Simulation {
     }
     absorb_facts();
     absorb_news();
+    absorb_stages();
     while (next_job_ < workload_.jobs.size() && workload_.jobs[next_job_].submit <= now)
       submit_next();
+    absorb_stages();
     if (boundary(now) != now) return {};
     if (scheduler_.state().again_at && *scheduler_.state().again_at <= now) post(Wake{});
     if (scheduler_.decision_due()) return decide();
@@ -151,10 +158,13 @@ class Simulation {
     ++next_job_;
     if (const auto reject = never_fits(event, policy_, cluster_)) {
       recorder_.rejected(now_, *reject, false);
+      searches_.finished(now_, id, false);
       count_done();
       return;
     }
     recorder_.submitted(now_, event.job);
+    searches_.submitted(now_, id);
+    if (job.trial) engine_.set_stage(id, searches_.left_after_stage(id));
     post(std::move(event));
   }
 
@@ -169,6 +179,7 @@ class Simulation {
         if (const auto* finished = std::get_if<Finished>(&fact)) {
           recorder_.finished(now_, finished->job);
           cells_.ended(now_, finished->job);
+          searches_.finished(now_, finished->job, true);
           count_done();
         } else if (const auto* failed = std::get_if<Failed>(&fact)) {
           recorder_.failed(now_, failed->job);
@@ -185,12 +196,40 @@ class Simulation {
   void observe(const Event& fact) {
     if (const auto* running = std::get_if<Running>(&fact)) {
       knowledge_.runs(running->job, engine_.gpus(running->job), running->progress);
+      searches_.runs(running->job, running->progress);
     } else if (const auto* finished = std::get_if<Finished>(&fact)) {
-      knowledge_.rests(finished->job);
+      rests(finished->job);
     } else if (const auto* failed = std::get_if<Failed>(&fact)) {
-      knowledge_.rests(failed->job);
+      rests(failed->job);
     } else if (const auto* released = std::get_if<Released>(&fact); released && released->stopped) {
-      knowledge_.rests(released->job);
+      rests(released->job);
+    }
+  }
+
+  void rests(JobId job) {
+    knowledge_.rests(job);
+    searches_.rests(job);
+  }
+
+  // Trials that are stopped leave at once, and the others may begin another stage.
+  void absorb_stages() {
+    if (workload_.searches == 0) return;
+    std::vector<Event> facts;
+    for (searches_.collect(now_, facts); !facts.empty(); searches_.collect(now_, facts)) {
+      for (Event& fact : std::exchange(facts, {})) {
+        const auto* cancelled = std::get_if<Cancelled>(&fact);
+        const auto stopped = cancelled != nullptr ? std::optional(cancelled->job) : std::nullopt;
+        post(std::move(fact));
+        if (stopped) {
+          recorder_.stopped(now_, *stopped);
+          count_done();
+        }
+      }
+      absorb_facts();
+    }
+    for (const JobView& job : scheduler_.snapshot().jobs) {
+      if (workload_.jobs[job.id.index()].trial)
+        engine_.set_stage(job.id, searches_.left_after_stage(job.id));
     }
   }
 
@@ -207,6 +246,7 @@ class Simulation {
     if (!reaction_.refused.empty()) refused_ = reaction_.refused;
     for (const auto& reject : reaction_.rejected) {
       recorder_.rejected(now_, reject, true);
+      searches_.finished(now_, reject.job, false);
       count_done();
     }
     for (const auto& change : reaction_.changes) recorder_.changed(change);
@@ -245,6 +285,7 @@ class Simulation {
   SeenContention seen_;
   Scheduler scheduler_;
   SimEngine engine_;
+  Searches searches_;
   Knowledge knowledge_;
   Recorder recorder_;
   CellsMeter cells_;

@@ -14,6 +14,7 @@
 #include "rubato/sim/cells_meter.h"
 #include "rubato/sim/failures.h"
 #include "rubato/sim/knowledge.h"
+#include "rubato/sim/link_order.h"
 #include "rubato/sim/recorder.h"
 #include "rubato/sim/workload.h"
 
@@ -28,6 +29,8 @@ struct SimulationOptions {
   // Otherwise it learns from the speeds that jobs report.
   double quiet_loss = kQuietLoss;
   bool contention_known = false;
+  LinkOrder link_order = LinkOrder::fair;  // with a contention model of links
+  bool searches_stop = true;               // whether searches stop their worst trials
   KnowledgeOptions knowledge;
   RecordingOptions record;
 };

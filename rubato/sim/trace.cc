@@ -67,6 +67,7 @@ constexpr auto kRubato = std::to_array<Column>({
     {"restart_s", restart, Need::none},
     {"utility", utility, Need::none},
     {"class", job_class, Need::none},
+    {"search", search, Need::none},
 });
 constexpr auto kMicrosoft = std::to_array<Column>({
     {"job_id", name},

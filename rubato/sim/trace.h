@@ -10,8 +10,21 @@
 
 #include "rubato/base/result.h"
 #include "rubato/core/job.h"
+#include "rubato/model/search.h"
 
 namespace rubato::sim {
+
+// The search for hyper-parameters that a job is a trial of (model/search.h).
+struct TraceSearch {
+  std::string name;
+  SearchRule rule;
+  double share = 0.1;  // length of the first stage, as a share of the trial's work
+  bool wait = true;    // at the end of a stage, until it is certain whether it goes on
+  friend bool operator==(const TraceSearch&, const TraceSearch&) = default;
+};
+// "NAME:trials=8:share=0.1:keep-one-in=2:wait=false"; the last two may be left out.
+[[nodiscard]] Result<TraceSearch> parse_trace_search(std::string_view text);
+[[nodiscard]] std::string to_text(const TraceSearch& search);
 
 struct TraceJob {
   std::string name;
@@ -29,6 +42,7 @@ struct TraceJob {
   std::optional<double> restart_s;
   std::optional<Utility> utility;
   bool opportunistic = false;
+  std::optional<TraceSearch> search;
 };
 
 enum class TraceFormat {

@@ -99,6 +99,17 @@ TraceProblem set_weight(std::string_view column, std::string_view text, double& 
   return fmt::format("{} {} must be above 0", column, base::quoted(text));
 }
 
+constexpr std::string_view kSearchForm =
+    "must be NAME:trials=N:share=S, as lr:trials=8:share=0.1; keep-one-in=N and wait=false may "
+    "follow";
+
+TraceProblem set_search(std::string_view column, std::string_view text, TraceSearch& out) {
+  auto search = parse_trace_search(text);
+  if (!search) return fmt::format("{} {}", column, search.error().message);
+  out = std::move(*search);
+  return std::nullopt;
+}
+
 TraceProblem set_utility(std::string_view column, std::string_view text, Utility& out) {
   const auto parts = split(text, '/');
   if (parts.size() != 3)
@@ -241,6 +252,8 @@ TraceProblem set_trace_field(TraceField field, std::string_view column, std::str
       return set_utility(column, text, job.utility.emplace());
     case TraceField::job_class:
       return set_class(column, text, job.opportunistic);
+    case TraceField::search:
+      return set_search(column, text, job.search.emplace());
     case TraceField::job_type:
       return set_job_type(column, text, job);
     case TraceField::slo:
@@ -291,6 +304,42 @@ TraceProblem finish_trace_job(TraceDraft& draft) {
     return fmt::format("gpus {} is not in allowed_gpus", job.gpus);
   }
   return std::nullopt;
+}
+
+Result<TraceSearch> parse_trace_search(std::string_view text) {
+  const auto parts = split(text, ':');
+  TraceSearch search;
+  search.name = std::string(trim(parts[0]));
+  search.rule.trials = 0;
+  const Error wrong{std::string(kSearchForm)};
+  if (search.name.empty() || parts.size() > 5) return wrong;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto equals = parts[i].find('=');
+    if (equals == std::string_view::npos) return wrong;
+    const auto key = parts[i].substr(0, equals);
+    const auto value = parts[i].substr(equals + 1);
+    if (key == "wait") {
+      if (value != "true" && value != "false") return wrong;
+      search.wait = value == "true";
+    } else if (key == "share") {
+      const auto share = parse_double(value);
+      if (!share || !(*share > 0 && *share <= 1)) return wrong;
+      search.share = *share;
+    } else if (key == "trials" || key == "keep-one-in") {
+      const auto number = parse_integer(value);
+      if (!number || *number < 2 || *number > kMostTrials) return wrong;
+      (key == "trials" ? search.rule.trials : search.rule.keep_one_in) = static_cast<int>(*number);
+    } else {
+      return wrong;
+    }
+  }
+  if (search.rule.trials == 0) return wrong;
+  return search;
+}
+
+std::string to_text(const TraceSearch& search) {
+  return fmt::format("{}:trials={}:share={}:keep-one-in={}{}", search.name, search.rule.trials,
+                     search.share, search.rule.keep_one_in, search.wait ? "" : ":wait=false");
 }
 
 }  // namespace rubato::sim

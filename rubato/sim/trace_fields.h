@@ -31,6 +31,7 @@ enum class TraceField : std::uint8_t {
   allowed_gpus,  // "1/2/4"
   restart,
   utility,    // "VALUE/DECAY/TARGET"
+  search,     // "NAME:trials=N:share=S"
   job_class,  // "guaranteed" or "opportunistic"
   job_type,   // "ResNet-18 (batch size 128)": Gavel's model and batch size in one
   slo,        // Gavel: deadline as a multiple of the duration; <= 0 means none

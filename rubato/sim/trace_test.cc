@@ -263,6 +263,9 @@ TEST(TraceErrors, SayFileLineAndReason) {
       {csv + "a,0,1," + std::string(2U << 20U, '1'), "t.csv:2: line longer than 1 MiB"},
       {full + "a,10,1,1,5,,,,\n", "t.csv:2: the deadline 5 is before the submission 10"},
       {full + "a,0,1,1,,0,,,\n", "t.csv:2: weight \"0\" must be above 0"},
+      {"job_id,submit_s,gpus,duration_s,search\na,0,1,1,lr:trials=1:share=0.1\n",
+       "t.csv:2: search must be NAME:trials=N:share=S, as lr:trials=8:share=0.1; keep-one-in=N and "
+       "wait=false may follow"},
       {"job_id,submit_s,gpus,duration_s,utility\na,0,1,1,5/1\n",
        "t.csv:2: utility \"5/1\" is not VALUE/DECAY/TARGET, as 10/0.001/3600"},
       {"job_id,submit_s,gpus,duration_s,utility\na,0,1,1,0/1/2\n",
@@ -342,6 +345,8 @@ TraceJob some_job(std::size_t index) {
   job.restart_s = maybe(number());
   if (*rc::gen::arbitrary<bool>())
     job.utility = Utility{number() + 1, number() / 1e6, from_seconds(number())};
+  if (*rc::gen::arbitrary<bool>())
+    job.search = TraceSearch{"s", {3, 3, false}, 0.25, *rc::gen::arbitrary<bool>()};
   return job;
 }
 

@@ -60,6 +60,8 @@ const Optional kOptional[] = {
      [](Job j, Out o) { put(j.utility ? text_of(*j.utility) : "", o); }},
     {"class", [](Job j) { return j.opportunistic; },
      [](Job j, Out o) { put(j.opportunistic ? "opportunistic" : "", o); }},
+    {"search", [](Job j) { return j.search.has_value(); },
+     [](Job j, Out o) { put(j.search ? csv_field(to_text(*j.search)) : "", o); }},
 };
 
 Json to_json(const TraceJob& job) {
@@ -79,6 +81,7 @@ Json to_json(const TraceJob& job) {
   if (!job.allowed_gpus.empty()) object["allowed_gpus"] = job.allowed_gpus;
   if (job.restart_s) object["restart_s"] = *job.restart_s;
   if (job.opportunistic) object["class"] = "opportunistic";
+  if (job.search) object["search"] = to_text(*job.search);
   if (const auto& u = job.utility) object["utility"] = {u->value, u->decay, seconds(u->target)};
   return object;
 }

@@ -90,12 +90,23 @@ class WorkloadMaker {
     workload.jobs.reserve(trace_.jobs.size());
     for (std::size_t i = 0; i < trace_.jobs.size(); ++i) {
       workload.jobs.push_back(sim_job(i, workload.origin_s));
+      workload.jobs.back().trial = trial_of(trace_.jobs[i]);
     }
+    workload.searches = searches_;
     report(workload.warnings);
     return workload;
   }
 
  private:
+  // Trials of one user with the same name and settings are one search, until it has all its trials.
+  std::optional<SimTrial> trial_of(const TraceJob& job) {
+    if (!job.search) return std::nullopt;
+    auto& [search, trials] = open_searches_[{job.user, to_text(*job.search)}];
+    if (trials == 0) search = searches_++;
+    trials = (trials + 1) % job.search->rule.trials;
+    return SimTrial{search, job.search->rule, job.search->share, job.search->wait};
+  }
+
   SimJob sim_job(std::size_t index, double origin_s) {
     const TraceJob& job = trace_.jobs[index];
     Truth truth = truth_of(index);
@@ -326,6 +337,9 @@ class WorkloadMaker {
   std::map<std::string, const Profile*> known_;  // nullptr: the catalogue does not know the name
 
   Tally unprofiled_, unsplittable_, unmeasured_, unmeasured_count_, beyond_;
+  // By user and settings: the number of the search, and how many trials it has.
+  std::map<std::pair<std::string, std::string>, std::pair<std::size_t, int>> open_searches_;
+  std::size_t searches_ = 0;
   std::size_t too_large_ = 0;
   std::size_t from_steps_ = 0;
   std::size_t from_hours_ = 0;

@@ -18,6 +18,14 @@
 
 namespace rubato::sim {
 
+// A trial of a simulated search (sim/searches.h).
+struct SimTrial {
+  std::size_t search = 0;  // counted from 0
+  SearchRule rule;
+  double share = 0.1;  // length of the first stage, as a share of its work
+  bool wait = true;
+};
+
 struct SimJob {
   std::shared_ptr<const JobSpec> spec;
   Time submit = kStart;
@@ -26,6 +34,7 @@ struct SimJob {
   // With --profiles: what the job trains. This is then the truth, and `speed` is only a summary.
   // Policies see what the simulated agent measures.
   std::shared_ptr<const Application> application = nullptr;
+  std::optional<SimTrial> trial = std::nullopt;
 };
 
 struct Workload {
@@ -33,6 +42,7 @@ struct Workload {
   double origin_s = 0;       // the trace's time at kStart, the first submission
   std::vector<SimJob> jobs;  // in order of submission: JobId is the index
   std::vector<std::string> warnings;
+  std::size_t searches = 0;  // for hyper-parameters, of which some jobs are trials
 };
 
 struct WorkloadOptions {

@@ -79,6 +79,7 @@ Json to_json(const StepReport& report) {
   set_if(json, "accumulation", report.accumulation);
   if (report.tuning) json["tuning"] = to_json(*report.tuning);
   set_if(json, "noise", report.noise);
+  if (!report.metrics.empty()) json["metrics"] = report.metrics;
   return json;
 }
 
@@ -107,6 +108,15 @@ std::optional<StepReport> read_step_report(const Json& content) {
     JobTuning tuning;
     read_job_tuning(JsonValue(*told, trouble), tuning);
     if (trouble.ok()) report.tuning = tuning;
+  }
+  if (const Json* metrics = look_for(content, "metrics");
+      metrics != nullptr && metrics->is_object()) {
+    for (const auto& [name, value] : metrics->items()) {
+      if (report.metrics.size() == kMostReportedMetrics) break;
+      const auto number = look_for_number(*metrics, name);
+      if (number && !name.empty() && name.size() <= kLongestMetricName)
+        report.metrics[name] = *number;
+    }
   }
   return report;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,6 +31,10 @@ struct JobTuning {
 // Strict: if one field is bad, the whole record is.
 void read_job_tuning(const JsonValue& json, JobTuning& tuning);
 
+// The most metrics of a program that are taken, and the longest name of one.
+inline constexpr std::size_t kMostReportedMetrics = 16;
+inline constexpr std::size_t kLongestMetricName = 64;
+
 // The content of a Report: progress at a step that all members have applied. The leader sends at
 // most a few per second. After a leader has died, its successor may send one again.
 struct StepReport {
@@ -51,6 +56,7 @@ struct StepReport {
   std::optional<int> accumulation;  // passes before the one that synchronises
   std::optional<JobTuning> tuning;
   std::optional<double> noise;  // the gradient noise scale in samples, where it is measured
+  std::map<std::string, double> metrics = {};  // what else the program reports, by name
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 [[nodiscard]] Json to_json(const StepReport& report);
