@@ -29,18 +29,17 @@ namespace rubato::cmd {
 namespace {
 
 struct SimulateFlags {
-  std::string trace, format, cluster, placement = "count", curves, profiles, type_speeds,
-                                      throughputs, failures, contention,
-                                      contention_knowledge = "measured", link_order = "fair",
-                                      searches = "stop";
+  std::string trace, format, cluster,
+      placement = "count", curves, profiles, type_speeds, throughputs, failures, contention,
+      contention_knowledge = "measured", link_order = "fair", searches = "stop";
   std::string deadlines, cells;
-  bool utilities = false;
+  bool utilities = false, adapt_batches = false;
   double opportunistic = 0;
   std::vector<std::string> policies, policy_sockets;
   double from = 0, until = kLongestSeconds;
   std::optional<double> restart_cost;
-  double interval = 0, interference = 0, quiet_loss = kQuietLoss, failure_rate = 0,
-         repair_time = 3600;
+  double interval = 0, interference = 0, quiet_loss = kQuietLoss, skew_limit = kSkewLimit,
+         failure_rate = 0, repair_time = 3600;
   std::uint64_t seed = 1;
   unsigned threads = 0;
   std::string knowledge = "oracle";
@@ -222,6 +221,7 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   }
   c.options.searches_stop = flags.searches == "stop";
   c.options.quiet_loss = flags.quiet_loss;
+  c.options.skew_limit = flags.skew_limit;
   c.options.contention_known = flags.contention_knowledge == "oracle";
   if (flags.restart_cost) {
     if (auto ok = seconds_flag("--restart-cost", *flags.restart_cost); !ok) return ok.error();
@@ -273,6 +273,9 @@ Result<Comparison> prepare(const SimulateFlags& flags) {
   }
   options.utilities = flags.utilities;
   options.opportunistic = flags.opportunistic;
+  options.adapt_batches = flags.adapt_batches;
+  if (flags.adapt_batches && flags.throughputs.empty())
+    return Error{"--adapt-batches needs the speed with each batch size: give --throughputs FILE"};
   if (!flags.curves.empty()) {
     auto curves = read_curves(flags.curves);
     if (!curves) return curves.error();
@@ -623,8 +626,10 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
           "--placement", flags->placement,
           "which GPUs a job gets: count (any, nodes do not matter), pack (fewest nodes), "
           "emptiest (fills the emptiest node first), spread (most nodes), even (fewest nodes, "
-          "evenly), buddy (aligned blocks; jobs move), netpack (network packing) or quiet (where "
-          "nobody loses much speed to a neighbour, else the job waits)")
+          "evenly), buddy (aligned blocks; jobs move), netpack (network packing), quiet (where "
+          "nobody loses much speed to a neighbour, else the job waits), gaps (GPUs that others "
+          "left "
+          "over) or skew (pack for jobs with one large tensor, gaps for others)")
       ->type_name("NAME")
       ->capture_default_str();
   command
@@ -699,6 +704,13 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
       ->check(from_to(0, 1))
       ->capture_default_str();
   command
+      ->add_option("--skew-limit", flags->skew_limit,
+                   "with --placement skew: a job is packed if its largest tensor is more than this "
+                   "share of all its parameters")
+      ->type_name("SHARE")
+      ->check(from_to(0, 1))
+      ->capture_default_str();
+  command
       ->add_option("--interference", flags->interference,
                    "share of its speed, 0 to below 1, that a job on several nodes loses while it "
                    "shares a node "
@@ -711,6 +723,10 @@ void add_simulate(CLI::App& app, Action& chosen, const std::string& command_line
           "--throughputs", flags->throughputs,
           "measured speeds per GPU type, of jobs alone and in pairs, in the JSON format of Gavel")
       ->type_name("FILE");
+  command->add_flag(
+      "--adapt-batches", flags->adapt_batches,
+      "with --throughputs: jobs of a shockwave trace change their batch size as the trace says "
+      "(accordion, gns); without it they keep it");
   command
       ->add_option(
           "--deadlines", flags->deadlines,

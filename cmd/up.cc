@@ -299,9 +299,8 @@ void add_up(CLI::App& app, Action& chosen) {
                      "NAME:key=value,... (default: the policy of the last start, else {})",
                      CoreOptions().policy));
   option("--placement", flags->placement, "NAME",
-         "which GPUs a job gets: count, pack, emptiest, spread, even, buddy, netpack or quiet; "
-         "`rubato "
-         "simulate --help` describes them")
+         "which GPUs a job gets: count, pack, emptiest, spread, even, buddy, netpack, quiet, gaps "
+         "or skew; `rubato simulate --help` describes them")
       ->capture_default_str();
   option("--listen", flags->listen, "ADDRESS:PORT",
          "numeric address of the HTTP API. Port 0 is any free port; the file api.address in the "

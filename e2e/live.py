@@ -808,6 +808,41 @@ def switched_policy(build):
         return "same masters under afs-l, elasticflow, rubato and afs-l again"
 
 
+def nodes_of(cluster, job):
+    return sorted({slot.split(".")[0] for slot in cluster.job(job)["slots"]})
+
+
+def skew(build):
+    """Jobs report the share of their largest tensor, and the placement skew packs or spreads them by it."""
+    with Cluster(build, "fifo-backfill", "--placement", "skew") as cluster:
+        cluster.up()
+        calm = ["submit", "--profile", "calm", "--json", "--work", "steps=20", "--name", "calm", "--gpus"]
+        program = ["--", str(build / "examples" / "transformer"), "--batch", "8", "--steps"]
+        teacher = json.loads(cluster.run(*calm, "1", *program, "20").stdout)["id"]
+        share = cluster.await_state(teacher, "COMPLETED")["progress"]["skew"]
+        require(0 < share < 0.3, f"the largest tensor of the transformer has a share of {share}")
+        steps = cluster.steps(600)
+        wide = cluster.submit("wide", "--gpus", "3", steps=steps)["id"]
+        cluster.await_training(wide)
+        await_true(lambda: cluster.job(wide)["progress"]["skew"], "the share of the largest tensor")
+        require(cluster.job(wide)["progress"]["skew"] > 0.3, f"{cluster.job(wide)['progress']}")
+        # One GPU is left on the node of the first job, four on the other. What is known to be calm fills
+        # the gap; what is not known gets one node.
+        calm[calm.index("steps=20")] = "steps=1000000"
+        spread = json.loads(cluster.run(*calm, "2", *program, "1000000").stdout)["id"]
+        packed = cluster.submit("packed", "--gpus", "2", steps=steps)["id"]
+        for job in (spread, packed):
+            cluster.await_training(job)
+        require(len(nodes_of(cluster, spread)) == 2, f"calm is on {nodes_of(cluster, spread)}")
+        require(len(nodes_of(cluster, packed)) == 1, f"packed is on {nodes_of(cluster, packed)}")
+        for job in (wide, spread, packed):
+            cluster.run("cancel", job)
+            cluster.await_state(job, "CANCELLED")
+        cluster.stop()
+        cluster.replays()
+        return f"shares {share:.2f} and above 0.3; two nodes for the first, one for the other"
+
+
 def impatient(policy):
     """The policy as a user writes it. Those that work in rounds, leases or batches get short ones."""
     keys = [key["name"] for key in policy["keys"] if key["name"] in ("round", "resolve", "lease", "interval", "unit")
@@ -1095,7 +1130,7 @@ def search(build):
 
 
 SCENARIOS = [rubato, search, afs, edf_admission, elasticflow, pollux, killed_daemon, killed_agent_and_worker,
-             silent_agent, damaged_tail, full_disk, switched_policy, every_policy, antman, clock_jump]
+             silent_agent, damaged_tail, full_disk, switched_policy, every_policy, antman, skew, clock_jump]
 if "EVERY_COMBINATION" in os.environ:  # they wait for minutes
     SCENARIOS.append(gandiva)
 

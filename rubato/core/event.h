@@ -66,11 +66,13 @@ struct Reserved {
   std::uint64_t gpus = 0;
   std::string why = {};
 };
-// A new estimate of a job's speed, and of its convergence if `losses` is given.
+// A new estimate of a job's speed, and of its convergence if `losses` is given. With `skew`, the
+// job has said what share of it its largest tensor is.
 struct Estimated {
   JobId job;
   std::shared_ptr<const SpeedModel> speed;
   std::shared_ptr<const ShownLosses> losses = nullptr;
+  std::optional<double> skew = std::nullopt;
 };
 // The time a policy asked for (Decision::again_at) has come.
 struct Wake {};

@@ -59,6 +59,9 @@ struct JobSpec {
   bool opportunistic = false;  // it takes what guaranteed jobs leave, and yields to them first
   int quota = 0;               // how many GPUs its user's guaranteed jobs may have; 0: no limit
   bool tries_pairs = false;    // it may share GPUs with a job beside which it was never measured
+  // The part of its parameters that is in its largest tensor, above 0 and at most 1 (Tiresias calls
+  // it skew). nullopt: nobody knows yet.
+  std::optional<double> skew = std::nullopt;
 
   // What its end then is worth. A job without a utility is worth its weight until its deadline and
   // nothing afterwards.

@@ -1054,6 +1054,67 @@ TEST(Core, AJobIsToldWhatItsFileSaysOfTheBatch) {
   EXPECT_TRUE(daemon.core->launch_of(fixed).env.empty());
 }
 
+// Steps are stored with the type of the GPUs, so the speeds of types that a job has seen are known.
+TEST(Core, GoodputIsKnownByGpuType) {
+  TestDaemon daemon("1x4:slow,1x4:fast");
+  daemon.options.policy = "sia:interval=10";
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, adaptive_job("net", 1e9)));
+  const auto told = [&](std::size_t type, double seconds) {
+    JobStatus status = *daemon.core->status(id);
+    const JobView& view = *daemon.core->state().view(id);
+    EXPECT_EQ(view.held.type().index(), type);
+    status.progress.per_gpu = 64;
+    status.progress.accumulation = 0;
+    status.progress.noise = 1000;
+    status.progress.workers = view.held.gpus();
+    status.progress.tuning = JobTuning{64, 2048, 64, seconds, seconds};
+    daemon.pass(10, 10);
+    static_cast<void>(daemon.turn({status}));
+  };
+  daemon.pass(20);
+  told(0, 0.4);
+  ASSERT_NE(goodput_of(daemon, id), nullptr);
+  EXPECT_TRUE(goodput_of(daemon, id)->types().empty()) << "it knows one type";
+  EXPECT_EQ(daemon.ask(kRoot, SetNode{"0", NodeState::draining}).status, 200);
+  daemon.pass(40);
+  told(1, 0.1);
+  const auto* known = goodput_of(daemon, id);
+  ASSERT_EQ(known->types().size(), 2U);
+  const Shape slow{gpu_type(0), 1, 1, 1}, fast{gpu_type(1), 1, 1, 1};
+  EXPECT_GT(known->rate(fast), 2 * known->rate(slow));
+  const Json before = daemon.core->state().snapshot().value();
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->state().snapshot().value(), before);
+  daemon.expect_replay();
+}
+
+TEST(Core, APolicyAndALaterJobOfTheProfileKnowTheLargestTensor) {
+  TestDaemon daemon;
+  daemon.options.placement = Placement::skew;
+  daemon.start();
+  JobFile file = job_file("job", 1e6, 1, 2);
+  file.profile = "net";
+  const JobId id = id_of(daemon.submit(kAda, file));
+  daemon.pass(10);
+  EXPECT_EQ(daemon.core->state().view(id)->spec->skew, std::nullopt);
+  JobStatus status = *daemon.core->status(id);
+  status.progress.skew = 0.7;
+  daemon.pass(10, 10);
+  static_cast<void>(daemon.turn({status}));
+  EXPECT_EQ(daemon.core->state().view(id)->spec->skew, 0.7);
+  daemon.pass(10);
+  EXPECT_EQ(daemon.core->state().view(id)->spec->skew, 0.7) << "later reports may leave it out";
+  const JobId next = id_of(daemon.submit(kAda, file));
+  EXPECT_EQ(daemon.core->state().view(next)->spec->skew, 0.7);
+  const Json before = daemon.core->state().snapshot().value();
+  daemon.kill();
+  daemon.start();
+  EXPECT_EQ(daemon.core->state().snapshot().value(), before);
+  daemon.expect_replay();
+}
+
 TEST(Core, AnotherBatchIsNoResize) {
   TestDaemon daemon;
   daemon.options.policy = "pollux:interval=10";

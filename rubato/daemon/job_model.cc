@@ -63,23 +63,69 @@ std::optional<BatchLimits> batch_limits(const JobRecord& job) {
   return limits;
 }
 
+Result<StepTime> fit_on(const Tuning& tuning, std::optional<GpuType> type) {
+  std::vector<StepMeasurement> steps;
+  for (const MeasuredStep& measured : tuning.steps) {
+    if (!type || measured.type == *type) steps.push_back(measured.step);
+  }
+  return fit_step_time(steps);
+}
+
+// What was measured on each GPU type, if on several. Speeds on one GPU are relative to the type on
+// which it ran on most GPUs. How fast it is on a type on which it never ran is not known here, so
+// it counts as equally fast there.
+std::vector<GoodputEstimate::OnType> by_type(const Tuning& tuning, const BatchLimits& limits) {
+  std::size_t types = 0;
+  bool several = false;
+  for (const MeasuredStep& measured : tuning.steps) {
+    types = std::max<std::size_t>(types, measured.type.index() + 1);
+    several = several || measured.type != tuning.steps.front().type;
+  }
+  std::vector<GoodputEstimate::OnType> known;
+  if (!several) return known;
+  known.resize(types);
+  for (const MeasuredStep& measured : tuning.steps) {
+    auto& here = known[measured.type.index()];
+    here.most_gpus = std::max(here.most_gpus, measured.step.place.gpus);
+  }
+  for (std::size_t t = 0; t < types; ++t) {
+    if (known[t].most_gpus == 0) continue;
+    const auto fitted = fit_on(tuning, GpuType(static_cast<GpuType::rep>(t)));
+    if (!fitted) continue;
+    known[t].time = *fitted;
+  }
+  const auto best = std::max_element(known.begin(), known.end(), [](const auto& a, const auto& b) {
+    return (a.time ? a.most_gpus : 0) < (b.time ? b.most_gpus : 0);
+  });
+  if (!best->time) return {};
+  const auto one_gpu = [&](const StepTime& time) {
+    return time.throughput({1, 1}, {limits.initial, 0});
+  };
+  for (auto& type : known) {
+    if (type.time) type.one_gpu = one_gpu(*type.time) / one_gpu(*best->time);
+  }
+  return known;
+}
+
 std::shared_ptr<const GoodputEstimate> goodput_of(const JobRecord& job) {
   const auto limits = batch_limits(job);
   if (!limits) return nullptr;
   std::optional<GoodputEstimate::Seen> seen;
+  std::vector<GoodputEstimate::OnType> types;
   const auto& tuning = job.rates.tuning;
   if (tuning && !tuning->steps.empty()) {
-    if (const auto fitted = fit_step_time(tuning->steps)) {
+    if (const auto fitted = fit_on(*tuning, std::nullopt)) {
       GoodputEstimate::Seen known;
       known.time = *fitted;
       // Only the ratio of the two is known, and only it matters.
       if (tuning->noise) known.noise = {1, *tuning->noise / limits->initial};
-      for (const StepMeasurement& step : tuning->steps)
-        known.most_gpus = std::max(known.most_gpus, step.place.gpus);
+      for (const MeasuredStep& measured : tuning->steps)
+        known.most_gpus = std::max(known.most_gpus, measured.step.place.gpus);
       seen = known;
+      types = by_type(*tuning, *limits);
     }
   }
-  return std::make_shared<GoodputEstimate>(*limits, std::nullopt, seen);
+  return std::make_shared<GoodputEstimate>(*limits, std::nullopt, seen, std::move(types));
 }
 
 std::map<int, WorkRate> known_rates(const JobRecord& job, const GpuLimits& limits) {
@@ -126,6 +172,7 @@ std::shared_ptr<const JobSpec> spec_of(const JobRecord& job, const DaemonState& 
   if (job.deadline) spec->deadline = state.loop_time(*job.deadline);
   spec->restart_cost = job.rates.pause > 0 ? from_seconds(job.rates.pause) : restart_cost;
   spec->goes_first = job.measures_for.has_value();
+  spec->skew = job.rates.skew;
   spec->work_guessed = !job.file.work;
   // A program without the library reports no steps, so nobody could see what sharing costs it.
   spec->tries_pairs = pairs && job.file.elastic;
@@ -187,11 +234,15 @@ bool tells_more(const SpeedModel& told, const SpeedModel& now, const GpuLimits& 
   if (before->limits().initial != after->limits().initial) return true;
   if (!after->seen()) return false;
   if (before->seen()->most_gpus != after->seen()->most_gpus) return true;
+  const std::size_t types = std::max<std::size_t>(after->types().size(), 1);
+  if (before->types().size() != after->types().size()) return true;
   const int most = std::min(limits.max, kMostOnACurve);
   for (int gpus = limits.smallest(); gpus <= most; gpus *= 2) {
     for (const int nodes : {1, 2}) {
-      const Shape shape{GpuType(), gpus, std::min(nodes, gpus), 1};
-      if (differ(before->rate(shape), after->rate(shape))) return true;
+      for (std::size_t t = 0; t < types; ++t) {
+        const Shape shape{GpuType(static_cast<GpuType::rep>(t)), gpus, std::min(nodes, gpus), 1};
+        if (differ(before->rate(shape), after->rate(shape))) return true;
+      }
     }
   }
   return false;

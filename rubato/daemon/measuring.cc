@@ -32,12 +32,12 @@ std::optional<Tuning> tuning_in(const JobProgress& progress, const Allocation& g
                              {*progress.per_gpu, progress.accumulation.value_or(0)},
                              told.step_seconds,
                              told.pass_seconds};
-  if (check_measurement(step)) tuning.steps.push_back(step);
+  if (check_measurement(step)) tuning.steps.push_back({step, gpus.type()});
   return tuning;
 }
 
 void tell_estimate(Transaction& tx, JobId id, std::shared_ptr<const SpeedModel> speed) {
-  const Event told = Estimated{id, std::move(speed)};
+  const Event told = Estimated{id, std::move(speed), nullptr, tx.state().job(id)->rates.skew};
   if (encode(told)) tx.post(told);  // else the fit is not finite
 }
 
@@ -58,6 +58,12 @@ void tell_progress(Transaction& tx, const Reports& reports, JobId id, WorkRate r
       std::abs(view->progress.left(tx.now()) - progress.work_left) > kMaterialProgress * view->work;
   if (ahead || std::abs(rate - view->progress.rate) > kMaterialRate * view->progress.rate)
     tx.post(Running{id, view->generation, progress});
+}
+
+// A model does not change, so this is told once.
+void tell_skew(Transaction& tx, JobId id, double skew) {
+  const JobView* view = tx.state().view(id);
+  if (view->spec->skew != skew) tell_estimate(tx, id, view->speed);
 }
 
 // Tells only what matters, because each report makes the policy decide again.
@@ -163,11 +169,13 @@ void measure(Transaction& tx, Reports& reports, const JobStatus& status,
   if (!status.pauses.empty() && status.pauses.back() > 0) rates.pause = status.pauses.back();
   if (job->file.batch.mode == BatchMode::adaptive)
     rates.tuning = tuning_in(status.progress, view->held, steady && !shares);
+  if (status.progress.skew != job->rates.skew) rates.skew = status.progress.skew;
   if (status.failures > 0) body["failures"] = status.failures;
-  if (!rates.by_gpus.empty() || rates.pause > 0 || rates.tuning)
+  if (!rates.by_gpus.empty() || rates.pause > 0 || rates.tuning || rates.skew)
     body["rates"] = write_record(rates).value();
   tx.touch(status.job);
   tx.put("measured", body);
+  if (rates.skew) tell_skew(tx, status.job, *rates.skew);
   if (rates.tuning) tell_goodput(tx, status.job);
   if (shares && plausible(rate)) tell_progress(tx, reports, status.job, rate);
   if (rates.by_gpus.empty()) return;

@@ -36,9 +36,10 @@ void describe(auto& f, Is<JobEnding> auto& value) {
 }
 
 void describe(auto& f, Is<Rates> auto& value) {
-  auto& [by_gpus, pause, tuning] = value;
+  auto& [by_gpus, pause, tuning, skew] = value;
   f("by_gpus", by_gpus);
   f("pause", pause);
+  f("skew", skew);
   f("tuning", tuning);
 }
 
@@ -159,11 +160,6 @@ void describe_row(auto& f, Is<GpuStep> auto& value) {
   f(from, gpus);
 }
 
-void describe_row(auto& f, Is<StepMeasurement> auto& value) {
-  auto& [place, batch, step_seconds, grad_seconds] = value;
-  f(place.nodes, place.gpus, batch.per_gpu, batch.accumulation, step_seconds, grad_seconds);
-}
-
 // --- values that are written in another way, or checked when they are read ---
 
 template <class T>
@@ -216,15 +212,37 @@ void read_json(FormatReader& /*reader*/, const JsonValue& json,
   });
 }
 
+// A list of six numbers, and the GPU type unless it is the first one.
+Json write_json(Writer& /*writer*/, const Is<MeasuredStep> auto& value) {
+  const auto& [place, batch, step_seconds, grad_seconds] = value.step;
+  Json row = Json::array(
+      {place.nodes, place.gpus, batch.per_gpu, batch.accumulation, step_seconds, grad_seconds});
+  if (value.type != GpuType()) row.push_back(value.type.value());
+  return row;
+}
+void read_json(FormatReader& /*reader*/, const JsonValue& json, Is<MeasuredStep> auto& value) {
+  if (!json.must_be(json.json().is_array() && (json.size() == 6 || json.size() == 7),
+                    "a list of 6 or 7 numbers"))
+    return;
+  auto& [place, batch, step_seconds, grad_seconds] = value.step;
+  place.nodes = json.at(0).template whole<int>();
+  place.gpus = json.at(1).template whole<int>();
+  batch.per_gpu = json.at(2).template whole<int>();
+  batch.accumulation = json.at(3).template whole<int>();
+  step_seconds = json.at(4).number();
+  grad_seconds = json.at(5).number();
+  if (json.size() == 7) value.type = GpuType(json.at(6).template whole<GpuType::rep>());
+}
+
 void read_json(FormatReader& reader, const JsonValue& json,
-               Is<std::vector<StepMeasurement>> auto& value) {
+               Is<std::vector<MeasuredStep>> auto& value) {
   if (!json.must_be(json.json().is_array() && json.size() <= kStepsKept,
                     fmt::format("a list of at most {}", kStepsKept)))
     return;
   json.each([&](const JsonValue& row) {
-    const auto step = reader.get<StepMeasurement>(row);
+    const auto step = reader.get<MeasuredStep>(row);
     if (!row.ok()) return;
-    if (auto ok = check_measurement(step); !ok) return row.refuse(ok.error().message);
+    if (auto ok = check_measurement(step.step); !ok) return row.refuse(ok.error().message);
     value.push_back(step);
   });
 }
@@ -288,18 +306,20 @@ std::string_view to_text(Ending how) { return name_in(kEndings, how); }
 void Rates::learn(const Rates& newer) {
   for (const auto& [gpus, rate] : newer.by_gpus) by_gpus[gpus] = rate;
   if (newer.pause > 0) pause = newer.pause;
+  if (newer.skew) skew = newer.skew;
   if (!newer.tuning) return;
-  std::vector<StepMeasurement> steps;
+  std::vector<MeasuredStep> steps;
   if (tuning) steps = std::move(tuning->steps);
   const auto noise = newer.tuning->noise ? newer.tuning->noise
                      : tuning            ? tuning->noise
                                          : std::nullopt;
-  for (const StepMeasurement& step : newer.tuning->steps) {
-    std::erase_if(steps, [&](const StepMeasurement& known) {
-      return known.place.nodes == step.place.nodes && known.place.gpus == step.place.gpus &&
-             known.batch == step.batch;
+  for (const MeasuredStep& newest : newer.tuning->steps) {
+    std::erase_if(steps, [&](const MeasuredStep& known) {
+      return known.type == newest.type && known.step.place.nodes == newest.step.place.nodes &&
+             known.step.place.gpus == newest.step.place.gpus &&
+             known.step.batch == newest.step.batch;
     });
-    steps.push_back(step);
+    steps.push_back(newest);
   }
   if (steps.size() > kStepsKept)
     steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(kStepsKept));

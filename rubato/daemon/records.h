@@ -39,14 +39,20 @@ struct JobEnding {
   std::optional<Time> earliest;  // if refused: the earliest deadline that could be promised
 };
 
+// A step, and the type of the GPUs on which it was measured.
+struct MeasuredStep {
+  StepMeasurement step;
+  GpuType type;
+};
+
 // Measurements of a job that chooses its batch size itself (docs/goodput.md). Its goodput is
 // estimated from them.
 struct Tuning {
   int initial = 1;  // limits of its batch size (launch/master_messages.h)
   int largest = 1;
   int largest_per_gpu = 1;
-  std::optional<double> noise;         // the gradient noise scale, in samples
-  std::vector<StepMeasurement> steps;  // one for each placement and batch; the newest is last
+  std::optional<double> noise;      // the gradient noise scale, in samples
+  std::vector<MeasuredStep> steps;  // one for each type, placement and batch; newest last
 };
 inline constexpr std::size_t kStepsKept = 64;
 
@@ -55,6 +61,7 @@ struct Rates {
   std::map<int, WorkRate> by_gpus;  // units of work per second
   double pause = 0;                 // seconds that a resize stopped training; 0: unknown
   std::optional<Tuning> tuning;
+  std::optional<double> skew = std::nullopt;  // the share of the largest tensor, as it was reported
 
   // Merges newer measurements into these.
   void learn(const Rates& newer);

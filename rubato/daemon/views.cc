@@ -75,7 +75,8 @@ Json progress_json(const JobRecord& job, const JobView* view, const JobProgress&
           {"epoch", progress.epoch},
           {"loss", number_or_null(progress.loss)},
           {"rate", progress.rate},
-          {"learning_rate", number_or_null(progress.learning_rate)}};
+          {"learning_rate", number_or_null(progress.learning_rate)},
+          {"skew", number_or_null(progress.skew)}};
 }
 
 Json trial_json(const JobRecord& job) {

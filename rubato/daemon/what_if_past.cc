@@ -301,9 +301,9 @@ class PastReader {
   // Rows of requests are recognised by the state before them.
   Json look_before(const JournalRow& row) {
     static const std::set<std::string, std::less<>> looked_at = {
-        "job",    "submitted", "ended",      "held",     "limited", "node",
-        "policy", "measured",  "node-added", "reserved", "plain",   "verdict",
-        "quota",  "commands",  "running",    "finished", "failed",  "released", "cells"};
+        "job",      "submitted",  "ended",    "held",     "limited", "node",  "policy",
+        "measured", "node-added", "reserved", "plain",    "verdict", "quota", "commands",
+        "running",  "finished",   "failed",   "released", "cells"};
     if (!looked_at.contains(row.type)) return nullptr;
     auto body = parse_json(row.body, "a row");
     if (!body) return nullptr;
@@ -522,8 +522,8 @@ class PastReader {
     const Tuning& told = *rates.tuning;
     progress.tuning = JobTuning{told.initial, told.largest, told.largest_per_gpu, 0, 0};
     if (!told.steps.empty()) {
-      progress.tuning->step_seconds = told.steps.back().step_seconds;
-      progress.tuning->pass_seconds = told.steps.back().grad_seconds;
+      progress.tuning->step_seconds = told.steps.back().step.step_seconds;
+      progress.tuning->pass_seconds = told.steps.back().step.grad_seconds;
     }
     return progress;
   }

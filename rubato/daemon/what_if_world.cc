@@ -427,7 +427,7 @@ namespace {
 void report_tuning(const Tuning& tuning, int gpus, JobProgress& progress) {
   progress.noise = tuning.noise;
   progress.tuning = JobTuning{tuning.initial, tuning.largest, tuning.largest_per_gpu, 0, 0};
-  for (const StepMeasurement& step : tuning.steps) {
+  for (const auto& [step, type] : tuning.steps) {
     if (step.place.gpus != gpus) continue;
     progress.per_gpu = step.batch.per_gpu;
     progress.accumulation = step.batch.accumulation;

@@ -625,6 +625,7 @@ Json Driver::summary(const StepPlan& plan, std::span<const float> result, int wo
       {"epoch_samples", order_.samples()},
       {"ends_epoch", ends_epoch(plan)},
       {"applied_at", std::chrono::duration<double>(Clock::now().time_since_epoch()).count()}};
+  if (const double skew = largest_share(model_.layout()); skew > 0) summary["skew"] = skew;
   tuning_.describe(plan, workers, summary);
   model_.describe(result, summary);
   return summary;

@@ -1,5 +1,7 @@
 #include "rubato/elastic/layout.h"
 
+#include <algorithm>
+
 namespace rubato::elastic {
 
 Layout make_layout(const std::vector<std::size_t>& counts, std::size_t tail_floats,
@@ -20,6 +22,15 @@ Layout make_layout(const std::vector<std::size_t>& counts, std::size_t tail_floa
   layout.buckets.push_back({layout.total, tail_floats});
   layout.total += tail_floats;
   return layout;
+}
+
+double largest_share(const Layout& layout) {
+  std::size_t all = 0, largest = 0;
+  for (const Piece& parameter : layout.parameters) {
+    all += parameter.count;
+    largest = std::max(largest, parameter.count);
+  }
+  return all == 0 ? 0 : static_cast<double>(largest) / static_cast<double>(all);
 }
 
 }  // namespace rubato::elastic

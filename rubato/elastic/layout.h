@@ -33,4 +33,8 @@ struct Layout {
 [[nodiscard]] Layout make_layout(const std::vector<std::size_t>& counts, std::size_t tail_floats,
                                  std::size_t bucket_floats);
 
+// The part of all parameters that is in the largest one (Tiresias calls it skew). 0: there are
+// none.
+[[nodiscard]] double largest_share(const Layout& layout);
+
 }  // namespace rubato::elastic

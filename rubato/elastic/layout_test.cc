@@ -23,6 +23,11 @@ TEST(Layout, BucketsHoldParametersFromTheLastToTheFirst) {
   EXPECT_EQ(layout.total, 65U);
 }
 
+TEST(Layout, TheLargestParameterIsAShareOfAllWithoutTheTail) {
+  EXPECT_DOUBLE_EQ(largest_share(make_layout({10, 25, 15}, 500, 40)), 0.5);
+  EXPECT_EQ(largest_share(make_layout({}, 3, 40)), 0);
+}
+
 TEST(Layout, WithoutParametersOnlyTheTailRemains) {
   const Layout layout = make_layout({}, 3, 40);
   ASSERT_EQ(layout.buckets.size(), 1U);

@@ -135,7 +135,7 @@ void describe(auto& f, Is<Utility> auto& value) {
 void describe(auto& f, Is<JobSpec> auto& value) {
   auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch, deadline,
          restart_cost, cooldown, notice, goes_first, work_guessed, utility, opportunistic, quota,
-         tries_pairs] = value;
+         tries_pairs, skew] = value;
   f("adaptive_batch", adaptive_batch);
   f("batch", batch);
   f("cooldown", cooldown);
@@ -149,6 +149,7 @@ void describe(auto& f, Is<JobSpec> auto& value) {
   f.unless_plain("quota", quota);
   f("requested", requested);
   f("restart_cost", restart_cost);
+  f("skew", skew);
   f.unless_plain("tries_pairs", tries_pairs);
   f("user", user);
   f("utility", utility);
@@ -193,6 +194,13 @@ void describe(auto& f, Is<GoodputEstimate::Seen> auto& value) {
   auto& [time, noise, most_gpus] = value;
   f("most_gpus", most_gpus);
   f("noise", noise);
+  f("time", time);
+}
+
+void describe(auto& f, Is<GoodputEstimate::OnType> auto& value) {
+  auto& [one_gpu, time, most_gpus] = value;
+  f("most_gpus", most_gpus);
+  f("one_gpu", one_gpu);
   f("time", time);
 }
 
@@ -320,9 +328,10 @@ void describe(auto& f, Is<Reserved> auto& value) {
 }
 
 void describe(auto& f, Is<Estimated> auto& value) {
-  auto& [job, speed, losses] = value;
+  auto& [job, speed, losses, skew] = value;
   f("job", job);
   f("losses", losses);
+  f("skew", skew);
   f("speed", speed);
 }
 
@@ -559,6 +568,7 @@ Json write_speed(Writer& writer, const SpeedModel& speed) {
     fields("limits", goodput->limits());
     fields("owners_batch", goodput->owners_batch());
     fields("seen", goodput->seen());
+    if (!goodput->types().empty()) fields("types", goodput->types());
     return fields.take();
   }
   if (const auto* typed = dynamic_cast<const TypedSpeed*>(&speed)) {
@@ -640,11 +650,16 @@ std::shared_ptr<const SpeedModel> make_goodput(const JsonValue& json, FieldsIn& 
   fields("limits", limits);
   fields("owners_batch", owners_batch);
   fields("seen", seen);
+  std::vector<GoodputEstimate::OnType> types;
+  fields.unless_plain("types", types);
   const bool usable = limits.initial >= 1 && limits.largest >= 1 && limits.per_gpu_min >= 1 &&
                       limits.per_gpu_max >= limits.per_gpu_min;
   if (!json.must_be(usable, "an estimate with limits of the batch from 1 on, in order"))
     return nullptr;
-  return std::make_shared<GoodputEstimate>(limits, owners_batch, seen);
+  const bool sound =
+      std::all_of(types.begin(), types.end(), [](const auto& type) { return type.one_gpu > 0; });
+  if (!json.must_be(sound, "an estimate with speeds above 0 by type")) return nullptr;
+  return std::make_shared<GoodputEstimate>(limits, owners_batch, seen, std::move(types));
 }
 
 std::shared_ptr<const SpeedModel> make_typed(const JsonValue& json, FieldsIn& fields) {

@@ -46,7 +46,7 @@ bool same(const Progress& a, const Progress& b) {
 bool same(const JobSpec& a, const JobSpec& b) {
   const auto& [name, user, model, requested, limits, preemptible, weight, batch, adaptive_batch,
                deadline, restart_cost, cooldown, notice, goes_first, work_guessed, utility,
-               opportunistic, quota, tries_pairs] = a;
+               opportunistic, quota, tries_pairs, skew] = a;
   const auto& [min, max, allowed] = limits;
   return name == b.name && user == b.user && model == b.model && requested == b.requested &&
          min == b.limits.min && max == b.limits.max && allowed == b.limits.allowed &&
@@ -58,7 +58,8 @@ bool same(const JobSpec& a, const JobSpec& b) {
          utility.has_value() == b.utility.has_value() &&
          (!utility ||
           (same(utility->value, b.utility->value) && same(utility->decay, b.utility->decay) &&
-           utility->target == b.utility->target));
+           utility->target == b.utility->target)) &&
+         skew.has_value() == b.skew.has_value() && (!skew || same(*skew, *b.skew));
 }
 bool same(const SpeedModel& a, const SpeedModel& b) {
   if (typeid(a) != typeid(b) || !std::ranges::equal(a.measured(), b.measured())) return false;
@@ -161,8 +162,9 @@ struct SameEvent {
     return node == b.node && gpus == b.gpus && why == b.why;
   }
   bool operator()(const Estimated& a, const Estimated& b) const {
-    const auto& [job, speed, losses] = a;
-    return job == b.job && same(speed, b.speed) && same(losses, b.losses);
+    const auto& [job, speed, losses, skew] = a;
+    return job == b.job && same(speed, b.speed) && same(losses, b.losses) &&
+           skew.has_value() == b.skew.has_value() && (!skew || same(*skew, *b.skew));
   }
   bool operator()(const Wake& /*a*/, const Wake& /*b*/) const { return true; }
   bool operator()(const Cancelled& a, const Cancelled& b) const { return a.job == b.job; }
@@ -288,6 +290,7 @@ class Draw {
                  coin(),
                  coin() ? 0 : whole<int>(),
                  coin()};
+    spec.skew = maybe([&] { return number(); });
     spec.utility = maybe([&] { return Utility{number(), number(), duration()}; });
     spec.limits = {whole<int>(), whole<int>(), list([&] { return whole<int>(); })};
     spec.deadline = maybe([&] { return time(); });
@@ -331,7 +334,12 @@ class Draw {
                               positive(), positive(), 1 + random_.uniform()};
           return GoodputEstimate::Seen{time, {positive(), positive()}, gpus};
         });
-        return std::make_shared<GoodputEstimate>(limits, maybe([&] { return 64; }), seen);
+        std::vector<GoodputEstimate::OnType> types;
+        for (std::size_t t = 0; seen && t < below(4); ++t) {
+          types.push_back({positive(), maybe([&] { return seen->time.slowed_by(positive()); }),
+                           static_cast<int>(below(9))});
+        }
+        return std::make_shared<GoodputEstimate>(limits, maybe([&] { return 64; }), seen, types);
       }
       default: {
         const auto drawn = table();
@@ -395,7 +403,7 @@ class Draw {
       case 5:
         return NodeChanged{id<NodeId>(), static_cast<NodeState>(below(4)), text()};
       case 6:
-        return Estimated{job, speed(), losses()};
+        return Estimated{job, speed(), losses(), maybe([&] { return number(); })};
       case 7:
         return Wake{};
       case 8:

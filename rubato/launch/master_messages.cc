@@ -130,6 +130,7 @@ Json to_json(const JobProgress& progress) {
   if (progress.noise && std::isfinite(*progress.noise)) json["noise"] = *progress.noise;
   if (progress.learning_rate && std::isfinite(*progress.learning_rate))
     json["learning_rate"] = *progress.learning_rate;
+  if (progress.skew) json["skew"] = *progress.skew;
   if (progress.tuning) json["tuning"] = wire::to_json(*progress.tuning);
   for (const auto& [name, value] : progress.metrics) {
     if (std::isfinite(value)) json["metrics"][name] = value;
@@ -451,6 +452,7 @@ void read_job_progress(const JsonValue& json, JobProgress& progress) {
   if (const auto noise = fields.find("noise")) progress.noise = noise->number(0, kMostReal);
   if (const auto rate = fields.find("learning_rate"))
     progress.learning_rate = rate->number(0, kMostReal);
+  if (const auto skew = fields.find("skew")) progress.skew = skew->number(0, 1);
   if (const auto tuning = fields.find("tuning"))
     wire::read_job_tuning(*tuning, progress.tuning.emplace());
   if (const auto metrics = fields.find("metrics")) {

@@ -110,6 +110,7 @@ struct JobProgress {
   std::optional<JobTuning> tuning = std::nullopt;
   std::optional<double> learning_rate = std::nullopt;  // of the last step, if it is reported
   std::map<std::string, double> metrics = {};          // by name, as last reported
+  std::optional<double> skew = std::nullopt;  // the share of its largest parameter, if reported
   friend bool operator==(const JobProgress&, const JobProgress&) = default;
 };
 

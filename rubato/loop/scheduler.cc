@@ -57,11 +57,13 @@ bool promised(const Decision& decision, JobId job) {
 
 }  // namespace
 
-Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval, QuietRule rule)
+Scheduler::Scheduler(Cluster cluster, Placement placement, Duration interval, QuietRule rule,
+                     double skew_limit)
     : state_(std::move(cluster)),
       placement_(placement),
       rule_(rule),
-      differ_(placement, state_.snapshot.cluster, rule) {
+      skew_limit_(skew_limit),
+      differ_(placement, state_.snapshot.cluster, rule, skew_limit) {
   state_.snapshot.interval = interval;
   state_.snapshot.jobs_move = in_blocks(placement);
 }
@@ -111,7 +113,7 @@ void Scheduler::on(Time now, Event event, Reaction& reaction) {
   } else if (std::holds_alternative<Skipped>(event)) {
     say_again(reaction);
   } else if (std::holds_alternative<NodeAdded>(event)) {
-    differ_ = Differ(placement_, state_.snapshot.cluster, rule_);
+    differ_ = Differ(placement_, state_.snapshot.cluster, rule_, skew_limit_);
   }
   issue_waiting(released, reaction);
 }

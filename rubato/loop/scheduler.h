@@ -33,7 +33,7 @@ class Scheduler {
  public:
   // With an interval, the driver asks for decisions only at kStart + k x interval.
   Scheduler(Cluster cluster, Placement placement, Duration interval = Duration(0),
-            QuietRule rule = {});
+            QuietRule rule = {}, double skew_limit = kSkewLimit);
   // Continues from a saved state.
   Scheduler(State state, Placement placement);
 
@@ -71,6 +71,7 @@ class Scheduler {
   Validator validator_;
   Placement placement_;
   QuietRule rule_;
+  double skew_limit_ = kSkewLimit;
   Differ differ_;
 };
 

@@ -132,6 +132,11 @@ struct Folder {
     if (job == nullptr) return;
     job->speed = e.speed;
     if (e.losses != nullptr) job->losses = e.losses;
+    if (e.skew && e.skew != job->spec->skew) {
+      JobSpec spec = *job->spec;
+      spec.skew = e.skew;
+      job->spec = std::make_shared<const JobSpec>(std::move(spec));
+    }
     note_change(state, e.job);
   }
 

@@ -28,8 +28,9 @@ struct GuestPair {
   WorkRate guest = 0;
 };
 
-[[nodiscard]] inline GuestPair guest_pair(const SpeedModel& host, const SpeedModel& guest,
-                                          const Shape& shape) {
+// Speed: a SpeedModel, or a BatchSpeed.
+template <class Speed>
+[[nodiscard]] GuestPair guest_pair(const Speed& host, const Speed& guest, const Shape& shape) {
   const WorkRate alone = host.rate(shape);
   const WorkRate slowed = host.beside(shape, guest);
   const WorkRate unlimited = guest.beside(shape, host);

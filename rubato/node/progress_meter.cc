@@ -35,6 +35,7 @@ bool ProgressMeter::report(Time now, int round, const wire::StepReport& report) 
     if (newest_.metrics.size() < wire::kMostReportedMetrics || newest_.metrics.contains(name))
       newest_.metrics[name] = value;
   }
+  if (report.skew) newest_.skew = report.skew;
   const double epoch = report.epoch.value_or(0);
   const double size = report.epoch_samples.value_or(0);
   if (size > 0) {

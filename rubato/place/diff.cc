@@ -169,11 +169,33 @@ Allocation Differ::own_part(const JobView& job, const JobTable& jobs) const {
   return yields ? minus(job.target, other.target) : job.target;
 }
 
-Differ::Differ(Placement placement, const Cluster& cluster, QuietRule rule)
-    : placement_(placement), quiet_(cluster, rule) {
+Differ::Differ(Placement placement, const Cluster& cluster, QuietRule rule, double skew_limit)
+    : placement_(placement), skew_limit_(skew_limit), quiet_(cluster, rule) {
   if (!in_blocks(placement)) return;
   for (int t = 0; t < cluster.types(); ++t)
     lines_.emplace_back(cluster, GpuType(static_cast<std::uint8_t>(t)));
+}
+
+Placement Differ::placement_of(const JobView& job) const {
+  if (placement_ != Placement::skew) return placement_;
+  const auto& skew = job.spec->skew;
+  return skew && *skew <= skew_limit_ ? Placement::gaps : Placement::pack;
+}
+
+// Jobs to be consolidated choose before those that take what is left over.
+std::vector<std::size_t> Differ::in_order(const JobTable& jobs,
+                                          const std::vector<const Want*>& wants,
+                                          std::span<const Change> changes, std::size_t kind) const {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < wants.size(); ++i) {
+    if (wants[i] != nullptr && wants[i]->index() == kind) places.push_back(i);
+  }
+  if (placement_ == Placement::skew) {
+    std::stable_partition(places.begin(), places.end(), [&](std::size_t i) {
+      return placement_of(*jobs.find(changes[i].job)) == Placement::pack;
+    });
+  }
+  return places;
 }
 
 Count Differ::rounded(const Count& want, const JobView& job) const {
@@ -320,8 +342,8 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
       continue;
     }
     if (!leaves && satisfied(now, grant.want)) continue;
-    Allocation rest =
-        std::visit([&](const auto& want) { return kept(placement_, now, want); }, grant.want);
+    Allocation rest = std::visit(
+        [&](const auto& want) { return kept(placement_of(job), now, want); }, grant.want);
     free.give(minus(now, rest));
     changes.push_back({grant.job, Change::Kind::start, std::move(rest)});
     wants.push_back(&grant.want);
@@ -339,13 +361,13 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
   }
   for (const std::size_t kind : {kExact, kSpread, kCount}) {
     if (quietly && kind == kCount) settle_tenants(jobs, targeted, changes);
-    for (std::size_t i = 0; i < wants.size(); ++i) {
-      if (wants[i] == nullptr || wants[i]->index() != kind) continue;
+    for (const std::size_t i :
+         in_order(jobs, wants, std::span(changes).subspan(first_wish), kind)) {
       Change& change = changes[first_wish + i];
+      const JobView& job = *jobs.find(change.job);
       const auto* count = std::get_if<Count>(wants[i]);
       if (quietly && count != nullptr &&
           free.free_of(count->type) >= count->gpus - change.target.gpus()) {
-        const JobView& job = *jobs.find(change.job);
         quiet_.take(job.id, change.target);
         fill_quietly(job, *count, free, change.target);
         quiet_.put(job.id, job.spec->model, change.target);
@@ -353,12 +375,13 @@ Result<std::vector<Change>> Differ::diff(const Decision& decision, const JobTabl
         continue;
       }
       const bool placed = std::visit(
-          [&](const auto& want) { return fill(placement_, free, change.target, want); }, *wants[i]);
+          [&](const auto& want) { return fill(placement_of(job), free, change.target, want); },
+          *wants[i]);
       if (!placed) {
         return Error{
             fmt::format("job {}: the GPUs it was granted are not free", change.job.value())};
       }
-      change.kind = kind_of(jobs.find(change.job)->target, change.target);
+      change.kind = kind_of(job.target, change.target);
     }
   }
   if (!wishes.empty()) {

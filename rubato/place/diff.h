@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "rubato/base/marks.h"
@@ -16,8 +17,9 @@ namespace rubato::place {
 
 class Differ {
  public:
-  // `rule` is for the placement quiet.
-  Differ(Placement placement, const Cluster& cluster, QuietRule rule = {});
+  // `rule` is for the placement quiet, `skew_limit` for the placement skew.
+  Differ(Placement placement, const Cluster& cluster, QuietRule rule = {},
+         double skew_limit = kSkewLimit);
 
   // `targeted`: the jobs that may have a target now. Takes GPUs from `free` and returns GPUs to it.
   // The caller stores the new targets. Jobs keep their GPUs wherever the wish allows it; with a
@@ -48,9 +50,17 @@ class Differ {
                       const std::vector<Change>& changes);
   // Fulfils a wish for a number of GPUs, or leaves the job with the GPUs that it has.
   void fill_quietly(const JobView& job, const Count& want, FreeGpus& free, Allocation& gpus) const;
+  // Of one job: with the placement skew, jobs differ.
+  [[nodiscard]] Placement placement_of(const JobView& job) const;
+  // The places of wishes for numbers of GPUs, in the order in which they choose.
+  [[nodiscard]] std::vector<std::size_t> in_order(const JobTable& jobs,
+                                                  const std::vector<const Want*>& wants,
+                                                  std::span<const Change> changes,
+                                                  std::size_t kind) const;
   [[nodiscard]] Count rounded(const Count& want, const JobView& job) const;
 
   Placement placement_;
+  double skew_limit_;
   Quiet quiet_;
   Marks loud_;                  // jobs that must not wait: they have a promise or a guest
   std::vector<GpuLine> lines_;  // by type, for placements in blocks

@@ -218,7 +218,8 @@ TEST_P(DifferWith, AJobThatShrinksGivesUpTheNodeThatIsDrained) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, DifferWith,
-                         ::testing::Values(Placement::count, Placement::pack, Placement::spread),
+                         ::testing::Values(Placement::count, Placement::pack, Placement::spread,
+                                           Placement::gaps, Placement::skew),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST(Differ, WishesForGivenGpusComeBeforeThoseForAnyInWhateverOrder) {
@@ -228,6 +229,28 @@ TEST(Differ, WishesForGivenGpusComeBeforeThoseForAnyInWhateverOrder) {
   EXPECT_EQ(world.target(0), gpus_on({{0, 0b10}}));
   ASSERT_EQ(changes.size(), 2U);
   EXPECT_EQ(changes[0].job, job_id(0)) << "the changes keep the order of the decision";
+}
+
+// Tiresias: jobs of high skew get whole nodes, others what is left over.
+TEST(Differ, SkewConsolidatesJobsWithOneLargeTensor) {
+  World world("4x4", 4);
+  const auto tell = [&](std::size_t job, double skew) {
+    auto spec = std::make_shared<JobSpec>(*world.snapshot.jobs.find(job_id(job))->spec);
+    spec->skew = skew;
+    world.snapshot.jobs.find(job_id(job))->spec = spec;
+  };
+  tell(0, 0.1);
+  tell(1, 0.7);
+  tell(2, 0.3);  // not above the limit
+  world.free.take(Slice{node_id(0), 0b0111});
+  world.free.take(Slice{node_id(1), 0b0011});
+  // Job 3 is not known yet. Jobs 1 and 3 choose first, although job 0 comes first.
+  world.apply(Placement::skew,
+              {grant_count(0, 2), grant_count(1, 4), grant_count(2, 3), grant_count(3, 2)});
+  EXPECT_EQ(world.target(1), gpus_on({{2, 0b1111}}));
+  EXPECT_EQ(world.target(3), gpus_on({{1, 0b1100}}));
+  EXPECT_EQ(world.target(0), gpus_on({{0, 0b1000}, {3, 0b0001}}));
+  EXPECT_EQ(world.target(2), gpus_on({{3, 0b1110}}));
 }
 
 TEST(Differ, WishesForGivenGpusComeBeforeThoseForANode) {

@@ -43,6 +43,16 @@ void grow_on_fewest(FreeGpus& free, Allocation& gpus, int more) {
   }
 }
 
+void grow_in_gaps(FreeGpus& free, Allocation& gpus, int more) {
+  while (more > 0) {
+    const auto node = free.fewest_at_least(gpus.type(), 1);
+    CHECK(node.has_value());
+    const int taken = std::min(more, free.free_on(*node));
+    gpus.add(free.take(*node, taken));
+    more -= taken;
+  }
+}
+
 void grow_by_nodes(FreeGpus& free, Allocation& gpus, int more) {
   while (more > 0) {
     const auto node = free.most(gpus.type());
@@ -125,12 +135,12 @@ Allocation drop_from_fullest(const Allocation& gpus, int fewer) {
 Result<Placement> parse_placement(std::string_view name) {
   for (const Placement placement :
        {Placement::count, Placement::pack, Placement::emptiest, Placement::spread, Placement::even,
-        Placement::buddy, Placement::netpack, Placement::quiet}) {
+        Placement::buddy, Placement::netpack, Placement::quiet, Placement::gaps, Placement::skew}) {
     if (name == name_of(placement)) return placement;
   }
   return Error{fmt::format(
-      "unknown placement {}: use count, pack, emptiest, spread, even, buddy, netpack or "
-      "quiet",
+      "unknown placement {}: use count, pack, emptiest, spread, even, buddy, netpack, quiet, gaps "
+      "or skew",
       base::quoted(name))};
 }
 
@@ -152,6 +162,10 @@ std::string_view name_of(Placement placement) {
       return "netpack";
     case Placement::quiet:
       return "quiet";
+    case Placement::gaps:
+      return "gaps";
+    case Placement::skew:
+      return "skew";
   }
   return "";
 }
@@ -164,7 +178,10 @@ void grow(Placement placement, FreeGpus& free, Allocation& gpus, int more) {
     case Placement::buddy:
     case Placement::netpack:
     case Placement::quiet:
+    case Placement::skew:
       return grow_on_fewest(free, gpus, more);
+    case Placement::gaps:
+      return grow_in_gaps(free, gpus, more);
     case Placement::emptiest:
       return grow_by_nodes(free, gpus, more);
     case Placement::spread:

@@ -14,7 +14,7 @@ namespace rubato::place {
 namespace {
 
 constexpr Placement kAll[] = {Placement::count, Placement::pack, Placement::spread, Placement::even,
-                              Placement::quiet};
+                              Placement::quiet, Placement::gaps, Placement::skew};
 
 // A cluster on which some GPUs are already taken.
 FreeGpus worn(const Cluster& cluster, Random& random) {
@@ -56,7 +56,7 @@ TEST(Placement, HasNames) {
   for (const Placement placement : kAll) EXPECT_EQ(*parse_placement(name_of(placement)), placement);
   EXPECT_EQ(parse_placement("Pack").error().message,
             "unknown placement \"Pack\": use count, pack, emptiest, spread, even, buddy, "
-            "netpack or quiet");
+            "netpack, quiet, gaps or skew");
   EXPECT_FALSE(parse_placement("").ok());
 }
 
@@ -113,6 +113,15 @@ TEST(Placement, PackUsesTheFewestNodesForANewJob) {
     const int there = available[gpus.slices()[0].node.index()];
     for (const int other : available) ASSERT_TRUE(other < want || other >= there);
   }
+}
+
+TEST(Placement, GapsTakesTheNodesWithTheFewestFreeGpus) {
+  FreeGpus free(cluster_of("4x4"));
+  free.take(Slice{node_id(1), 0b0111});
+  free.take(Slice{node_id(3), 0b0011});
+  Allocation gpus{GpuType()};
+  grow(Placement::gaps, free, gpus, 4);
+  EXPECT_EQ(gpus, gpus_on({{0, 0b0001}, {1, 0b1000}, {3, 0b1100}}));
 }
 
 TEST(Placement, PackFillsTheJobsOwnNodesBeforeOthers) {

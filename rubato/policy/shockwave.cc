@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "rubato/model/batch_forecast.h"
 #include "rubato/policy/round_times.h"
 
 namespace rubato::policy {
@@ -18,15 +19,22 @@ constexpr double kMostWeight = 1e9;
 
 // A job as the plan sees it, in seconds at the GPUs that it asks for.
 struct Lengths {
-  double done = 0;
+  double done = 0;  // as fast as the rest
   double left = 0;
+  double whole = 0;  // with the work that is done as fast as it went
 };
 
-Lengths lengths_of(const JobView& job, Time now) {
-  const WorkRate rate = job.speed->on(GpuType(), job.spec->requested);
+Lengths lengths_of(const JobView& job, Time now, bool predicts) {
+  const Shape shape{GpuType(), job.spec->requested, 0, 0};
+  const WorkRate rate = job.speed->rate(shape);
   if (!(rate > 0)) return {};
   const Work left = job.progress.left(now);
-  return {std::max(job.work - left, 0.0) / rate, left / rate};
+  const Work done = std::max(job.work - left, 0.0);
+  const auto* forecast = dynamic_cast<const BatchForecast*>(job.speed.get());
+  if (!predicts || forecast == nullptr || !(left > 0))
+    return {done / rate, left / rate, (done + left) / rate};
+  const double ahead = forecast->seconds_left(shape, left);
+  return {ahead * done / left, ahead, forecast->seconds_done(shape, left) + ahead};
 }
 
 class ShockwaveRound {
@@ -35,7 +43,7 @@ class ShockwaveRound {
       : config_(config), snapshot_(snapshot), state_(state), gpus_(snapshot.cluster.usable()) {
     for (const JobView& job : snapshot.jobs) {
       jobs_.push_back(&job);
-      lengths_.push_back(lengths_of(job, snapshot.now));
+      lengths_.push_back(lengths_of(job, snapshot.now, config.predicts));
     }
     // Without any GPU, estimates would be infinite; count one.
     share_ = std::min(
@@ -81,8 +89,7 @@ class ShockwaveRound {
         target.weighted += target.latest * passed;
         target.seconds += passed;
       }
-      target.latest =
-          seconds(jobs_[i]->submitted - kStart) + (lengths_[i].done + lengths_[i].left) / share_;
+      target.latest = seconds(jobs_[i]->submitted - kStart) + lengths_[i].whole / share_;
     }
   }
 
@@ -248,6 +255,7 @@ std::vector<PolicyEntry> shockwave_rows() {
       number_key("k", 1e-3, 0, 1e6, "weight of the longest job's time (published: 10 for 64 GPUs)"),
       number_key("lambda", 12, 0, 100, "power of lateness (published: 5 for 64 GPUs)"),
       number_key("rho", 1, 0.01, 100, "lateness up to which a job is not late"),
+      choice_key("predict", {"on", "off"}, "foresee jobs that change their batch size"),
   };
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
     Shockwave::Config config;
@@ -256,6 +264,7 @@ std::vector<PolicyEntry> shockwave_rows() {
     config.k = values.number("k");
     config.lambda = values.number("lambda");
     config.rho = values.number("rho");
+    config.predicts = values.text("predict") == "on";
     return erase(Shockwave{config});
   };
   return {entry};

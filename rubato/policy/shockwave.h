@@ -18,13 +18,21 @@
 // utility, the fairness rule with its fallback, target, idle GPUs, the constants for 32 GPUs
 // (k = 1e-3, lambda = 12, rho = 1; for 64 GPUs it has k = 10 and lambda = 5).
 //
-// Readings: lateness is (now + seconds left / min(1, GPUs / jobs) - submission) / (target -
-// submission). The utility at 0 is log(0.01). Which rounds of the window a job runs in is decided
+// Lateness is (now + seconds left / min(1, GPUs / jobs) - submission) / (target - submission).
+//
+// Readings: the utility at 0 is log(0.01). Which rounds of the window a job runs in is decided
 // by packing, where the published solver takes any.
 //
+// Jobs that change their batch size by themselves (`rubato simulate --adapt-batches`): how they go
+// on is predicted from the batch sizes they have used so far (model/batch_forecast.h, sure).
+// `predict=off` takes the present speed for the rest of the job, as other policies do.
+//
 // Deviates: the relaxation is rounded instead of a mixed-integer solver with a time limit; the gap
-// is known. The work of a job is known, as in other policies here, where Shockwave predicts how a
-// job that changes its batch will go on.
+// is known. In the window a job advances at the mean speed of its predicted rest, where the
+// published code takes the mean of the epochs so far. Lateness counts from the submission, where
+// the published code divides moments on the scheduler's clock, so that the same delay counts less
+// the longer the scheduler runs. The published code re-estimates shares and plans when a job has
+// come or ended, but not at a change of batch; neither does this.
 //
 // Knows: the length of jobs at the GPUs they ask for, their age. Cluster of one GPU type.
 //
@@ -47,6 +55,7 @@ struct Shockwave {
     double k = 1e-3;
     double lambda = 12;
     double rho = 1;
+    bool predicts = true;
   };
 
   // The equal-share finish of a job, over time.

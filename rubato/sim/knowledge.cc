@@ -43,7 +43,8 @@ std::shared_ptr<const SpeedModel> Knowledge::first_estimate(JobId job) const {
 }
 
 void Knowledge::runs(JobId job, int gpus, const Progress& progress) {
-  if (!estimates() || workload_.jobs[job.index()].application) return;
+  const SimJob& truth = workload_.jobs[job.index()];
+  if (!estimates() || truth.application || truth.phases) return;
   Seen& seen = seen_[job];
   seen.progress = progress;
   seen.gpus = gpus;

@@ -18,7 +18,8 @@
 // the owner would stop exactly at the work of the trace. Losses are reported after the measuring
 // time, and then whenever the time on the same GPUs has grown by half.
 //
-// Jobs with a profile (sim/profiles.h) are not handled here: their own agent measures.
+// Jobs with a profile (sim/profiles.h) are not handled here: their own agent measures. Nor are jobs
+// that change their batch size by themselves: policies are told at each change.
 //
 // Deterministic. This is part of the simulator's truth, so policies cannot include it.
 #pragma once

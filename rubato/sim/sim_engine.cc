@@ -33,7 +33,9 @@ SimEngine::SimEngine(const Workload& workload, const Cluster& cluster, bool topo
 
 std::shared_ptr<const SpeedModel> SimEngine::estimate(JobId job) {
   Training* training = trainings_[job.index()].get();
-  if (training == nullptr) return workload_.jobs[job.index()].speed;
+  const SimJob& truth = workload_.jobs[job.index()];
+  if (truth.phases != nullptr) return truth.phases->forecast(runs_[job.index()].phase);
+  if (training == nullptr) return truth.speed;
   return training->agent.estimate();
 }
 
@@ -53,7 +55,14 @@ void SimEngine::collect(Time now, std::vector<Event>& facts) {
   while (!ends_.empty() && ends_.top().key <= now) {
     const JobId id(ends_.top().member);
     const Time end = ends_.top().key;
-    trainings_[id.index()] == nullptr ? finish(end, id, facts) : advance(end, id, facts);
+    const BatchPhases* phases = workload_.jobs[id.index()].phases.get();
+    if (trainings_[id.index()] != nullptr) {
+      advance(end, id, facts);
+    } else if (phases != nullptr && runs_[id.index()].phase + 1 < phases->phases.size()) {
+      next_phase(end, id, facts);
+    } else {
+      finish(end, id, facts);
+    }
   }
   update_contention(now);
 }
@@ -65,6 +74,20 @@ void SimEngine::finish(Time now, JobId id, std::vector<Event>& facts) {
   facts.emplace_back(Finished{id, run.generation});
   set_gpus(now, id, Allocation());
   for (auto& fact : facts_) facts.push_back(std::move(fact));  // of the job that shared its GPUs
+  facts_.clear();
+}
+
+void SimEngine::next_phase(Time now, JobId id, std::vector<Event>& facts) {
+  Run& run = runs_[id.index()];
+  const BatchPhases& phases = *workload_.jobs[id.index()].phases;
+  const Work left = phases.left_after(run.phase++);
+  run.progress = {left, now, true_rate(id)};
+  schedule(id);
+  facts.emplace_back(Running{id, run.generation, run.progress});
+  facts.emplace_back(Estimated{id, phases.forecast(run.phase)});
+  if (!run.partner) return;
+  change_speed(now, *run.partner);
+  for (auto& fact : facts_) facts.push_back(std::move(fact));
   facts_.clear();
 }
 
@@ -98,9 +121,18 @@ void SimEngine::schedule(JobId id) {
   const Training* training = trainings_[id.index()].get();
   if (!(run.progress.rate > 0)) return ends_.erase(id.value());
   if (training != nullptr && !training->measured) return ends_.set(id.value(), run.progress.at);
-  const Work ahead =
-      run.progress.work_left - (training == nullptr ? 0 : training->left_after_epoch());
+  const BatchPhases* phases = workload_.jobs[id.index()].phases.get();
+  const Work then = training != nullptr ? training->left_after_epoch()
+                    : phases != nullptr ? phases->left_after(run.phase)
+                                        : 0;
+  const Work ahead = run.progress.work_left - then;
   ends_.set(id.value(), run.progress.at + from_seconds(std::max(ahead, 0.0) / run.progress.rate));
+}
+
+BatchSpeed SimEngine::speed_now(JobId id) const {
+  const SimJob& job = workload_.jobs[id.index()];
+  if (job.phases != nullptr) return job.phases->speed(runs_[id.index()].phase);
+  return {job.speed, 1};
 }
 
 WorkRate SimEngine::undisturbed_rate(JobId id) const {
@@ -117,18 +149,15 @@ WorkRate SimEngine::undisturbed_rate(JobId id) const {
     shape.least_nodes = (gpus.gpus() + node - 1) / node;
   }
   const auto partner = runs_[id.index()].partner;
-  if (partner) return rate_beside(id, *partner, shape);
-  return workload_.jobs[id.index()].speed->rate(shape);
+  return partner ? rate_beside(id, *partner, shape) : speed_now(id).rate(shape);
 }
 
 WorkRate SimEngine::rate_beside(JobId id, JobId other, const Shape& shape) const {
-  const SimJob& job = workload_.jobs[id.index()];
-  const SimJob& beside = workload_.jobs[other.index()];
-  const bool guest = job.spec->opportunistic;
-  if (guest == beside.spec->opportunistic) return job.speed->beside(shape, *beside.speed);
-  const GuestPair pair =
-      guest_pair(guest ? *beside.speed : *job.speed, guest ? *job.speed : *beside.speed, shape);
-  return guest ? pair.guest : pair.host;
+  const BatchSpeed own = speed_now(id);
+  const BatchSpeed others = speed_now(other);
+  const bool guest = workload_.jobs[id.index()].spec->opportunistic;
+  if (guest == workload_.jobs[other.index()].spec->opportunistic) return own.beside(shape, others);
+  return guest ? guest_pair(others, own, shape).guest : guest_pair(own, others, shape).host;
 }
 
 WorkRate SimEngine::true_rate(JobId id) const {

@@ -10,6 +10,9 @@
 // constant, so its end is exact. Its agent measures when a restart is over, when the batch changes,
 // and at each new epoch. Its speed always depends on its nodes.
 //
+// A job that changes its batch size by itself (BatchPhases) goes from phase to phase in the same
+// way. At each change, policies are told what they may know of it from then on.
+//
 // With a contention model, jobs that share nodes slow each other down as it says. If it is one of
 // links, an order may say who sends first (sim/link_order.h).
 #pragma once
@@ -71,6 +74,7 @@ class SimEngine {
     double kept = 1;  // the share of its speed beside the jobs on its nodes
     int turn = 0;     // Tenant::turn
     Work left_after_stage = 0;
+    std::size_t phase = 0;  // of a job that changes its batch size by itself
   };
   // The state of a job with a profile.
   struct Training {
@@ -99,6 +103,7 @@ class SimEngine {
   void resize(Time now, const Resize& command);
   void stop(Time now, JobId id, Generation generation);
   void advance(Time now, JobId id, std::vector<Event>& facts);
+  void next_phase(Time now, JobId id, std::vector<Event>& facts);
   void finish(Time now, JobId id, std::vector<Event>& facts);
   void choose_batch(JobId id, const std::optional<Batch>& granted);
   void schedule(JobId id);
@@ -110,7 +115,9 @@ class SimEngine {
   [[nodiscard]] double kept_beside_others(std::size_t job) const;
   [[nodiscard]] WorkRate true_rate(JobId id) const;
   [[nodiscard]] WorkRate undisturbed_rate(JobId id) const;
+  // Both of jobs without a profile.
   [[nodiscard]] WorkRate rate_beside(JobId id, JobId other, const Shape& shape) const;
+  [[nodiscard]] BatchSpeed speed_now(JobId id) const;
 
   // Changes a job's GPUs, and so the speed of the job that shared or will share them.
   void set_gpus(Time now, JobId id, Allocation gpus);

@@ -36,7 +36,7 @@ class Simulation {
         policy_(policy),
         options_(options),
         done_(done),
-        scheduler_(cluster, options.placement, options.interval, quiet_rule()),
+        scheduler_(cluster, options.placement, options.interval, quiet_rule(), options.skew_limit),
         engine_(workload, cluster, options.placement != Placement::count, options.contention,
                 options.link_order),
         searches_(workload, options.knowledge.seed, options.searches_stop),
@@ -147,7 +147,7 @@ class Simulation {
   // A job with a profile has an agent that measures for it; an oracle need not ask it.
   [[nodiscard]] std::shared_ptr<const SpeedModel> first_estimate(JobId id) {
     const SimJob& job = workload_.jobs[id.index()];
-    if (!job.application) return knowledge_.first_estimate(id);
+    if (!job.application && !job.phases) return knowledge_.first_estimate(id);
     return policy_.knows_truth() ? job.speed : engine_.estimate(id);
   }
 

@@ -31,6 +31,7 @@ struct SimulationOptions {
   bool contention_known = false;
   LinkOrder link_order = LinkOrder::fair;  // with a contention model of links
   bool searches_stop = true;               // whether searches stop their worst trials
+  double skew_limit = kSkewLimit;          // with the placement skew
   KnowledgeOptions knowledge;
   RecordingOptions record;
 };

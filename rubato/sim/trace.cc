@@ -68,6 +68,7 @@ constexpr auto kRubato = std::to_array<Column>({
     {"utility", utility, Need::none},
     {"class", job_class, Need::none},
     {"search", search, Need::none},
+    {"skew", skew, Need::none},
 });
 constexpr auto kMicrosoft = std::to_array<Column>({
     {"job_id", name},

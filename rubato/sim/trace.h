@@ -11,6 +11,7 @@
 #include "rubato/base/result.h"
 #include "rubato/core/job.h"
 #include "rubato/model/search.h"
+#include "rubato/sim/batch_schedule.h"
 
 namespace rubato::sim {
 
@@ -31,11 +32,12 @@ struct TraceJob {
   std::string user;
   std::string model;  // "" = unknown
   double submit_s = 0;
-  int gpus = 1;                      // what the job asks for, or ran on
-  std::optional<double> duration_s;  // at `gpus`
-  std::optional<double> steps;       // iterations, if the trace has them
-  int batch = 0;                     // global batch size; 0 = unknown
-  std::optional<double> deadline_s;  // absolute, on the clock of submit_s
+  int gpus = 1;                                     // what the job asks for, or ran on
+  std::optional<double> duration_s;                 // at `gpus`
+  std::optional<double> steps;                      // iterations, if the trace has them
+  int batch = 0;                                    // global batch size; 0 = unknown
+  BatchChanges batch_changes = BatchChanges::none;  // simulated only if that is asked for
+  std::optional<double> deadline_s;                 // absolute, on the clock of submit_s
   double weight = 1;
   std::optional<int> min_gpus, max_gpus;
   std::vector<int> allowed_gpus;  // ascending; empty = not restricted
@@ -43,6 +45,7 @@ struct TraceJob {
   std::optional<Utility> utility;
   bool opportunistic = false;
   std::optional<TraceSearch> search;
+  std::optional<double> skew;  // the share of the largest tensor (core/job.h)
 };
 
 enum class TraceFormat {

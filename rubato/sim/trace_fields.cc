@@ -123,6 +123,14 @@ TraceProblem set_utility(std::string_view column, std::string_view text, Utility
   return std::nullopt;
 }
 
+TraceProblem set_share(std::string_view column, std::string_view text, std::optional<double>& out) {
+  const auto share = parse_double(text);
+  if (!share || !(*share > 0) || *share > 1)
+    return fmt::format("{} {} is not a share above 0 and at most 1", column, base::quoted(text));
+  out = share;
+  return std::nullopt;
+}
+
 TraceProblem set_timestamp(std::string_view column, std::string_view text, double& out) {
   const auto time = parse_timestamp(text);
   if (!time)
@@ -204,11 +212,13 @@ TraceProblem set_class(std::string_view column, std::string_view text, bool& opp
   return std::nullopt;
 }
 
-TraceProblem set_mode(std::string_view column, std::string_view text, TraceDraft& draft) {
+TraceProblem set_mode(std::string_view column, std::string_view text, BatchChanges& out) {
   if (text != "static" && text != "accordion" && text != "gns") {
     return fmt::format("{} {} is not static, accordion or gns", column, base::quoted(text));
   }
-  draft.adapts_batch = text != "static";
+  out = text == "accordion" ? BatchChanges::accordion
+        : text == "gns"     ? BatchChanges::gns
+                            : BatchChanges::none;
   return std::nullopt;
 }
 
@@ -254,12 +264,14 @@ TraceProblem set_trace_field(TraceField field, std::string_view column, std::str
       return set_class(column, text, job.opportunistic);
     case TraceField::search:
       return set_search(column, text, job.search.emplace());
+    case TraceField::skew:
+      return set_share(column, text, job.skew);
     case TraceField::job_type:
       return set_job_type(column, text, job);
     case TraceField::slo:
       return set_slo(column, text, draft);
     case TraceField::mode:
-      return set_mode(column, text, draft);
+      return set_mode(column, text, job.batch_changes);
     case TraceField::slurm_id:
       return set_slurm_id(column, text, draft);
     case TraceField::state:

@@ -33,6 +33,7 @@ enum class TraceField : std::uint8_t {
   utility,    // "VALUE/DECAY/TARGET"
   search,     // "NAME:trials=N:share=S"
   job_class,  // "guaranteed" or "opportunistic"
+  skew,       // the share of the largest tensor
   job_type,   // "ResNet-18 (batch size 128)": Gavel's model and batch size in one
   slo,        // Gavel: deadline as a multiple of the duration; <= 0 means none
   mode,       // Shockwave: how the batch size adapts
@@ -53,7 +54,6 @@ enum class TraceField : std::uint8_t {
 struct TraceDraft {
   TraceJob job;
   std::optional<double> slo;
-  bool adapts_batch = false;
   TraceRecord record;
 };
 

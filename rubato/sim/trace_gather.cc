@@ -94,7 +94,6 @@ TraceProblem Gathered::add_record(TraceDraft& draft, std::size_t place) {
 TraceProblem Gathered::keep(TraceDraft& draft, std::size_t place) {
   if (auto bad = finish_trace_job(draft)) return bad;
   if (draft.slo && !draft.job.duration_s) ++slo_without_duration_;
-  if (draft.adapts_batch) ++adapting_;
   trace_.jobs.push_back(std::move(draft.job));
   places_.push_back(static_cast<std::uint32_t>(place));
   return std::nullopt;
@@ -160,7 +159,6 @@ void Gathered::warn() {
   say(slo_without_duration_,
       "have an SLO, which is a multiple of a duration the format does not give: they get no "
       "deadline");
-  say(adapting_, "adapt their batch size (accordion, gns), which is not simulated: they keep it");
   say(stated_otherwise_,
       "have a duration that is not the time from their start to their end: that time counts");
 }

@@ -51,7 +51,6 @@ class Gathered {
   std::vector<std::uint32_t> places_;
   std::unordered_map<std::string, std::size_t> wholes_;  // heterogeneous jobs: index by name
   std::size_t slo_without_duration_ = 0;
-  std::size_t adapting_ = 0;
   std::size_t stated_otherwise_ = 0;
 };
 

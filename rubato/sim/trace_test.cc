@@ -30,9 +30,9 @@ std::string problem(std::string_view text, std::optional<TraceFormat> format = {
 TEST(Trace, ReadsRubatoCsv) {
   const auto trace = parse(
       "job_id,submit_s,gpus,duration_s,user,model,batch,steps,deadline_s,weight,min_gpus,max_gpus,"
-      "allowed_gpus,restart_s\n"
-      "b,10.5,4.0,0,ann,resnet50,256,1000,20,2.5,2,8,8/4/2,1.5\n"
-      "\"a, the first\",0,1,,,,,,,,,,,\n");
+      "allowed_gpus,restart_s,skew\n"
+      "b,10.5,4.0,0,ann,resnet50,256,1000,20,2.5,2,8,8/4/2,1.5,0.25\n"
+      "\"a, the first\",0,1,,,,,,,,,,,,\n");
   EXPECT_EQ(trace.name, "t.csv");
   EXPECT_EQ(trace.format, TraceFormat::rubato_csv);
   EXPECT_TRUE(trace.warnings.empty());
@@ -56,6 +56,8 @@ TEST(Trace, ReadsRubatoCsv) {
   EXPECT_EQ(second.max_gpus, 8);
   EXPECT_EQ(second.allowed_gpus, (std::vector{2, 4, 8}));
   EXPECT_EQ(second.restart_s, 1.5);
+  EXPECT_EQ(second.skew, 0.25);
+  EXPECT_EQ(first.skew, std::nullopt);
 }
 
 TEST(Trace, ReadsRubatoJson) {
@@ -163,8 +165,8 @@ TEST(Trace, ReadsGavelAndShockwave) {
   EXPECT_EQ(shockwave.jobs[0].submit_s, 97);
   EXPECT_EQ(shockwave.jobs[0].deadline_s, std::nullopt);
   EXPECT_EQ(shockwave.jobs[1].deadline_s, 98 + 1.5 * 300);
-  ASSERT_EQ(shockwave.warnings.size(), 1U);
-  EXPECT_NE(shockwave.warnings[0].find("1 jobs adapt"), std::string::npos);
+  EXPECT_EQ(shockwave.jobs[0].batch_changes, BatchChanges::gns);
+  EXPECT_EQ(shockwave.jobs[1].batch_changes, BatchChanges::none);
 }
 
 TEST(Trace, NamesItsFormats) {
@@ -272,6 +274,10 @@ TEST(TraceErrors, SayFileLineAndReason) {
        "t.csv:2: utility \"0\" must be above 0"},
       {"job_id,submit_s,gpus,duration_s,utility\na,0,1,1,5/-1/2\n",
        "t.csv:2: utility \"-1\" is negative"},
+      {"job_id,submit_s,gpus,duration_s,skew\na,0,1,1,1.5\n",
+       "t.csv:2: skew \"1.5\" is not a share above 0 and at most 1"},
+      {"job_id,submit_s,gpus,duration_s,skew\na,0,1,1,0\n",
+       "t.csv:2: skew \"0\" is not a share above 0 and at most 1"},
       {full + "a,0,2,1,,,4,3,\n", "t.csv:2: min_gpus 4 is above max_gpus 3"},
       {full + "a,0,2,1,,,4,,\n", "t.csv:2: gpus 2 is below min_gpus 4"},
       {full + "a,0,2,1,,,,1,\n", "t.csv:2: gpus 2 is above max_gpus 1"},
@@ -347,6 +353,7 @@ TraceJob some_job(std::size_t index) {
     job.utility = Utility{number() + 1, number() / 1e6, from_seconds(number())};
   if (*rc::gen::arbitrary<bool>())
     job.search = TraceSearch{"s", {3, 3, false}, 0.25, *rc::gen::arbitrary<bool>()};
+  job.skew = maybe(*rc::gen::inRange(1, 1000) / 1000.0);
   return job;
 }
 

@@ -62,6 +62,7 @@ const Optional kOptional[] = {
      [](Job j, Out o) { put(j.opportunistic ? "opportunistic" : "", o); }},
     {"search", [](Job j) { return j.search.has_value(); },
      [](Job j, Out o) { put(j.search ? csv_field(to_text(*j.search)) : "", o); }},
+    {"skew", [](Job j) { return j.skew.has_value(); }, [](Job j, Out o) { put(j.skew, o); }},
 };
 
 Json to_json(const TraceJob& job) {
@@ -83,6 +84,7 @@ Json to_json(const TraceJob& job) {
   if (job.opportunistic) object["class"] = "opportunistic";
   if (job.search) object["search"] = to_text(*job.search);
   if (const auto& u = job.utility) object["utility"] = {u->value, u->decay, seconds(u->target)};
+  if (job.skew) object["skew"] = *job.skew;
   return object;
 }
 

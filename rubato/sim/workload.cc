@@ -34,12 +34,35 @@ Utility draw_utility(Random random, Duration target) {
   return {value, (kind < 0.65 ? 0.01 + 0.99 * decay : 4 + 2 * decay) / slot, target};
 }
 
+// The mean speed of a job that changes its batch size: its whole work takes as long on any GPUs.
+class PhasedSpeed final : public SpeedModel {
+ public:
+  explicit PhasedSpeed(std::shared_ptr<const BatchPhases> phases) : phases_(std::move(phases)) {}
+
+  [[nodiscard]] WorkRate rate(const Shape& shape) const override {
+    double seconds = 0;
+    for (std::size_t i = 0; i < phases_->phases.size(); ++i) {
+      const WorkRate now = phases_->speed(i).rate(shape);
+      if (!(now > 0)) return 0;
+      seconds += (phases_->work - phases_->left_after(i) - phases_->phases[i].from) / now;
+    }
+    return phases_->work / seconds;
+  }
+  [[nodiscard]] std::span<const int> measured() const override {
+    return phases_->modes.front().steps->measured();
+  }
+
+ private:
+  std::shared_ptr<const BatchPhases> phases_;
+};
+
 // The truth about one job.
 struct Truth {
   std::shared_ptr<const SpeedModel> speed;
   Work work = 0;
   GpuLimits limits;
   std::shared_ptr<const Application> application = nullptr;
+  std::shared_ptr<const BatchPhases> phases = nullptr;
 };
 
 // The restart cost of jobs with published profiles, unless the trace or the user gives one.
@@ -127,6 +150,7 @@ class WorkloadMaker {
       spec->deadline = time_at(job.submit_s - origin_s + tightness * at_requested);
     }
     spec->utility = job.utility;
+    spec->skew = job.skew;
     if (options_.utilities && spec->deadline && !spec->utility) {
       spec->utility = draw_utility(seed_.split(kUtilities).split(index),
                                    *spec->deadline - time_at(job.submit_s - origin_s));
@@ -141,13 +165,18 @@ class WorkloadMaker {
       spec->adaptive_batch = truth.application->adaptive();
       if (spec->batch == 0) spec->batch = truth.application->limits().initial;
     }
-    return {std::move(spec), time_at(job.submit_s - origin_s), truth.work, std::move(truth.speed),
-            std::move(truth.application)};
+    return {.spec = std::move(spec),
+            .submit = time_at(job.submit_s - origin_s),
+            .work = truth.work,
+            .speed = std::move(truth.speed),
+            .application = std::move(truth.application),
+            .phases = std::move(truth.phases)};
   }
 
   Truth truth_of(std::size_t index) {
     const TraceJob& job = trace_.jobs[index];
     if (auto application = profile_of(job)) return profiled(job, std::move(application));
+    if (job.batch_changes != BatchChanges::none && !options_.adapt_batches) ++unadapted_;
     if (auto speed = typed_speed(job)) return typed(index, std::move(speed));
     if (auto curve = measured_curve(job)) return measured(index, std::move(curve));
     if (!options_.assign_curves) return rigid(index);
@@ -203,7 +232,35 @@ class WorkloadMaker {
     GpuLimits counts_allowed{job.gpus, job.gpus, {}};
     if (options_.assign_curves)
       counts_allowed = limits(job, std::min(counts.front(), job.gpus), counts.back());
+    if (auto phases = phases_of(job, speed, work)) {
+      auto mean = std::make_shared<PhasedSpeed>(phases);
+      if (best_rate(*mean, job.gpus) > 0)
+        return {std::move(mean), work, std::move(counts_allowed), nullptr, std::move(phases)};
+    }
     return {std::move(speed), work, std::move(counts_allowed), nullptr};
+  }
+
+  // nullptr if the job keeps its batch. A batch that was not measured on its GPUs is left out.
+  std::shared_ptr<const BatchPhases> phases_of(const TraceJob& job,
+                                               const std::shared_ptr<const TypedSpeed>& first,
+                                               Work work) const {
+    if (!options_.adapt_batches || job.batch_changes == BatchChanges::none) return nullptr;
+    const BatchSchedule schedule =
+        batch_schedule(job.batch_changes, job.model, job.batch, job.gpus, work);
+    if (schedule.from.size() == 1) return nullptr;
+    auto phases = std::make_shared<BatchPhases>();
+    phases->work = work;
+    phases->epoch = schedule.steps;
+    for (const auto& [epoch, batch] : schedule.from) {
+      const auto steps = batch == job.batch ? first : options_.throughputs->find(job.model, batch);
+      if (!steps || !(best_rate(*steps, job.gpus) > 0)) continue;
+      const BatchSpeed speed{steps, static_cast<double>(batch) / job.batch};
+      const auto mode = std::find(phases->modes.begin(), phases->modes.end(), speed);
+      const auto index = static_cast<std::size_t>(mode - phases->modes.begin());
+      if (mode == phases->modes.end()) phases->modes.push_back(speed);
+      phases->phases.push_back({static_cast<double>(epoch) * schedule.steps, index});
+    }
+    return phases;
   }
 
   std::shared_ptr<const CurveSpeed> measured_curve(const TraceJob& job) {
@@ -291,6 +348,12 @@ class WorkloadMaker {
     unprofiled_.report(trace_.name, "has no profile", out);
     unsplittable_.report(trace_.name, "cannot spread it over its GPUs: its profile is not used",
                          out);
+    if (unadapted_ > 0) {
+      out.push_back(fmt::format(
+          "{}: {} jobs adapt their batch size (accordion, gns), which is not simulated: they keep "
+          "it (--adapt-batches simulates it)",
+          trace_.name, unadapted_));
+    }
     const std::string what = options_.throughputs ? "throughput" : "curve";
     unmeasured_.report(trace_.name, "has no measured " + what + " and " + fallback, out);
     unmeasured_count_.report(
@@ -341,11 +404,20 @@ class WorkloadMaker {
   std::map<std::pair<std::string, std::string>, std::pair<std::size_t, int>> open_searches_;
   std::size_t searches_ = 0;
   std::size_t too_large_ = 0;
+  std::size_t unadapted_ = 0;
   std::size_t from_steps_ = 0;
   std::size_t from_hours_ = 0;
 };
 
 }  // namespace
+
+std::shared_ptr<const BatchForecast> BatchPhases::forecast(std::size_t phase) const {
+  std::vector<BatchForecast::Mode> known;
+  for (const BatchSpeed& mode : modes) known.push_back({mode, 0});
+  for (std::size_t i = 0; i < phase; ++i)
+    known[phases[i].mode].epochs_before += (phases[i + 1].from - phases[i].from) / epoch;
+  return std::make_shared<BatchForecast>(std::move(known), phases[phase].mode, work, epoch);
+}
 
 Result<Workload> make_workload(const Trace& trace, const WorkloadOptions& options) {
   if (trace.jobs.empty()) return Error{fmt::format("{}: no jobs", trace.name)};

@@ -11,6 +11,7 @@
 #include "rubato/base/result.h"
 #include "rubato/core/cluster.h"
 #include "rubato/core/job.h"
+#include "rubato/model/batch_forecast.h"
 #include "rubato/sim/curves.h"
 #include "rubato/sim/profiles.h"
 #include "rubato/sim/throughputs.h"
@@ -26,6 +27,28 @@ struct SimTrial {
   bool wait = true;
 };
 
+// A job that changes its batch size by itself: how it trains from then on.
+struct BatchPhase {
+  Work from = 0;         // of its work
+  std::size_t mode = 0;  // of BatchPhases::modes
+};
+struct BatchPhases {
+  std::vector<BatchSpeed> modes;   // one for each batch size that it uses
+  std::vector<BatchPhase> phases;  // ascending; the first from 0
+  Work work = 0;                   // in steps with the first batch
+  Work epoch = 0;
+
+  [[nodiscard]] const BatchSpeed& speed(std::size_t phase) const {
+    return modes[phases[phase].mode];
+  }
+  // The work that is left when the phase ends.
+  [[nodiscard]] Work left_after(std::size_t phase) const {
+    return phase + 1 < phases.size() ? work - phases[phase + 1].from : 0;
+  }
+  // What policies may know in this phase.
+  [[nodiscard]] std::shared_ptr<const BatchForecast> forecast(std::size_t phase) const;
+};
+
 struct SimJob {
   std::shared_ptr<const JobSpec> spec;
   Time submit = kStart;
@@ -35,6 +58,8 @@ struct SimJob {
   // Policies see what the simulated agent measures.
   std::shared_ptr<const Application> application = nullptr;
   std::optional<SimTrial> trial = std::nullopt;
+  // With --adapt-batches: how its speed changes. `speed` is then its mean over the whole job.
+  std::shared_ptr<const BatchPhases> phases = nullptr;
 };
 
 struct Workload {
@@ -60,6 +85,7 @@ struct WorkloadOptions {
   bool utilities = false;
   // Of the jobs that the trace does not call opportunistic, this share is made so, by seed.
   double opportunistic = 0;
+  bool adapt_batches = false;  // --adapt-batches: as the trace says (sim/batch_schedule.h)
   bool assign_curves = false;  // give jobs without a curve one from the catalogue, by seed
   std::uint64_t seed = 1;
 };

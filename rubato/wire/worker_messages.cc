@@ -80,6 +80,7 @@ Json to_json(const StepReport& report) {
   if (report.tuning) json["tuning"] = to_json(*report.tuning);
   set_if(json, "noise", report.noise);
   if (!report.metrics.empty()) json["metrics"] = report.metrics;
+  set_if(json, "skew", report.skew);
   return json;
 }
 
@@ -103,6 +104,8 @@ std::optional<StepReport> read_step_report(const Json& content) {
   report.per_gpu = count(content, "per_gpu", 1);
   report.accumulation = count(content, "accumulation", 0);
   report.noise = at_least_zero(content, "noise");
+  report.skew = at_least_zero(content, "skew");
+  if (report.skew && !(*report.skew > 0 && *report.skew <= 1)) report.skew.reset();
   if (const Json* told = look_for(content, "tuning")) {
     JsonTrouble trouble;
     JobTuning tuning;

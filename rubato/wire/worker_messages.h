@@ -57,6 +57,7 @@ struct StepReport {
   std::optional<JobTuning> tuning;
   std::optional<double> noise;  // the gradient noise scale in samples, where it is measured
   std::map<std::string, double> metrics = {};  // what else the program reports, by name
+  std::optional<double> skew;                  // the share of the largest parameter in all of them
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 [[nodiscard]] Json to_json(const StepReport& report);

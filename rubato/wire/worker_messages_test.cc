@@ -23,6 +23,7 @@ TEST(WorkerMessages, AReportComesBackAsItWas) {
   report.accumulation = 1;
   report.tuning = JobTuning{16, 512, 32, 0.25, 0.125};
   report.noise = 900;
+  report.skew = 0.7;
   report.learning_rate = 0.05;
   EXPECT_EQ(read_step_report(to_json(report)), report);
 }
