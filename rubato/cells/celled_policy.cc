@@ -127,6 +127,15 @@ std::optional<GpuLimits> limits_above(const GpuLimits& limits, int gpus) {
   return rest;
 }
 
+bool cannot_leave(const JobView& job, const Snapshot& snapshot) {
+  if (job.target.empty()) return false;
+  const JobView* other = job.shares_with ? snapshot.jobs.find(*job.shares_with) : nullptr;
+  const auto stays = [&](const JobView& one) {
+    return one.stays() || out_of_reach(one, snapshot.cluster);
+  };
+  return stays(job) || (other != nullptr && stays(*other));
+}
+
 Json to_json(const Allocation& gpus) {
   Json slices = Json::array();
   for (const Slice& slice : gpus.slices())
@@ -157,6 +166,9 @@ struct CelledPolicy::Working {
   Placed inside, outside;
   CellUse use;
 
+  void ask_again(std::optional<Time> at) {
+    if (at) decision.again_at = std::min(*at, decision.again_at.value_or(*at));
+  }
   [[nodiscard]] CellUse::Job& entry(JobId id) {
     return *std::lower_bound(use.jobs.begin(), use.jobs.end(), id,
                              [](const CellUse::Job& a, JobId b) { return a.job < b; });
@@ -172,7 +184,7 @@ MadePolicy with_cells(const PolicyMaker& maker, const Quotas& quotas, Placement 
     auto made = maker.make();
     if (!made) return made;
     zones.push_back(
-        {i < quotas.all().size() ? quotas.all()[i].tenant : "", std::move(*made), {}, {}});
+        {i < quotas.all().size() ? quotas.all()[i].tenant : "", std::move(*made), {}, {}, false});
   }
   return std::unique_ptr<Policy>(std::make_unique<CelledPolicy>(
       quotas, std::move(zones), std::move(*borrowers), maker, placement, rule));
@@ -195,54 +207,52 @@ std::size_t CelledPolicy::zone_of(const JobView& job) const {
 
 // The part of its target that the job has in its own zone.
 Allocation CelledPolicy::inside_now(const JobView& job) const {
-  if (first_) {
-    const Masks& gpus = zones_[zone_of(job)].gpus;
-    return gpus.empty() ? Allocation(job.target.type()) : within(job.target, gpus);
-  }
+  if (first_) return within(job.target, zones_[zone_of(job)].gpus);
   const auto found = inside_.find(job.id);
   if (found == inside_.end()) return Allocation(job.target.type());
   return common(job.target, found->second);
 }
 
-// Whether the job cannot leave GPUs that are not those of its zone.
-bool CelledPolicy::stuck(const JobView& job, const Snapshot& snapshot) const {
-  const auto cannot_leave = [&](const JobView& one) {
-    return one.stays() || out_of_reach(one, snapshot.cluster);
-  };
-  const JobView* other = job.shares_with ? snapshot.jobs.find(*job.shares_with) : nullptr;
-  if (job.target.empty() || !(cannot_leave(job) || (other != nullptr && cannot_leave(*other))))
-    return false;
-  const Masks& gpus = zones_[zone_of(job)].gpus;
+// Whether all GPUs of its target are those of its zone, and the zone gave them to it.
+bool CelledPolicy::at_home(const JobView& job) const {
   const Allocation inside = inside_now(job);
-  const bool at_home = inside == job.target && !gpus.empty() && within(inside, gpus) == inside;
-  return !at_home;
+  return inside == job.target && within(inside, zones_[zone_of(job)].gpus) == inside;
 }
 
+// Gives every GPU to a zone, by the places of the cells.
+void CelledPolicy::divide(const Cluster& cluster) {
+  Zone& commons = zones_.back();
+  commons.gpus.clear();
+  for (const Node& node : cluster.nodes()) commons.gpus.push_back(node.all());
+  for (std::size_t t = 0; t + 1 < zones_.size(); ++t) {
+    zones_[t].gpus.assign(nodes_, 0);
+    for (const CellPlace& place : zones_[t].places) {
+      if (place.gpus == 0 || place.node.index() >= nodes_) continue;
+      zones_[t].gpus[place.node.index()] |= place.gpus;
+      commons.gpus[place.node.index()] &= ~place.gpus;
+    }
+  }
+}
+
+// Places the cells. They avoid the GPUs of jobs that cannot leave, apart from those of the tenant
+// that have them already.
 void CelledPolicy::settle_zones(const Snapshot& snapshot) {
   const Cluster& cluster = snapshot.cluster;
   if (!differ_ || nodes_ != cluster.nodes().size()) {
     differ_.emplace(placement_, cluster, rule_);
     nodes_ = cluster.nodes().size();
   }
+  divide(cluster);
   Masks kept(nodes_, 0);
   for (const JobView& job : snapshot.jobs) {
-    if (stuck(job, snapshot)) add_to(kept, job.target);
+    const bool in_its_cells = zone_of(job) + 1 < zones_.size() && at_home(job);
+    if (cannot_leave(job, snapshot) && !in_its_cells) add_to(kept, job.target);
   }
   Places before;
   for (std::size_t t = 0; t + 1 < zones_.size(); ++t) before.push_back(zones_[t].places);
-  const Places places = find_places(quotas_, cluster, before, kept);
-  Zone& commons = zones_.back();
-  commons.gpus.clear();
-  for (const Node& node : cluster.nodes()) commons.gpus.push_back(node.all());
-  for (std::size_t t = 0; t + 1 < zones_.size(); ++t) {
-    zones_[t].places = places[t];
-    zones_[t].gpus.assign(nodes_, 0);
-    for (const CellPlace& place : places[t]) {
-      if (place.gpus == 0) continue;
-      zones_[t].gpus[place.node.index()] |= place.gpus;
-      commons.gpus[place.node.index()] &= ~place.gpus;
-    }
-  }
+  Places places = find_places(quotas_, cluster, before, kept);
+  for (std::size_t t = 0; t + 1 < zones_.size(); ++t) zones_[t].places = std::move(places[t]);
+  divide(cluster);
 }
 
 Result<Decision> CelledPolicy::decide(const Snapshot& snapshot) {
@@ -283,12 +293,15 @@ void CelledPolicy::ask_about(const JobView& job, Working& work) const {
   entry.job = job.id;
   if (z + 1 < zones_.size()) entry.tenant = z;
   entry.room = part.cluster.installed();
-  const bool waits_for_promise = admits_ && job.spec->deadline.has_value();
+  const auto& deadline = job.spec->deadline;
+  const bool waits_for_promise = admits_ && deadline && *deadline > work.snapshot.now;
   entry.bar = !job.spec->preemptible       ? CellUse::Bar::unpreemptible
               : waits_for_promise          ? CellUse::Bar::promised
               : job.spec->notice > kNotice ? CellUse::Bar::slow_to_stop
                                            : CellUse::Bar::none;
-  if (stuck(job, work.snapshot)) {
+  if (cannot_leave(job, work.snapshot) && !at_home(job)) {
+    entry.stays = true;
+    entry.inside = job.target;
     work.stuck.insert(job.id);
     add_to(work.kept, job.target);
     const JobView* other = job.shares_with ? work.snapshot.jobs.find(*job.shares_with) : nullptr;
@@ -300,7 +313,9 @@ void CelledPolicy::ask_about(const JobView& job, Working& work) const {
   const Submitted as_new{job.id, job.spec, job.speed, job.work};
   if (never_fits(as_new, *zone.policy, part.cluster)) {
     entry.too_large = true;
-    if (job.accepted() || (entry.bar != CellUse::Bar::unpreemptible && !waits_for_promise)) return;
+    // What was taken in before the cells were set, and can have no promise in them, runs without.
+    if (job.accepted() && entry.bar == CellUse::Bar::promised) entry.bar = CellUse::Bar::none;
+    if (job.accepted() || entry.bar == CellUse::Bar::none) return;
     work.rejected.insert(job.id);
     work.decision.reject.push_back(
         {job.id,
@@ -317,7 +332,9 @@ void CelledPolicy::ask_about(const JobView& job, Working& work) const {
 
 Result<void> CelledPolicy::decide_in(std::size_t zone, Working& work) {
   Snapshot& part = work.parts[zone];
-  if (part.jobs.empty()) return {};
+  // Once its last job has left, the policy is asked once more, so that it forgets that job.
+  if (part.jobs.empty() && !zones_[zone].busy) return {};
+  zones_[zone].busy = !part.jobs.empty();
   for (std::size_t i = 0; i < nodes_; ++i) {
     if (const std::uint64_t gpus = work.kept[i] & zones_[zone].gpus[i]; gpus != 0)
       part.cluster.reserve(node_of(i), gpus);
@@ -338,9 +355,7 @@ Result<void> CelledPolicy::decide_in(std::size_t zone, Working& work) {
     work.rejected.insert(reject.job);
     work.decision.reject.push_back(std::move(reject));
   }
-  auto& again = work.decision.again_at;
-  if (decision->again_at)
-    again = again ? std::min(*again, *decision->again_at) : decision->again_at;
+  if (zones_[zone].busy) work.ask_again(decision->again_at);
   return {};
 }
 
@@ -370,10 +385,13 @@ Result<void> CelledPolicy::decide_about_borrowers(Working& work) {
   });
   auto placed = place(*decision, rest);
   if (!placed) return placed.error();
+  // A policy may have planned on another type, before the job got GPUs in its zone.
+  std::erase_if(placed->gpus, [&](const auto& entry) {
+    return extended.contains(entry.first) &&
+           entry.second.type() != work.inside.gpus.at(entry.first).type();
+  });
   work.outside = std::move(*placed);
-  auto& again = work.decision.again_at;
-  if (decision->again_at)
-    again = again ? std::min(*again, *decision->again_at) : decision->again_at;
+  work.ask_again(decision->again_at);
   return {};
 }
 
@@ -471,7 +489,6 @@ void CelledPolicy::conclude(Working& work) {
   }
   for (auto& [id, gpus] : work.inside.gpus) work.entry(id).inside = gpus;
   for (auto& [id, gpus] : work.outside.gpus) work.entry(id).borrowed = gpus;
-  for (const JobId id : work.stuck) work.entry(id).inside = work.snapshot.jobs.find(id)->target;
   for (std::size_t t = 0; t + 1 < zones_.size(); ++t) {
     CellUse::Tenant& tenant = work.use.tenants.emplace_back();
     tenant.name = zones_[t].tenant;
@@ -483,6 +500,33 @@ void CelledPolicy::conclude(Working& work) {
   inside_ = std::move(work.inside.gpus);
   first_ = false;
   use_ = std::make_shared<const CellUse>(std::move(work.use));
+}
+
+std::vector<double> CelledPolicy::prices() const {
+  std::vector<double> highest;
+  for (const Zone& zone : zones_) {
+    const std::vector<double> prices = zone.policy->prices();
+    highest.resize(std::max(highest.size(), prices.size()));
+    for (std::size_t t = 0; t < prices.size(); ++t) highest[t] = std::max(highest[t], prices[t]);
+  }
+  return highest;
+}
+
+std::shared_ptr<const Quotes> CelledPolicy::quotes() const {
+  bool trades = false;
+  std::vector<Quote> all;
+  for (std::size_t z = 0; z < zones_.size(); ++z) {
+    const auto quotes = zones_[z].policy->quotes();
+    if (quotes == nullptr) continue;
+    trades = true;
+    for (Quote quote : quotes->all()) {
+      quote.zone = z;
+      all.push_back(quote);
+    }
+  }
+  if (!trades) return nullptr;
+  std::sort(all.begin(), all.end(), [](const Quote& a, const Quote& b) { return a.job < b.job; });
+  return std::make_shared<const Quotes>(std::move(all));
 }
 
 bool CelledPolicy::keeps_deadline(JobId job) const {
@@ -499,14 +543,16 @@ Json to_plain_state(const Json& celled) {
 Json CelledPolicy::save() const {
   Json tenants = Json::object();
   for (std::size_t t = 0; t + 1 < zones_.size(); ++t) {
-    tenants[zones_[t].tenant] =
-        Json{{"places", to_json(zones_[t].places)}, {"policy", zones_[t].policy->save()}};
+    tenants[zones_[t].tenant] = Json{{"busy", zones_[t].busy},
+                                     {"places", to_json(zones_[t].places)},
+                                     {"policy", zones_[t].policy->save()}};
   }
   Json inside = Json::array();
   for (const auto& [job, gpus] : inside_)
     inside.push_back(Json::array({job.value(), to_json(gpus)}));
   return {{"tenants", std::move(tenants)},
           {"commons", zones_.back().policy->save()},
+          {"commons_busy", zones_.back().busy},
           {"borrowers", borrowers_->save()},
           {"inside", std::move(inside)}};
 }
@@ -516,6 +562,7 @@ Result<void> CelledPolicy::load(const Json& state) {
   try {
     if (state.contains("commons")) {
       if (auto ok = zones_.back().policy->load(state["commons"]); !ok) return ok;
+      zones_.back().busy = state.value("commons_busy", true);
     }
     if (state.contains("borrowers")) {
       if (auto ok = borrowers_->load(state["borrowers"]); !ok) return ok;
@@ -526,6 +573,7 @@ Result<void> CelledPolicy::load(const Json& state) {
       auto places = places_of(tenant.at("places"));
       if (!places) return places.error();
       zones_[t].places = std::move(*places);
+      zones_[t].busy = tenant.at("busy").get<bool>();
       if (auto ok = zones_[t].policy->load(tenant.at("policy")); !ok) return ok;
     }
     inside_.clear();

@@ -50,6 +50,7 @@ class CelledPolicy final : public Policy {
     std::unique_ptr<Policy> policy;
     std::vector<CellPlace> places;    // empty for the commons
     std::vector<std::uint64_t> gpus;  // by node
+    bool busy = false;                // it had jobs when its policy was asked last
   };
 
   CelledPolicy(Quotas quotas, std::vector<Zone> zones, std::unique_ptr<Policy> borrowers,
@@ -62,7 +63,9 @@ class CelledPolicy final : public Policy {
   [[nodiscard]] bool learns() const override { return borrowers_->learns(); }
   [[nodiscard]] bool knows_truth() const override { return borrowers_->knows_truth(); }
   [[nodiscard]] bool keeps_deadline(JobId job) const override;
-  [[nodiscard]] std::vector<double> prices() const override { return borrowers_->prices(); }
+  // Every zone is a market of its own. By type, the highest of their prices.
+  [[nodiscard]] std::vector<double> prices() const override;
+  [[nodiscard]] std::shared_ptr<const Quotes> quotes() const override;
   [[nodiscard]] std::shared_ptr<const CellUse> cell_use() const override { return use_; }
   [[nodiscard]] Json save() const override;
   Result<void> load(const Json& state) override;
@@ -82,10 +85,11 @@ class CelledPolicy final : public Policy {
   };
   struct Working;  // one decision
 
+  void divide(const Cluster& cluster);
   void settle_zones(const Snapshot& snapshot);
   [[nodiscard]] std::size_t zone_of(const JobView& job) const;
   [[nodiscard]] Allocation inside_now(const JobView& job) const;
-  [[nodiscard]] bool stuck(const JobView& job, const Snapshot& snapshot) const;
+  [[nodiscard]] bool at_home(const JobView& job) const;
   void ask_about(const JobView& job, Working& work) const;
   [[nodiscard]] Result<void> decide_in(std::size_t zone, Working& work);
   [[nodiscard]] Result<void> decide_about_borrowers(Working& work);

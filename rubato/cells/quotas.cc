@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -31,6 +32,11 @@ std::uint64_t block(int first, int gpus) {
 }
 
 NodeId node_at(std::size_t i) { return NodeId(static_cast<NodeId::rep>(i)); }
+
+// The order of a tenant's cells: the largest first.
+bool precedes(const Cell& a, const Cell& b) {
+  return std::pair(-a.gpus, a.type) < std::pair(-b.gpus, b.type);
+}
 
 // Gives out aligned blocks of the GPUs that are left on each node.
 class Blocks {
@@ -128,21 +134,33 @@ bool fill(Places& places, const Cluster& cluster, const std::vector<std::uint64_
   return complete;
 }
 
-// Puts cells without a place where they were, as far as these GPUs are there and nobody else's.
+// Puts cells of one tenant without a place where a cell of the same kind was, as far as these GPUs
+// are among `gpus`, and takes them from there. Both lists have the largest cells first.
+void stay(std::vector<CellPlace>& places, const std::vector<CellPlace>& before,
+          std::vector<std::uint64_t>& gpus) {
+  const auto usable = [&](const CellPlace& old) {
+    return old.gpus != 0 && old.node.index() < gpus.size() &&
+           (old.gpus & ~gpus[old.node.index()]) == 0;
+  };
+  auto old = before.begin();
+  for (CellPlace& place : places) {
+    if (place.gpus != 0) continue;
+    while (old != before.end() &&
+           (precedes(old->cell, place.cell) || (old->cell == place.cell && !usable(*old))))
+      ++old;
+    if (old == before.end()) return;
+    if (!(old->cell == place.cell)) continue;
+    place = *old++;
+    gpus[place.node.index()] &= ~place.gpus;
+  }
+}
+
 void stay(Places& places, const Places& before, std::vector<std::uint64_t> gpus) {
   for (const CellPlace* place : by_size(places)) {
     if (place->gpus != 0) gpus[place->node.index()] &= ~place->gpus;
   }
-  for (std::size_t t = 0; t < std::min(before.size(), places.size()); ++t) {
-    for (std::size_t i = 0; i < std::min(before[t].size(), places[t].size()); ++i) {
-      const CellPlace& old = before[t][i];
-      CellPlace& place = places[t][i];
-      if (place.gpus != 0 || old.gpus == 0 || !(old.cell == place.cell)) continue;
-      if (old.node.index() >= gpus.size() || (old.gpus & ~gpus[old.node.index()]) != 0) continue;
-      place = old;
-      gpus[old.node.index()] &= ~old.gpus;
-    }
-  }
+  for (std::size_t t = 0; t < std::min(before.size(), places.size()); ++t)
+    stay(places[t], before[t], gpus);
 }
 
 Error bad_cells(std::string_view text, std::string_view why) {
@@ -231,24 +249,27 @@ std::optional<std::size_t> Quotas::tenant_of(const std::string& user) const {
   return found == tenant_of_.end() ? std::nullopt : std::optional(found->second);
 }
 
-Result<void> Quotas::set(TenantCells quota, const Cluster& cluster) {
+Result<void> check_names(const TenantCells& quota) {
   if (!is_name(quota.tenant)) {
     return Error{fmt::format("tenant {}: a name has 1 to {} characters, and no space, comma or #",
                              base::quoted(quota.tenant), kLongestName)};
   }
+  const auto wrong = std::find_if_not(quota.members.begin(), quota.members.end(), is_name);
+  if (wrong == quota.members.end()) return {};
+  return Error{
+      fmt::format("tenant {}: {} is not the name of a user", quota.tenant, base::quoted(*wrong))};
+}
+
+Result<void> Quotas::set(TenantCells quota, const Cluster& cluster) {
+  if (auto ok = check_names(quota); !ok) return ok;
   std::sort(quota.members.begin(), quota.members.end());
   quota.members.erase(std::unique(quota.members.begin(), quota.members.end()), quota.members.end());
   if (quota.members == std::vector<std::string>{quota.tenant}) quota.members.clear();
-  std::stable_sort(quota.cells.begin(), quota.cells.end(), [](const Cell& a, const Cell& b) {
-    return std::pair(-a.gpus, a.type) < std::pair(-b.gpus, b.type);
-  });
+  std::stable_sort(quota.cells.begin(), quota.cells.end(), precedes);
   Quotas next = *this;
   next.remove(quota.tenant);
   const auto users = quota.members.empty() ? std::vector<std::string>{quota.tenant} : quota.members;
   for (const std::string& user : users) {
-    if (!is_name(user))
-      return Error{
-          fmt::format("tenant {}: {} is not the name of a user", quota.tenant, base::quoted(user))};
     if (const auto other = next.tenant_of(user))
       return Error{fmt::format("tenant {}: user {} has the cells of {} already", quota.tenant, user,
                                next.all_[*other].tenant)};
@@ -373,7 +394,8 @@ Result<std::vector<CellPlace>> places_of(const Json& json) {
       if (!number.is_number_integer() || number < 0 || number > 1'000'000'000) return wrong;
     }
     CellPlace place;
-    place.cell = {GpuType(static_cast<GpuType::rep>(row[0].get<int>() % 256)), row[1].get<int>()};
+    if (row[0] > std::numeric_limits<GpuType::rep>::max()) return wrong;
+    place.cell = {GpuType(row[0].get<GpuType::rep>()), row[1].get<int>()};
     place.node = NodeId(static_cast<NodeId::rep>(row[2].get<int>()));
     const int first = row[3].get<int>();
     if (place.cell.gpus > 0 && place.cell.gpus <= kMaxGpusPerNode - first)

@@ -38,6 +38,9 @@ struct TenantCells {
   [[nodiscard]] int gpus() const;
 };
 
+// An error if the tenant or a member cannot be called so.
+[[nodiscard]] Result<void> check_names(const TenantCells& quota);
+
 class Quotas {
  public:
   [[nodiscard]] const std::vector<TenantCells>& all() const { return all_; }  // by tenant

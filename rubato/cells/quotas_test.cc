@@ -113,6 +113,18 @@ TEST(Places, ACellMovesWhenItsNodeFails) {
   EXPECT_EQ(find_places(quotas, cluster, third, {})[0][0].node, node_id(0));
 }
 
+TEST(Places, TheOtherCellsOfATenantStayWhenItLosesOne) {
+  const Cluster cluster = cluster_of("3x4");
+  Quotas quotas;
+  ASSERT_TRUE(quotas.set(quota("a", "1xnode,2x2", cluster), cluster).ok());
+  const Places first = find_places(quotas, cluster, {}, {});
+  ASSERT_TRUE(quotas.set(quota("a", "1x2", cluster), cluster).ok());
+  const Places second = find_places(quotas, cluster, first, {});
+  EXPECT_EQ(second[0][0], first[0][1]);
+  ASSERT_TRUE(quotas.set(quota("a", "2xnode,1x2", cluster), cluster).ok());
+  EXPECT_EQ(find_places(quotas, cluster, second, {})[0][2], second[0][0]);
+}
+
 TEST(Places, CellsAvoidGpusThatAreKept) {
   const Cluster cluster = cluster_of("2x4");
   Quotas quotas;
@@ -131,14 +143,15 @@ TEST(Places, AreReadAsTheyWereWritten) {
   EXPECT_EQ(
       places_of(to_json(std::vector<CellPlace>{{{GpuType(), 4}, NodeId(), 0}})).value()[0].gpus,
       0U);
-  for (const auto* bad : {"{}", "[1]", "[[1,2,3]]", "[[0,-1,0,0]]", "[[0,4,0,\"a\"]]"})
+  for (const auto* bad :
+       {"{}", "[1]", "[[1,2,3]]", "[[0,-1,0,0]]", "[[0,4,0,\"a\"]]", "[[256,4,0,0]]"})
     EXPECT_FALSE(places_of(Json::parse(bad)).ok()) << bad;
 }
 
 // Whatever fails: no GPU is in two cells, every cell is aligned and of its size, and cells whose
 // GPUs can be used stay.
 TEST(Places, HoldOnRandomClusters) {
-  for (std::uint64_t seed = 1; seed <= tries(300); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Cluster cluster = cluster_of(

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
-#include <set>
 
 #include "rubato/base/text.h"
 #include "rubato/daemon/phrases.h"
@@ -350,6 +349,8 @@ class Explanation {
         job->tenant ? fmt::format("the cells of its tenant {} ({})",
                                   use->tenants[*job->tenant].name, plural(job->room, "GPU"))
                     : fmt::format("the {} in no tenant's cells", plural(job->room, "GPU"));
+    if (job->stays)
+      return say("It cannot leave its GPUs now, so it keeps them, whosever cells they are.");
     if (!job->inside.empty())
       say(fmt::format("{} of its GPUs {} in {}: nobody takes {} back.", job->inside.gpus(),
                       job->inside.gpus() == 1 ? "is" : "are", room,
@@ -381,21 +382,16 @@ class Explanation {
   }
 
   void tell_borrowed(const CellUse& use, const CellUse::Job& job) {
-    std::set<std::string> owners;
-    int owned = 0;
-    for (const Slice& slice : job.borrowed.slices()) {
-      for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
-        const std::uint64_t bit = std::uint64_t{1} << static_cast<unsigned>(gpu);
-        if ((slice.mask & bit) == 0) continue;
-        if (const auto owner = use.owner(slice.node, bit)) {
-          ++owned;
-          owners.insert(use.tenants[*owner].name);
-        }
-      }
-    }
+    const std::vector<int> owned = use.by_owner(job.borrowed);
     std::string who;
-    for (const std::string& owner : owners) who += (who.empty() ? "" : ", ") + owner;
-    if (!sees_all_ || who.empty()) who = owned > 0 ? "their tenants" : "jobs of other users";
+    for (std::size_t t = 0; t < owned.size(); ++t) {
+      if (owned[t] > 0) who += (who.empty() ? "" : ", ") + use.tenants[t].name;
+    }
+    if (who.empty()) {
+      who = "jobs of other users";
+    } else if (!sees_all_) {
+      who = "their tenants";
+    }
     say(fmt::format("{} of its GPUs {} borrowed: {} may take {} back, within {} s.",
                     job.borrowed.gpus(), job.borrowed.gpus() == 1 ? "is" : "are", who,
                     job.borrowed.gpus() == 1 ? "it" : "them", seconds(kNotice)));

@@ -34,7 +34,8 @@ struct DaemonDeath {};
 
 constexpr std::size_t kNodes = 3;
 constexpr std::uint64_t kCancels = 1000;   // of requests: the numbers of cancellations begin here,
-constexpr std::uint64_t kOperator = 2000;  // those of the operator here
+constexpr std::uint64_t kOperator = 2000;  // those of the operator about nodes here,
+constexpr std::uint64_t kTenants = 3000;   // and about tenants' cells here
 constexpr double kStep = 0.5;              // seconds
 constexpr double kTroubles = 90;           // so long faults happen
 constexpr double kPatience = 2500;         // after which all must have ended
@@ -53,11 +54,15 @@ bool conserves_work(const std::string& policy) {
          policy == "tiresias-las";
 }
 
+struct Kind {
+  bool late = false;    // decisions come some turns after they were asked for
+  bool guests = false;  // half of the jobs are opportunistic, under antman
+  bool cells = false;   // tenants get cells and lose them
+};
+
 class Scenario {
  public:
-  // With `late`, decisions come some turns after they were asked for. With `guests`, half of the
-  // jobs are opportunistic, under antman.
-  explicit Scenario(std::uint64_t seed, bool late = false, bool guests = false)
+  explicit Scenario(std::uint64_t seed, Kind kind = {})
       : random_(Random(seed).split(7)),
         daemon_(fmt::format("{}x4", kNodes), seed),
         faulty_(seed % 4 != 0) {
@@ -79,7 +84,7 @@ class Scenario {
         if (troubled() && random_.below(60) == 0) throw DaemonDeath();
       };
     }
-    if (late) {
+    if (kind.late) {
       daemon_.options.background = std::make_shared<LateBackground>(
           [random = std::make_shared<Random>(Random(seed).split(8))] {
             return static_cast<int>(random->below(4));
@@ -87,7 +92,8 @@ class Scenario {
     }
     const std::size_t jobs = 4 + random_.below(9);
     for (std::size_t i = 0; i < jobs; ++i) plan_job(i);
-    if (!guests) return;
+    if (kind.cells) plan_cells();
+    if (!kind.guests) return;
     daemon_.options.policy = "antman";
     for (Order& order : orders_) {
       order.file.deadline_after.reset();
@@ -144,6 +150,17 @@ class Scenario {
     order.file = std::move(file);
     if (random_.below(8) == 0) order.cancel_at = order.at_s + random_.uniform(1, 60);
     orders_.push_back(std::move(order));
+  }
+
+  // Without faults they are there before the first job, because promises are made in them.
+  void plan_cells() {
+    static const std::vector<std::string> sizes = {"1xnode", "1x2,2x1", "2xnode", "1x2"};
+    for (std::uint64_t i = 1 + random_.below(faulty_ ? 6 : 2); i > 0; --i) {
+      const std::string tenant = random_.below(2) == 0 ? "ada" : "bob";
+      Ask ask = SetCells{tenant, sizes[random_.below(sizes.size())], {}};
+      if (faulty_ && random_.below(4) == 0) ask = RemoveCells{tenant};
+      cells_.emplace(kTenants + i, std::pair(faulty_ ? random_.uniform(0, kTroubles) : 0, ask));
+    }
   }
 
   [[nodiscard]] bool troubled() const { return faulty_ && seconds(daemon_.now) < kTroubles; }
@@ -268,6 +285,10 @@ class Scenario {
         inputs.emplace_back(Asked{kCancels + i, {order.caller, CancelJob{*order.id}}});
       }
     }
+    for (const auto& [number, change] : cells_) {
+      if (time_at(change.first) <= daemon_.now)
+        inputs.emplace_back(Asked{number, {kRoot, change.second}});
+    }
     for (const auto& [node, state] : wanted_)
       inputs.emplace_back(Asked{kOperator + node.index(), {kRoot, SetNode{node, state}}});
     Turn turn;
@@ -307,6 +328,10 @@ class Scenario {
 
   void hear(std::uint64_t i, const Answer& answer) {
     if (answer.status == 503) return;
+    if (i >= kTenants) {
+      cells_.erase(i);
+      return;
+    }
     if (i >= kOperator) {
       wanted_.erase(node_id(i - kOperator));
       return;
@@ -325,7 +350,7 @@ class Scenario {
     for (const Order& order : orders_) {
       if (!order.id || order.cancel_at) return false;
     }
-    return wanted_.empty() && daemon_.core->state().alive() == 0;
+    return wanted_.empty() && cells_.empty() && daemon_.core->state().alive() == 0;
   }
 
   void check() {
@@ -377,6 +402,8 @@ class Scenario {
   std::vector<Order> orders_;
   std::map<NodeId, Time> mend_at_, join_at_, cure_at_, use_at_;
   std::map<NodeId, NodeState> wanted_;  // by the operator, who asks until there is an answer
+  std::map<std::uint64_t, std::pair<double, Ask>>
+      cells_;  // changes that are not answered, and when
   bool calm_ = false;
   Time full_until_ = kStart;
   Time up_at_ = kStart;
@@ -413,7 +440,7 @@ TEST(FaultSimulation, DecisionsMayTakeTheirTime) {
   const auto first = one.value_or(1);
   const auto last = one.value_or(seeds(40));
   for (auto seed = first; seed <= last; ++seed) {
-    Scenario world(seed, true);
+    Scenario world(seed, {.late = true});
     ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
     ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
   }
@@ -424,9 +451,25 @@ TEST(FaultSimulation, GuestsAndHostsLeaveEachOtherAlone) {
   const auto first = one.value_or(1);
   const auto last = one.value_or(seeds(60));
   for (auto seed = first; seed <= last; ++seed) {
-    Scenario world(seed, seed % 3 == 0, true);
+    Scenario world(seed, {.late = seed % 3 == 0, .guests = true});
     ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
     ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+  }
+}
+
+TEST(FaultSimulation, CellsComeAndGo) {
+  const auto one = only_seed();
+  const auto first = one.value_or(1);
+  const auto last = one.value_or(seeds(100));
+  int promised = 0;
+  for (auto seed = first; seed <= last; ++seed) {
+    Scenario world(seed, {.late = seed % 3 == 0, .cells = true});
+    ASSERT_NO_FATAL_FAILURE(world.live()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+    ASSERT_FALSE(HasFailure()) << "RUBATO_SEED=" << seed << "\n" << world.log;
+    promised += world.faulty() ? 0 : world.promised();
+  }
+  if (!one) {
+    EXPECT_GT(promised, 0) << "no promise was made in cells";
   }
 }
 
@@ -442,8 +485,8 @@ TEST(FaultSimulation, WhatWentWrongOnceDoesNotAgain) {
 TEST(FaultSimulation, ASeedLivesTheSameLifeAgain) {
   for (const std::uint64_t seed : {2U, 3U, 5U}) {
     const bool late = seed == 5;
-    Scenario first(seed, late);
-    Scenario second(seed, late);
+    Scenario first(seed, {.late = late});
+    Scenario second(seed, {.late = late});
     first.live();
     second.live();
     EXPECT_EQ(first.log, second.log);

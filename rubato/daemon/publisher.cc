@@ -31,7 +31,10 @@ void Publisher::publish_nodes(const DaemonState& state) {
     states.emplace_back(node.state, node.reserved);
   if (states == nodes_) return;
   if (nodes_.empty()) nodes_.resize(states.size());
-  const Json shown = show_nodes(state, [](JobId) { return false; }).at("nodes");
+  const Json shown =
+      show_nodes(
+          state, [](JobId) { return false; }, [](const std::string&) { return false; })
+          .at("nodes");
   for (std::size_t i = 0; i < states.size(); ++i) {
     if (i < nodes_.size() && states[i] == nodes_[i]) continue;
     feed_.publish({"", "node", static_cast<std::uint32_t>(i), shown.at(i)});

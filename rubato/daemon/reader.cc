@@ -185,13 +185,15 @@ Reply Reader::operator()(const ShowUse& ask) const {
 
 Reply Reader::operator()(const ShowNodes& /*ask*/) const {
   return [*this]() -> Answer {
-    return {200, show_nodes(
-                     state(),
-                     [this](JobId id) {
-                       const JobRecord* job = state().job(id);
-                       return job != nullptr && sees(*job);
-                     },
-                     caller_.admin)};
+    const auto tenant = state().quotas().tenant_of(caller_.user);
+    const auto sees_job = [this](JobId id) {
+      const JobRecord* job = state().job(id);
+      return job != nullptr && sees(*job);
+    };
+    const auto sees_tenant = [&](const std::string& name) {
+      return caller_.admin || (tenant && state().quotas().all()[*tenant].tenant == name);
+    };
+    return {200, show_nodes(state(), sees_job, sees_tenant)};
   };
 }
 

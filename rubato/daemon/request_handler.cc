@@ -332,7 +332,8 @@ Reply RequestHandler::handle(const SetNode& ask) {
   // Also if nothing changes: the engine may not have got it the first time.
   tx_.mark({node, ask.state == NodeState::down});
   return [reader = reader_, node]() -> Answer {
-    const Json nodes = show_nodes(reader.state(), [](JobId) { return true; });
+    const Json nodes = show_nodes(
+        reader.state(), [](JobId) { return true; }, [](const std::string&) { return true; });
     return {200, nodes["nodes"][node.index()]};
   };
 }
@@ -418,15 +419,13 @@ Reply RequestHandler::handle(const SetCells& ask) {
   const Cluster& cluster = state().now().cluster;
   auto cells = parse_cells(ask.cells, cluster);
   if (!cells) return say(400, cells.error().message);
+  TenantCells quota{ask.tenant, std::move(*cells), ask.members};
+  if (auto ok = check_names(quota); !ok) return say(400, ok.error().message);
   Quotas quotas = state().quotas();
-  if (auto ok = quotas.set({ask.tenant, std::move(*cells), ask.members}, cluster); !ok)
-    return say(409, ok.error().message);
-  tx_.put_cells(*quotas.find(ask.tenant));
+  if (auto ok = quotas.set(std::move(quota), cluster); !ok) return say(409, ok.error().message);
+  if (!(quotas == state().quotas())) tx_.put_cells(*quotas.find(ask.tenant));
   return after_decision([reader = reader_, tenant = ask.tenant]() -> Answer {
-    for (const Json& one : show_cells(reader.state())["tenants"]) {
-      if (one["tenant"] == tenant) return {200, one};
-    }
-    return {200, {{"tenant", tenant}}};
+    return {200, show_cells(reader.state(), tenant)};
   });
 }
 

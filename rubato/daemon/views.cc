@@ -298,12 +298,20 @@ Json to_json(const DaemonState& state, const Verdict& verdict) {
 
 namespace {
 
+// Who has which GPUs as of the last decision; nullptr if that is not known.
+const CellUse* cell_use(const DaemonState& state) {
+  return state.last_decision() ? state.last_decision()->cell_use.get() : nullptr;
+}
+
+using SeesTenant = std::function<bool(const std::string&)>;
+
 // The tenants with cells on a node, and how many GPUs they have there.
-Json cells_on(const DaemonState& state, NodeId node) {
+Json cells_on(const DaemonState& state, NodeId node, const SeesTenant& visible) {
   Json cells = Json::array();
-  const CellUse* use = state.last_decision() ? state.last_decision()->cell_use.get() : nullptr;
-  if (use == nullptr) return cells;
+  const CellUse* use = cell_use(state);
+  if (use == nullptr || state.quotas().empty()) return cells;
   for (const CellUse::Tenant& tenant : use->tenants) {
+    if (!visible(tenant.name)) continue;
     for (const Slice& slice : tenant.gpus) {
       if (slice.node == node) cells.push_back({{"tenant", tenant.name}, {"gpus", slice.gpus()}});
     }
@@ -311,9 +319,42 @@ Json cells_on(const DaemonState& state, NodeId node) {
   return cells;
 }
 
+// The numbers of the GPUs in the mask.
+Json numbers_of(std::uint64_t mask) {
+  Json gpus = Json::array();
+  for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
+    if ((mask >> static_cast<unsigned>(gpu) & 1U) != 0) gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+Json show_tenant(const DaemonState& state, const TenantCells& quota) {
+  Json places = Json::array();
+  int used = 0, borrowed = 0, lent = 0;
+  const CellUse* use = cell_use(state);
+  for (std::size_t t = 0; use != nullptr && t < use->tenants.size(); ++t) {
+    if (use->tenants[t].name != quota.tenant) continue;
+    for (const Slice& slice : use->tenants[t].gpus)
+      places.push_back(
+          {{"node", state.now().cluster.name(slice.node)}, {"gpus", numbers_of(slice.mask)}});
+    for (const CellUse::Job& job : use->jobs) {
+      const int here = use->by_owner(job.inside)[t] + use->by_owner(job.borrowed)[t];
+      const bool own = job.tenant == t;
+      used += own ? here : 0;
+      borrowed += own ? job.inside.gpus() + job.borrowed.gpus() - here : 0;
+      lent += own ? 0 : here;
+    }
+  }
+  return {{"tenant", quota.tenant},      {"cells", text_of(quota.cells, state.now().cluster)},
+          {"gpus", quota.gpus()},        {"members", quota.members},
+          {"places", std::move(places)}, {"used", used},
+          {"borrowed", borrowed},        {"lent", lent}};
+}
+
 }  // namespace
 
-Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible, bool tenants) {
+Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible,
+                const SeesTenant& tenant_visible) {
   const Cluster& cluster = state.now().cluster;
   std::vector<Json> used(cluster.nodes().size(), Json::array());
   for (const JobView& view : state.now().jobs) {
@@ -335,10 +376,6 @@ Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visi
   for (std::size_t i = 0; i < cluster.nodes().size(); ++i) {
     const NodeId id(static_cast<NodeId::rep>(i));
     const Node& node = cluster.node(id);
-    Json others = Json::array();
-    for (int gpu = 0; gpu < node.gpus; ++gpu) {
-      if ((node.reserved >> static_cast<unsigned>(gpu) & 1U) != 0) others.push_back(gpu);
-    }
     nodes.push_back({{"id", i},
                      {"name", cluster.name(id)},
                      {"state", std::string(to_text(node.state))},
@@ -346,49 +383,26 @@ Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visi
                      {"type", cluster.type_name(node.type)},
                      {"labels", cluster.labels(id)},
                      {"used", std::move(used[i])},
-                     {"others", std::move(others)},
+                     {"others", numbers_of(node.reserved)},
                      {"others_reason", state.reserved_why(id)},
                      {"since", iso(state.node_since(id))},
                      {"reason", state.node_why(id)}});
-    if (tenants && !state.quotas().empty()) nodes.back()["cells"] = cells_on(state, id);
+    if (Json cells = cells_on(state, id, tenant_visible); !cells.empty())
+      nodes.back()["cells"] = std::move(cells);
   }
   return {{"nodes", std::move(nodes)}};
 }
 
 Json show_cells(const DaemonState& state) {
-  const Cluster& cluster = state.now().cluster;
-  const CellUse* use = state.last_decision() ? state.last_decision()->cell_use.get() : nullptr;
   Json tenants = Json::array();
-  for (const TenantCells& quota : state.quotas().all()) {
-    Json places = Json::array();
-    int inside = 0, borrowed = 0, lent = 0;
-    for (std::size_t t = 0; use != nullptr && t < use->tenants.size(); ++t) {
-      if (use->tenants[t].name != quota.tenant) continue;
-      for (const Slice& slice : use->tenants[t].gpus) {
-        Json gpus = Json::array();
-        for (int gpu = 0; gpu < kMaxGpusPerNode; ++gpu) {
-          if ((slice.mask >> static_cast<unsigned>(gpu) & 1U) != 0) gpus.push_back(gpu);
-        }
-        places.push_back({{"node", cluster.name(slice.node)}, {"gpus", std::move(gpus)}});
-        for (const CellUse::Job& job : use->jobs)
-          lent += std::popcount(job.borrowed.mask_on(slice.node) & slice.mask);
-      }
-      for (const CellUse::Job& job : use->jobs) {
-        if (job.tenant != t) continue;
-        inside += job.inside.gpus();
-        borrowed += job.borrowed.gpus();
-      }
-    }
-    tenants.push_back({{"tenant", quota.tenant},
-                       {"cells", text_of(quota.cells, cluster)},
-                       {"gpus", quota.gpus()},
-                       {"members", quota.members},
-                       {"places", std::move(places)},
-                       {"used", inside},
-                       {"borrowed", borrowed},
-                       {"lent", lent}});
-  }
+  for (const TenantCells& quota : state.quotas().all())
+    tenants.push_back(show_tenant(state, quota));
   return {{"tenants", std::move(tenants)}};
+}
+
+Json show_cells(const DaemonState& state, const std::string& tenant) {
+  const TenantCells* quota = state.quotas().find(tenant);
+  return quota != nullptr ? show_tenant(state, *quota) : Json{{"tenant", tenant}};
 }
 
 std::string machines_text(const Cluster& cluster) {

@@ -48,12 +48,13 @@ struct Verdict {
                               std::optional<Time> earliest);
 [[nodiscard]] Json to_json(const DaemonState& state, const Verdict& verdict);
 
-// The cells of tenants, with the nodes on which they are.
+// The cells of tenants, with the nodes on which they are. Or of one tenant: an object without its
+// cells if it has none.
 [[nodiscard]] Json show_cells(const DaemonState& state);
+[[nodiscard]] Json show_cells(const DaemonState& state, const std::string& tenant);
 
-// `tenants`: also whose cells the GPUs are.
 [[nodiscard]] Json show_nodes(const DaemonState& state, const std::function<bool(JobId)>& visible,
-                              bool tenants = false);
+                              const std::function<bool(const std::string&)>& tenant_visible);
 [[nodiscard]] Json show_policy(const DaemonState& state, const std::function<bool(JobId)>& visible);
 [[nodiscard]] Json show_line(const HistoryLine& line);
 [[nodiscard]] Json show_user(const UserRecord& user);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,6 +30,7 @@ struct CellUse {
     Allocation borrowed;
     int room = 0;            // GPUs of its tenant's cells, or in no cell
     bool too_large = false;  // for these
+    bool stays = false;  // it cannot leave its GPUs, also those in the cells of others: `inside`
     Bar bar = Bar::none;
   };
 
@@ -40,14 +42,15 @@ struct CellUse {
                                      [](const Job& job, JobId other) { return job.job < other; });
     return at == jobs.end() || at->job != id ? nullptr : &*at;
   }
-  // Whose cells these are; nullopt: nobody's.
-  [[nodiscard]] std::optional<std::size_t> owner(NodeId node, std::uint64_t gpus) const {
-    for (std::size_t t = 0; t < tenants.size(); ++t) {
-      for (const Slice& slice : tenants[t].gpus) {
-        if (slice.node == node && (slice.mask & gpus) != 0) return t;
-      }
+  // How many of the GPUs are in the cells of each tenant.
+  [[nodiscard]] std::vector<int> by_owner(const Allocation& gpus) const {
+    std::vector<int> counts;
+    for (const Tenant& tenant : tenants) {
+      int& count = counts.emplace_back(0);
+      for (const Slice& own : tenant.gpus)
+        count += std::popcount(own.mask & gpus.mask_on(own.node));
     }
-    return std::nullopt;
+    return counts;
   }
 };
 

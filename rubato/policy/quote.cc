@@ -7,7 +7,7 @@ namespace rubato::policy {
 namespace {
 
 bool is_ahead(const Quote& other, const Quote& quote) {
-  return other.type == quote.type && other.bid > quote.bid;
+  return other.zone == quote.zone && other.type == quote.type && other.bid > quote.bid;
 }
 
 std::string words_of_price(const Quote& quote) {

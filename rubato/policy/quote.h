@@ -21,6 +21,7 @@ struct Quote {
   bool promised = false;  // its GPUs are those of its plan, or more
   bool turn = false;      // it had waited so long that it got a turn
   bool guessed = false;   // nobody said how long it is: its bid is made from a guess
+  std::size_t zone = 0;   // where tenants have cells, each zone is a market of its own
 };
 
 // Of all jobs, as of one decision.
@@ -29,6 +30,7 @@ class Quotes {
   Quotes() = default;
   explicit Quotes(std::vector<Quote> quotes) : quotes_(std::move(quotes)) {}  // by job
 
+  [[nodiscard]] const std::vector<Quote>& all() const { return quotes_; }
   // nullopt: the job was not in the market. `ahead` is counted here.
   [[nodiscard]] std::optional<Quote> of(JobId job) const;
   // Those that Quote::ahead counts.

@@ -120,7 +120,11 @@ Decision Tiresias::decide(const Snapshot& snapshot, State& state) const {
     return std::pair(rank, job.spec->requested);
   };
   queue.sync(snapshot, to_rank,
-             [](Gang& gang, const JobView& job) { gang.gpus = job.spec->requested; });
+             // Also of a job that waited here: it may have run on borrowed GPUs (rubato/cells).
+             [&](Gang& gang, const JobView& job) {
+               gang.gpus = job.spec->requested;
+               demote(gang, job, snapshot.now, state);
+             });
   if (config.promote > 0) {
     const auto ended = [&](const auto& entry) {
       return snapshot.jobs.find(entry.first) == nullptr;

@@ -1,28 +1,10 @@
 #include "rubato/sim/cells_meter.h"
 
 #include <algorithm>
-#include <bit>
 #include <fmt/format.h>
 
 namespace rubato::sim {
 namespace {
-
-std::vector<int> by_owner(const Allocation& gpus, const CellUse& use) {
-  std::vector<int> owners(use.tenants.size() + 1, 0);
-  for (const Slice& slice : gpus.slices()) {
-    int nobodys = slice.gpus();
-    for (std::size_t t = 0; t < use.tenants.size(); ++t) {
-      for (const Slice& own : use.tenants[t].gpus) {
-        if (own.node != slice.node) continue;
-        const int shared = std::popcount(own.mask & slice.mask);
-        owners[t] += shared;
-        nobodys -= shared;
-      }
-    }
-    owners.back() += nobodys;
-  }
-  return owners;
-}
 
 double mean(double sum, int count) { return count > 0 ? sum / count : 0; }
 
@@ -73,7 +55,7 @@ void CellsMeter::decided(const Snapshot& snapshot, const CellUse& use) {
     held.submitted = snapshot.jobs.find(job.job)->submitted;
     held.inside = job.inside.gpus();
     held.borrowed = job.borrowed;
-    held.from = by_owner(job.borrowed, use);
+    held.from = use.by_owner(job.borrowed);
     if (held.started || held.inside + held.borrowed.gpus() == 0) continue;
     held.started = true;
     ++reports_[held.tenant].started;

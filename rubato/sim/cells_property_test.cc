@@ -124,16 +124,16 @@ class CellsHold final : public Policy {
       const CellUse::Job* job = use.of(grant.job);
       ASSERT_NE(job, nullptr);
       const JobView& view = *snapshot.jobs.find(grant.job);
-      const bool lendable = promised.contains(grant.job) || !view.spec->preemptible ||
-                            view.spec->notice > kNotice || policy_->keeps_deadline(grant.job);
-      if (lendable) {
+      const bool firm = promised.contains(grant.job) || !view.spec->preemptible ||
+                        view.spec->notice > kNotice || policy_->keeps_deadline(grant.job);
+      if (firm) {
         ASSERT_TRUE(job->borrowed.empty()) << "job " << grant.job.value() << " must not borrow";
       }
       const auto* exact = std::get_if<Exact>(&grant.want);
       if (exact != nullptr) {
         ASSERT_EQ(exact->gpus.gpus(), job->inside.gpus() + job->borrowed.gpus());
       }
-      if (!view.spec->preemptible) continue;  // it may be where it was before a cell moved
+      if (job->stays) continue;  // it may be where it was before a cell moved
       for (const Slice& slice : job->inside.slices()) {
         std::uint64_t own = ~cells[slice.node.index()];
         if (job->tenant) {
@@ -170,7 +170,7 @@ class CellsUnder : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(CellsUnder, NobodyIsWhereItMayNotBe) {
-  for (std::uint64_t seed = 0; seed < tries(20) && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(20) && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     const CellScene scene = draw_cell_scene(seed, !entry().one_type, true);
     if (scene.quotas.empty()) continue;
@@ -187,7 +187,7 @@ TEST_P(CellsUnder, NobodyIsWhereItMayNotBe) {
 // Sharing safety: a tenant whose demand fits its cells is as well off as alone on a private cluster
 // of that shape, whatever the others do.
 TEST_P(CellsUnder, ATenantIsNotWorseOffThanAlone) {
-  for (std::uint64_t seed = 0; seed < tries(12) && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(12) && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     Random random(seed);
     const Cluster shared = cluster_of("2x4"), alone = cluster_of("1x4");

@@ -396,13 +396,13 @@ describe("the cluster on the page", () => {
 });
 
 describe("nodes of a cluster manager", () => {
-  test("have names, labels and GPUs that are used outside Rubato", () =>
+  test("have names, labels, cells and GPUs that are used outside Rubato", () =>
     withPage(daemon.url, async (page) => {
       // No cluster manager runs here, so the daemon's answer gets on its way what one would add.
       await page.route("**/v1/nodes", async (route) => {
         const response = await route.fetch();
         const body = await response.json();
-        Object.assign(body.nodes[1], { name: "tux07<b>", labels: { rack: "3" }, used: [], others: [2, 3], others_reason: "Slurm job 4711" });
+        Object.assign(body.nodes[1], { name: "tux07<b>", labels: { rack: "3" }, used: [], others: [2, 3], others_reason: "Slurm job 4711", cells: [{ tenant: "vision", gpus: 4 }] });
         await route.fulfill({ response, json: body });
       });
       await page.getByLabel("Or paste a token").fill(daemon.adminToken());
@@ -411,6 +411,7 @@ describe("nodes of a cluster manager", () => {
       await goTo(page, "#/nodes");
       const node = page.locator(".node", { hasText: "tux07<b>" });
       await node.getByText("2 GPUs used outside Rubato: Slurm job 4711").waitFor();
+      await node.getByText("Cells of vision (4 GPUs)").waitFor();
       assert.equal(await node.locator(".slot.is-outside").count(), 2);
       assert.equal(await node.locator(".slot.is-free").count(), 2);
       const row = page.locator("tbody tr", { hasText: "tux07<b>" });

@@ -79,6 +79,8 @@ export interface NodeShown {
   /** GPUs that are used by others than Rubato, and why. */
   others: number[];
   others_reason: string;
+  /** Tenants with cells there: admins see all, others their own. */
+  cells?: { tenant: string; gpus: number }[];
   since: When;
   reason: string;
 }
