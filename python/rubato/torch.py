@@ -552,9 +552,9 @@ class _Training(_job.Model):
             if weight > 0:
                 metrics[name] = total / weight
         self.last_metrics = metrics
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        told = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         # A loss that nobody has logged is unknown, not zero.
-        self.job.report({"loss": finite.get("loss"), "metrics": finite, "learning_rate": self.last_rate})
+        self.job.report({"loss": told.get("loss"), "metrics": told, "learning_rate": self.last_rate})
 
     def reduce(self, group, address, floats):
         vector = torch.frombuffer((ctypes.c_float * floats).from_address(address), dtype=torch.float32)

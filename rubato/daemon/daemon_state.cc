@@ -902,6 +902,12 @@ Result<void> DaemonState::fold_trial(RowNumber /*number*/, const JournalRow& /*r
     job->trial->waits = *waits;
     return {};
   }
+  if (body.contains("stopped")) {
+    auto stopped = member<bool>(body, "stopped");
+    if (!stopped) return stopped.error();
+    job->trial->stopped = *stopped;
+    return {};
+  }
   auto stage = member<std::size_t>(body, "stage");
   if (!stage) return stage.error();
   if (*stage != job->trial->stages.size() + 1) return Error{"is not about the next stage"};

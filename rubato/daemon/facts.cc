@@ -7,6 +7,7 @@
 
 #include "rubato/daemon/job_model.h"
 #include "rubato/daemon/measuring.h"
+#include "rubato/daemon/searches.h"
 #include "rubato/daemon/views.h"
 
 namespace rubato::daemon {
@@ -96,10 +97,14 @@ void take(Transaction& tx, const Reports& reports, const ReleasedFact& fact) {
 
 // A job may have ended while no daemon ran. Then the time that the machine's clock said counts,
 // unless it is in the future or before the job's start.
-void take(Transaction& tx, const Reports& /*reports*/, Finished finished) {
+void take(Transaction& tx, const Reports& reports, Finished finished) {
   const DaemonState& state = tx.state();
   if (state.view(finished.job) == nullptr) return;
   const JobRecord* job = state.job(finished.job);
+  if (job != nullptr) {
+    const JobStatus* status = reports.of(finished.job);
+    note_last_stages(tx, *job, status != nullptr ? status->progress : job->progress);
+  }
   const WallTime now = state.wall(tx.now());
   const WallTime began = job != nullptr && job->started ? *job->started : WallTime();
   if (finished.at && (*finished.at > now || *finished.at < began)) finished.at.reset();

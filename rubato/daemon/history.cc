@@ -182,7 +182,7 @@ const std::map<std::string, Tell, std::less<>>& tellers() {
        }},
       {"trial",
        [](Lines& lines, const Json& body) {
-         if (body.contains("waits")) return;  // a line says that it was put on hold
+         if (!body.contains("stage")) return;  // other lines say that it was held or cancelled
          const std::string metric = body.contains("metric")
                                         ? fmt::format("{} {:.6g}", body.at("by").get<std::string>(),
                                                       body.at("metric").get<double>())

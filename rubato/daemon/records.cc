@@ -87,10 +87,11 @@ void describe(auto& f, Is<Quota> auto& value) {
 }
 
 void describe(auto& f, Is<SearchTrial> auto& value) {
-  auto& [search, number, stages, waits] = value;
+  auto& [search, number, stages, waits, stopped] = value;
   f("number", number);
   f("search", search);
   f("stages", stages);
+  f("stopped", stopped);
   f("waits", waits);
 }
 

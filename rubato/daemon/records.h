@@ -93,6 +93,7 @@ struct SearchTrial {
   int number = 1;                        // in the search
   std::vector<StageMetric> stages = {};  // the metric at the end of each stage that it finished
   bool waits = false;                    // on hold, until it is certain whether it goes on
+  bool stopped = false;                  // by its search
   friend bool operator==(const SearchTrial&, const SearchTrial&) = default;
 };
 

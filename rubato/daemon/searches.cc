@@ -10,8 +10,9 @@
 namespace rubato::daemon {
 namespace {
 
+// The newest that was reported. A program need not report a loss in each step.
 StageMetric metric_in(const JobProgress& progress, const std::string& name) {
-  if (name == "loss") return progress.loss;
+  if (name == "loss" && progress.loss) return progress.loss;
   const auto found = progress.metrics.find(name);
   return found == progress.metrics.end() ? std::nullopt : StageMetric(found->second);
 }
@@ -30,33 +31,45 @@ double done_in(const JobProgress& progress, WorkUnit unit) {
 
 bool still_there(const JobRecord& job) { return !job.gone() && !job.leaves_as; }
 
+// The daemon holds a job for other reasons, too: they pass by themselves.
 bool held_by_owner(const DaemonState& state, const JobRecord& job) {
   const JobView* view = state.view(job.id);
-  return view != nullptr && view->on_hold && !job.trial->waits && !job.paused_until();
+  if (view == nullptr || !view->on_hold) return false;
+  return !job.trial->waits && !job.paused_until() && !job.measured_by;
 }
 
-// A trial that has completed counts in all further stages with its last metric. One that its owner
-// holds is not waited for.
+// A trial that its owner holds is not waited for.
 TrialResults results_of(const DaemonState& state, const JobRecord& job) {
-  TrialResults results{job.trial->stages, !still_there(job) || held_by_owner(state, job)};
-  if (!job.ending || job.ending->how != Ending::completed) return results;
-  const SearchWish& search = *job.file.search;
-  const auto stages = static_cast<std::size_t>(search.rule.stages());
-  if (results.metrics.size() < stages)
-    results.metrics.resize(stages, metric_in(job.progress, search.metric));
-  return results;
+  return {job.trial->stages, !still_there(job) || held_by_owner(state, job)};
 }
+
+void put_stage(Transaction& tx, const JobRecord& job, int stage, const StageMetric& metric) {
+  Json row = {{"job", job.id.value()}, {"stage", stage}, {"by", job.file.search->metric}};
+  if (metric) row["metric"] = *metric;
+  tx.touch(job.id);
+  tx.put("trial", row);
+}
+
+int next_stage(const JobRecord& job) { return static_cast<int>(job.trial->stages.size()) + 1; }
 
 struct Field {
   std::vector<JobId> ids;
   std::vector<TrialResults> results;
 };
 
+// A trial that failed, or that its owner cancelled, will never be the best: it takes no place.
+bool dropped_out(const JobRecord& job) {
+  if (still_there(job) || job.trial->stopped) return false;
+  return !job.ending || job.ending->how != Ending::completed;
+}
+
 Field field_of(const DaemonState& state, JobId search) {
   Field field;
   for (const JobId id : state.trials(search)) {
+    const JobRecord& job = *state.job(id);
+    if (dropped_out(job)) continue;
     field.ids.push_back(id);
-    field.results.push_back(results_of(state, *state.job(id)));
+    field.results.push_back(results_of(state, job));
   }
   return field;
 }
@@ -64,6 +77,11 @@ Field field_of(const DaemonState& state, JobId search) {
 void hold(Transaction& tx, JobId id) {
   tx.put("trial", {{"job", id.value()}, {"waits", true}});
   tx.post(HoldChanged{id, true});
+}
+
+void stop(Transaction& tx, JobId id, const std::string& why) {
+  tx.put("trial", {{"job", id.value()}, {"stopped", true}});
+  tx.end_job(id, {Ending::cancelled, why, std::nullopt, std::nullopt});
 }
 
 // Whether a trial with nothing certain may be put on hold. A promise goes first.
@@ -83,8 +101,7 @@ void judge(Transaction& tx, JobId search, const std::set<JobId>& finished) {
     if (!still_there(job)) continue;
     const TrialStanding& now = places[i];
     if (now.verdict == TrialVerdict::stops) {
-      tx.end_job(id, {Ending::cancelled, stopped_text(now, job.file.search->metric), std::nullopt,
-                      std::nullopt});
+      stop(tx, id, stopped_text(now, job.file.search->metric));
     } else if (now.verdict == TrialVerdict::goes_on && job.trial->waits) {
       tx.post(HoldChanged{id, false});
     } else if (now.verdict == TrialVerdict::waits && finished.contains(id) &&
@@ -118,19 +135,22 @@ Result<SearchTrial> trial_of(const DaemonState& state, const JobRecord& job) {
 bool note_stages(Transaction& tx, const JobStatus& status) {
   const JobRecord* job = tx.state().job(status.job);
   if (job == nullptr || !job->trial || !still_there(*job)) return false;
-  bool any = false;
   const SearchWish& search = *job->file.search;
   const double done = done_in(status.progress, search.stage.unit);
-  for (int stage = static_cast<int>(job->trial->stages.size()) + 1;
-       stage <= search.rule.stages() && done >= search.stage.amount * search.rule.stage_end(stage);
-       ++stage) {
-    Json row = {{"job", job->id.value()}, {"stage", stage}, {"by", search.metric}};
-    if (const auto metric = metric_in(status.progress, search.metric)) row["metric"] = *metric;
-    tx.touch(job->id);
-    tx.put("trial", row);
-    any = true;
+  const int first = next_stage(*job);
+  int stage = first;
+  for (; stage <= search.rule.stages(); ++stage) {
+    if (done < search.stage.amount * search.rule.stage_end(stage)) break;
+    put_stage(tx, *job, stage, metric_in(status.progress, search.metric));
   }
-  return any;
+  return stage > first;
+}
+
+void note_last_stages(Transaction& tx, const JobRecord& job, const JobProgress& last) {
+  if (!job.trial || !still_there(job)) return;
+  const SearchWish& search = *job.file.search;
+  for (int stage = next_stage(job); stage <= search.rule.stages(); ++stage)
+    put_stage(tx, job, stage, metric_in(last, search.metric));
 }
 
 void judge_searches(Transaction& tx, const std::set<JobId>& searches,

@@ -18,6 +18,10 @@ namespace rubato::daemon {
 // Notes the stages that the trial has finished by this report. False: none.
 bool note_stages(Transaction& tx, const JobStatus& status);
 
+// Of a trial that is about to complete: notes the stages that it has not finished, with its last
+// metric, by which it counts in them.
+void note_last_stages(Transaction& tx, const JobRecord& job, const JobProgress& last);
+
 // Judges all trials of these searches that have not ended. `finished` have just finished a stage:
 // they are put on hold if nothing is certain.
 void judge_searches(Transaction& tx, const std::set<JobId>& searches,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rubato/daemon/testing_daemon.h"
+#include "rubato/daemon/what_if.h"
 
 namespace rubato::daemon {
 namespace {
@@ -124,21 +125,75 @@ TEST(DaemonSearches, ASearchHasOneSetOfSettingsAndAnEnd) {
   daemon.expect_replay();
 }
 
-TEST(DaemonSearches, ATrialThatFailsOrEndsIsNotWaitedFor) {
+TEST(DaemonSearches, ATrialThatEndsEarlyCountsWithItsLastMetric) {
   SearchDaemon daemon("1x4");
-  daemon.crashes["t0.1"] = 100;
   daemon.start();
-  const JobId fails = daemon.trial("t0.1", wish(4));
   const JobId shorter = daemon.trial("t0.2", wish(4), 50);  // done before the end of stage 1
   const JobId worse = daemon.trial("t0.4", wish(4));
   const JobId better = daemon.trial("t0.3", wish(4));
+  const JobId worst = daemon.trial("t0.5", wish(4));
   ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 3000));
-  EXPECT_EQ(daemon.state(fails), "FAILED");
   EXPECT_EQ(daemon.state(shorter), "COMPLETED");
-  EXPECT_EQ(daemon.state(worse), "CANCELLED");
-  EXPECT_EQ(daemon.state(better), "CANCELLED") << "the short one was better after stage 2";
+  EXPECT_NE(daemon.reason(worse).find("stopped after stage 1: "), std::string::npos);
+  EXPECT_NE(daemon.reason(worst).find("stopped after stage 1: "), std::string::npos);
   EXPECT_EQ(daemon.reason(better), "stopped after stage 2: 2nd of 2 by loss");
   daemon.expect_replay();
+}
+
+// t0.1 finishes stage 1 as the best and then fails for good, long before t0.9 gets there.
+TEST(DaemonSearches, ATrialThatFailsTakesNoPlace) {
+  SearchDaemon daemon("1x2");
+  daemon.crashes["t0.1"] = 100;
+  daemon.speeds["t0.9"] = [](int /*gpus*/) { return 0.1; };
+  daemon.start();
+  const JobId fails = daemon.trial("t0.1", wish(3, false), 300);  // it crashes in the middle
+  const JobId other = daemon.trial("t0.9", wish(3, false), 120);
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 3000));
+  EXPECT_EQ(daemon.state(fails), "FAILED");
+  EXPECT_EQ(daemon.show(fails)["trial"]["stages"].size(), 1U);
+  EXPECT_EQ(daemon.state(other), "COMPLETED");
+  daemon.expect_replay();
+}
+
+TEST(DaemonSearches, NobodyWaitsForATrialThatFailsOrIsCancelled) {
+  for (const bool cancel : {false, true}) {
+    SearchDaemon daemon("1x2");
+    daemon.speeds["t0.1"] = [](int /*gpus*/) { return 1; };
+    if (!cancel) daemon.crashes["t0.1"] = 100;
+    daemon.start();
+    const JobId gone = daemon.trial("t0.1", wish(3), 150);  // would crash before the end of stage 1
+    const JobId other = daemon.trial("t0.3", wish(3), 600);
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(other) == "HELD"; }, 60));
+    if (cancel) {
+      ASSERT_EQ(daemon.ask(kAda, CancelJob{gone}).status, 200);
+    }
+    ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 3000));
+    EXPECT_EQ(daemon.state(gone), cancel ? "CANCELLED" : "FAILED");
+    EXPECT_EQ(daemon.state(other), "COMPLETED");
+    daemon.expect_replay();
+  }
+}
+
+// What the past knows: trials are held, released and stopped when they were.
+TEST(DaemonSearches, AWhatIfRepeatsThem) {
+  SearchDaemon daemon("1x2");
+  daemon.start();
+  for (const char* name : {"t0.5", "t0.3", "t0.7", "t0.1"}) daemon.trial(name, wish(4));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }, 600));
+  daemon.kill();
+  WhatIfOrder order;
+  order.directory = daemon.directory.path();
+  order.range.now = daemon.wall();
+  order.policies = {kAsRun, "srtf"};
+  order.state = daemon.options.state;
+  const auto result = what_if(order, nullptr);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  for (const Json& one : (*result)["policies"]) {
+    EXPECT_EQ(one["summary"]["completed"], 1) << one["jobs"].dump(1);
+    EXPECT_EQ(one["summary"]["cancelled"], 3);
+  }
+  EXPECT_LE((*result)["policies"][0]["differences"]["worst"], 0.10) << result->dump(1);
+  EXPECT_EQ(what_if(order, nullptr).value().dump(), result->dump());
 }
 
 }  // namespace

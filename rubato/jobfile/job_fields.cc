@@ -480,7 +480,9 @@ Result<void> put_search(Json& job, const std::string& text) {
     const std::string value(parts[i].substr(equals + 1));
     const bool is_unit = std::any_of(kWorkUnits.begin(), kWorkUnits.end(),
                                      [&](const auto& unit) { return unit.second == key; });
-    (is_unit ? search["stage"][key] : search[key]) = value;
+    Json& place = is_unit ? search["stage"][key] : search[key];
+    if (!place.is_null()) return Error{std::string(kSearchFlag)};
+    place = value;
   }
   job["search"] = std::move(search);
   return {};

@@ -99,7 +99,7 @@ std::vector<int> halved(const SearchRule& rule, const std::vector<std::vector<do
 // successive halving, and none is ever stuck. If they wait, they are stopped after the same stages.
 // (A trial that runs on may be beaten in a later stage before its fate in an earlier one is known.)
 TEST(SearchRule, StopsWhomSuccessiveHalvingStops) {
-  for (std::uint64_t seed = 0; seed < tries(400) && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(400) && !testing::Test::HasFailure(); ++seed) {
     Random random(seed);
     const SearchRule rule{static_cast<int>(2 + random.below(20)),
                           static_cast<int>(2 + random.below(3)), random.below(2) == 0};

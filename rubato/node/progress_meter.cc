@@ -32,8 +32,12 @@ bool ProgressMeter::report(Time now, int round, const wire::StepReport& report) 
   newest_.learning_rate = report.learning_rate;
   newest_.tuning = report.tuning;
   for (const auto& [name, value] : report.metrics) {
-    if (newest_.metrics.size() < wire::kMostReportedMetrics || newest_.metrics.contains(name))
-      newest_.metrics[name] = value;
+    if (!value) {
+      newest_.metrics.erase(name);
+    } else if (newest_.metrics.size() < wire::kMostReportedMetrics ||
+               newest_.metrics.contains(name)) {
+      newest_.metrics[name] = *value;
+    }
   }
   if (report.skew) newest_.skew = report.skew;
   const double epoch = report.epoch.value_or(0);

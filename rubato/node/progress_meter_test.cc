@@ -56,6 +56,20 @@ TEST(ProgressMeter, WhatWasToldIsNotToldAgain) {
   EXPECT_EQ(meter.progress(time_at(12)).step, 7);
 }
 
+// Not every step has every metric. One that has become infinite is not what it was before.
+TEST(ProgressMeter, KeepsTheNewestOfEachMetric) {
+  ProgressMeter meter;
+  const auto tell = [&](int number, const Json& metrics) {
+    const Json content = {{"step", number}, {"metrics", metrics}};
+    EXPECT_TRUE(meter.report(time_at(number), 0, wire::read_step_report(content).value()));
+    return meter.progress(time_at(number)).metrics;
+  };
+  using Metrics = std::map<std::string, double>;
+  EXPECT_EQ(tell(1, {{"accuracy", 0.5}, {"loss", 2}}), (Metrics{{"accuracy", 0.5}, {"loss", 2}}));
+  EXPECT_EQ(tell(2, {{"loss", 1}}), (Metrics{{"accuracy", 0.5}, {"loss", 1}}));
+  EXPECT_EQ(tell(3, {{"loss", nullptr}, {"odd", "text"}}), (Metrics{{"accuracy", 0.5}}));
+}
+
 TEST(ProgressMeter, WithoutTheSizeOfAnEpochSamplesAreAddedUp) {
   ProgressMeter meter;
   for (int number = 1; number <= 3; ++number) {

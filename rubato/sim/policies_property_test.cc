@@ -417,7 +417,11 @@ class EveryPolicy : public ::testing::TestWithParam<std::string> {
 
   template <class Check>
   void for_scenes(std::uint64_t scenes, const Check& check) const {
-    for (std::uint64_t seed = 0; seed < tries(scenes) && !HasFailure(); ++seed) {
+    for_exactly(tries(scenes), check);
+  }
+  template <class Check>
+  void for_exactly(std::uint64_t scenes, const Check& check) const {
+    for (std::uint64_t seed = 0; seed < scenes && !HasFailure(); ++seed) {
       SCOPED_TRACE("scene " + std::to_string(seed));
       check(draw_scene(seed, scope_of(GetParam())));
     }
@@ -427,7 +431,7 @@ class EveryPolicy : public ::testing::TestWithParam<std::string> {
 // Whatever the policy does, a search stops its trials and lets the best one come to its end.
 TEST_P(EveryPolicy, LetsSearchesStopTheirTrials) {
   std::size_t stopped = 0;
-  for_scenes(20, [&](Scene scene) {
+  for_exactly(seeds(20), [&](Scene scene) {
     std::size_t in_a_search = 0;
     for (SimJob& job : scene.workload.jobs)
       job.trial =

@@ -57,6 +57,16 @@ TEST(Searches, ATrialThatDoesNotWaitGoesOnMeanwhile) {
   EXPECT_LT(*alone.metrics.makespan_s, 400);
 }
 
+// The last trial of a stage may end in the instant in which the policy starts it.
+TEST(Searches, NobodyWaitsForATrialThatEndsWhenItIsStarted) {
+  Workload workload = trials_of(2, 100, true);
+  workload.jobs[1].work = 0;
+  const auto result = run(workload, "1x1", "fifo");
+  const auto& first = result.recorder.jobs()[0];
+  EXPECT_TRUE(first.end || first.stopped == time_at(10));
+  EXPECT_EQ(result.metrics.completed + result.metrics.searches->stopped, 2U);
+}
+
 TEST(Searches, AWaitCostsARestart) {
   const auto result = run(trials_of(2, 100, true, 1, 5), "1x1", "fifo");
   // 5+10, 5+10, and the better one 90 s more; it restarts unless it ran last.

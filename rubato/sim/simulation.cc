@@ -107,7 +107,6 @@ class Simulation {
     }
     absorb_facts();
     absorb_news();
-    absorb_stages();
     while (next_job_ < workload_.jobs.size() && workload_.jobs[next_job_].submit <= now)
       submit_next();
     absorb_stages();
@@ -227,6 +226,7 @@ class Simulation {
       }
       absorb_facts();
     }
+    if (options_.link_order != LinkOrder::grouper) return;
     for (const JobView& job : scheduler_.snapshot().jobs) {
       if (workload_.jobs[job.id.index()].trial)
         engine_.set_stage(job.id, searches_.left_after_stage(job.id));

@@ -79,7 +79,8 @@ Json to_json(const StepReport& report) {
   set_if(json, "accumulation", report.accumulation);
   if (report.tuning) json["tuning"] = to_json(*report.tuning);
   set_if(json, "noise", report.noise);
-  if (!report.metrics.empty()) json["metrics"] = report.metrics;
+  for (const auto& [name, value] : report.metrics)
+    json["metrics"][name] = value && std::isfinite(*value) ? Json(*value) : Json();
   set_if(json, "skew", report.skew);
   return json;
 }
@@ -116,9 +117,9 @@ std::optional<StepReport> read_step_report(const Json& content) {
       metrics != nullptr && metrics->is_object()) {
     for (const auto& [name, value] : metrics->items()) {
       if (report.metrics.size() == kMostReportedMetrics) break;
-      const auto number = look_for_number(*metrics, name);
-      if (number && !name.empty() && name.size() <= kLongestMetricName)
-        report.metrics[name] = *number;
+      if (name.empty() || name.size() > kLongestMetricName) continue;
+      if (const auto number = look_for_number(*metrics, name)) report.metrics[name] = *number;
+      if (metrics->at(name).is_null()) report.metrics[name] = std::nullopt;
     }
   }
   return report;

@@ -56,8 +56,9 @@ struct StepReport {
   std::optional<int> accumulation;  // passes before the one that synchronises
   std::optional<JobTuning> tuning;
   std::optional<double> noise;  // the gradient noise scale in samples, where it is measured
-  std::map<std::string, double> metrics = {};  // what else the program reports, by name
-  std::optional<double> skew;                  // the share of the largest parameter in all of them
+  // What else the program reports, by name; nullopt: it is not a finite number (any more).
+  std::map<std::string, std::optional<double>> metrics = {};
+  std::optional<double> skew;  // the share of the largest parameter in all of them
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 [[nodiscard]] Json to_json(const StepReport& report);

@@ -25,6 +25,7 @@ TEST(WorkerMessages, AReportComesBackAsItWas) {
   report.noise = 900;
   report.skew = 0.7;
   report.learning_rate = 0.05;
+  report.metrics = {{"accuracy", 0.5}, {"loss", std::nullopt}};
   EXPECT_EQ(read_step_report(to_json(report)), report);
 }
 
