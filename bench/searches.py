@@ -4,7 +4,9 @@
     bench/searches.py build/rubato LINKS.json [--seeds 20] [--jobs 160]
 
 Stages: the average completion time of a stage under the orders of --link-order, relative to fair
-sharing, on jobs that span nodes. Stopping: the average time of a search and the GPU time of all
+sharing, on jobs that span nodes. Without searches: the average JCT and the utilisation under
+--link-order intensity, relative to fair sharing; utilisation is what jobs compute, as if alone, in
+the GPU time that they hold. Stopping: the average time of a search and the GPU time of all
 jobs, relative to searches that stop nobody. Both with 95% intervals by a paired bootstrap over the
 seeds. LINKS.json is a contention file of links.
 """
@@ -45,8 +47,8 @@ def simulate(args, trace, cluster, policies, *flags):
     return {run["policy"]: run for run in json.loads(out)["runs"]}
 
 
-def generate(args, folder, scene, seed):
-    cluster, mix, load, searches = SCENES[scene]
+def generate(args, folder, scene, seed, searches):
+    cluster, mix, load, _ = SCENES[scene]
     trace = os.path.join(folder, "jobs.csv")
     subprocess.run([args.rubato, "generate", "--jobs", str(args.jobs), "--cluster", cluster, "--load", str(load),
                     "--gpu-mix", mix, "--models", MODELS, "--searches", str(searches), "--seed", str(seed), "--out",
@@ -58,7 +60,7 @@ def stages(args, folder):
     for scene, (cluster, *_) in SCENES.items():
         runs = []
         for seed in range(args.first_seed, args.first_seed + args.seeds):
-            trace = generate(args, folder, scene, seed)
+            trace = generate(args, folder, scene, seed, SCENES[scene][3])
             runs.append({order: simulate(args, trace, cluster, ["srsf"], "--placement", "pack", "--contention",
                                          args.links, "--link-order", order)["srsf"] for order in ORDERS})
         print(f"\n{scene}: {cluster}, {args.seeds} seeds, srsf + pack")
@@ -68,9 +70,25 @@ def stages(args, folder):
             print(f"  {order:<10} stage {text(stage):<26} JCT {text(jct)}", flush=True)
 
 
-def stopping(args, folder):
+def gpu_time(run):
+    return run["gpu_busy"] * run["makespan_s"]
+
+
+def intensity(args, folder):
+    print(f"\nno searches, intensity against fair, {args.seeds} seeds, srsf + pack")
+    for scene, (cluster, *_) in SCENES.items():
+        jct, used = [], []
+        for seed in range(args.first_seed, args.first_seed + args.seeds):
+            trace = generate(args, folder, scene, seed, 0)
+            fair, ordered = (simulate(args, trace, cluster, ["srsf"], "--placement", "pack", "--contention", args.links,
+                                      "--link-order", order)["srsf"] for order in ("fair", "intensity"))
+            jct.append(ordered["avg_jct_s"] / fair["avg_jct_s"])
+            used.append(gpu_time(fair) / gpu_time(ordered))
+        print(f"  {scene:<16} {cluster:<5} JCT {text(jct):<26} utilisation {text(used)}", flush=True)
+
+
+def stopping(args, folder, cluster):
     kinds = {"stop": ("stop", ""), "stop, no waiting": ("stop", ":wait=false"), "ignore": ("ignore", "")}
-    cluster = "16x4"
     runs = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         run = {}
@@ -87,7 +105,7 @@ def stopping(args, folder):
             def ratio(value, name=name, policy=policy):
                 return [value(run[name][policy]) / value(run["ignore"][policy]) for run in runs]
             search = ratio(lambda run: run["searches"]["avg_s"])
-            used = ratio(lambda run: run["gpu_busy"] * run["makespan_s"])
+            used = ratio(gpu_time)
             regret = sum(run[name][policy]["searches"]["regret"] for run in runs) / len(runs)
             print(f"  {policy:<14} {name:<17} search {text(search):<26} GPU time {text(used):<26} regret {regret:.4f}",
                   flush=True)
@@ -103,7 +121,9 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         stages(args, folder)
-        stopping(args, folder)
+        intensity(args, folder)
+        for cluster in ("16x4", "2x4"):
+            stopping(args, folder, cluster)
 
 
 if __name__ == "__main__":
