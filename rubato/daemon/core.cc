@@ -206,9 +206,13 @@ void Core::work(Transaction& tx, WallTime wall, const Load& load, Replies& repli
   end_quotas(tx);
   end_pauses(tx);
   profile(tx);
-  if (parts_.options.judge_trials)
-    judge_searches(tx, parts_.state->take_unjudged(), finished_a_stage);
+  const auto judge = [&] {
+    if (parts_.options.judge_trials)
+      judge_searches(tx, parts_.state->take_unjudged(), finished_a_stage);
+  };
+  judge();
   decide_if_due(tx);
+  judge();  // nobody waits for a trial that was refused
   tx.put_commands();
 }
 

@@ -91,7 +91,7 @@ void describe(auto& f, Is<SearchTrial> auto& value) {
   f("number", number);
   f("search", search);
   f("stages", stages);
-  f("stopped", stopped);
+  f.unless_plain("stopped", stopped);
   f("waits", waits);
 }
 

@@ -67,6 +67,29 @@ TEST(Searches, NobodyWaitsForATrialThatEndsWhenItIsStarted) {
   EXPECT_EQ(result.metrics.completed + result.metrics.searches->stopped, 2U);
 }
 
+// The second comes when the first has finished its stage, and the policy rejects it at once.
+// Nothing else happens.
+TEST(Searches, NobodyWaitsForATrialThatIsRejected) {
+  FunctionPolicy policy([](const Snapshot& snapshot) -> Result<Decision> {
+    Decision decision;
+    for (const JobView& job : snapshot.jobs) {
+      if (job.id == JobId(1)) {
+        decision.reject.push_back({job.id, "no", std::nullopt});
+      } else if (!job.stays_away()) {
+        decision.run.push_back({job.id, Count{GpuType(), 1}});
+      }
+    }
+    return decision;
+  });
+  Workload workload = trials_of(2, 100, true);
+  workload.jobs[1].submit = time_at(10);
+  const auto result = simulate(workload, cluster_of("1x1"), policy, {});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->metrics.rejected, 1U);
+  EXPECT_EQ(result->metrics.completed, 1U);
+  EXPECT_EQ(result->metrics.makespan_s, 100);
+}
+
 TEST(Searches, AWaitCostsARestart) {
   const auto result = run(trials_of(2, 100, true, 1, 5), "1x1", "fifo");
   // 5+10, 5+10, and the better one 90 s more; it restarts unless it ran last.

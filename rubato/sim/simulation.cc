@@ -140,6 +140,7 @@ class Simulation {
                                seconds(now_), refused_)};
     }
     absorb_facts();
+    absorb_stages();  // nobody waits for a trial that was rejected
     return {};
   }
 
