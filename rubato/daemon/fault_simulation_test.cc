@@ -482,6 +482,13 @@ TEST(FaultSimulation, WhatWentWrongOnceDoesNotAgain) {
   }
 }
 
+// While a job was swept from a lost node, it ended, and the engine asked for what nobody knew any
+// more.
+TEST(FaultSimulation, AJobMayEndWhileItIsSwept) {
+  Scenario world(929, {.cells = true});
+  ASSERT_NO_FATAL_FAILURE(world.live()) << world.log;
+}
+
 TEST(FaultSimulation, ASeedLivesTheSameLifeAgain) {
   for (const std::uint64_t seed : {2U, 3U, 5U}) {
     const bool late = seed == 5;

@@ -166,7 +166,8 @@ void Agents::pass() {
       unlink(cgroup_file(options_.state_directory, *home, job).c_str());
     }
     remove_secrets_of(options_.state_directory, job);
-    table_.swept(job, end_of_finished(job));
+    // Nobody knows a job any more that has ended meanwhile.
+    if (table_.sweeping(job)) table_.swept(job, end_of_finished(job));
   }
 }
 

@@ -429,11 +429,16 @@ void EngineTable::doom(JobId id, Job& job) {
   orders_.emplace_back(Sweep{id, job.told});
 }
 
-void EngineTable::swept(JobId id, const std::optional<JobEnd>& finished) {
+bool EngineTable::sweeping(JobId id) const {
   const auto found = jobs_.find(id);
-  if (found == jobs_.end() || !found->second.doomed) return;
-  if (finished) found->second.status.ended = finished;
-  leave(id, found->second);
+  return found != jobs_.end() && found->second.doomed;
+}
+
+void EngineTable::swept(JobId id, const std::optional<JobEnd>& finished) {
+  if (!sweeping(id)) return;
+  Job& job = jobs_.at(id);
+  if (finished) job.status.ended = finished;
+  leave(id, job);
 }
 
 void EngineTable::mark_down(NodeId id) {

@@ -103,6 +103,8 @@ class EngineTable {
   void lost(NodeId id);
   // No agent can be started there; `why` is the reason.
   void has_no_agent(NodeId id, const std::string& why);
+  // Whether the job still waits to be swept: it may have ended by itself meanwhile.
+  [[nodiscard]] bool sweeping(JobId id) const;
   // No process of the job is left. `finished`: how the job ended, if it had finished before that.
   void swept(JobId id, const std::optional<JobEnd>& finished);
 

@@ -735,6 +735,7 @@ class TestEngine final : public LiveEngine {
     });
   }
   void swept(JobId id) {
+    if (!table_.sweeping(id)) return;
     const TestWorld::Job& job = world_.jobs_.at(id);
     table_.swept(id, had_finished(TestWorld::recorded_end(job), launch_of_(id).token));
     carry_out_orders();
