@@ -111,7 +111,7 @@ def main():
     guest = [*mlp, "--batch", "64"]
     pair(build, "`examples/mlp`, needs all", [*mlp, "--batch", "256"], {"OMP_NUM_THREADS": "1"}, guest, arguments.seconds,
          arguments.core)
-    pair(build, "numpy, waits 50 ms for its input", [sys.executable, str(HERE / "antman_host.py")],
+    pair(build, "numpy, waits 50 ms for its input", [live.PYTHON, str(HERE / "antman_host.py")],
          {**python, "INPUT": "0.05"}, guest, arguments.seconds, arguments.core)
 
 

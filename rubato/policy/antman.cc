@@ -22,7 +22,7 @@ bool earlier(const JobView* a, const JobView* b) {
 // One decision in progress.
 class AntMan::Round {
  public:
-  explicit Round(const Snapshot& snapshot) : snapshot_(snapshot) {
+  Round(const Config& config, const Snapshot& snapshot) : config_(config), snapshot_(snapshot) {
     for (int t = 0; t < snapshot.cluster.types(); ++t)
       free_.push_back(snapshot.cluster.usable(GpuType(static_cast<GpuType::rep>(t))));
     for (const JobView& job : snapshot.jobs)
@@ -125,10 +125,12 @@ class AntMan::Round {
       if (rate <= most) continue;
       best = host;
       most = rate;
+      if (!config_.fastest) break;
     }
     return best;
   }
 
+  const Config& config_;
   const Snapshot& snapshot_;
   std::vector<const JobView*> guaranteed_, opportunistic_;
   std::vector<int> free_;  // by type
@@ -138,7 +140,7 @@ class AntMan::Round {
 };
 
 Decision AntMan::decide(const Snapshot& snapshot, State& /*state*/) const {
-  Round round(snapshot);
+  Round round(config, snapshot);
   round.run_guaranteed();
   round.run_opportunistic();
   if (config.guests) round.add_guests();
@@ -154,9 +156,11 @@ std::vector<PolicyEntry> antman_rows() {
   entry.summary = "opportunistic jobs take what guaranteed jobs leave, also on the same GPUs";
   entry.knows = "GPUs asked for, class, quota, speeds of pairs";
   entry.keys = {choice_key("guests", {"on", "off"},
-                           "opportunistic jobs may share the GPUs of guaranteed ones")};
+                           "opportunistic jobs may share the GPUs of guaranteed ones"),
+                choice_key("host", {"fastest", "oldest"},
+                           "whose guest: beside whom it is fastest, or the oldest host")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
-    return erase(AntMan{{values.text("guests") == "on"}});
+    return erase(AntMan{{values.text("guests") == "on", values.text("host") == "fastest"}});
   };
   return {entry};
 }

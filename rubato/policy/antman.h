@@ -21,6 +21,8 @@
 // [reading] The coordinator that chooses the share is not published. Ours allows the host a loss of
 // 5%. No trace has utilisation, so "least used" is the host beside which the guest is fastest by
 // the measured pairs; live, where pairs are not measured before, the host with the lowest number.
+// On generated traces this ends opportunistic jobs earlier than the oldest host (`host=oldest`;
+// docs/results.md).
 // [reading] A job above the quota waits. (An owner may submit it as opportunistic.)
 //
 // Deviates: a guest has as many GPUs as its host, because two jobs share all of their GPUs or none;
@@ -40,7 +42,8 @@ namespace rubato::policy {
 
 struct AntMan {
   struct Config {
-    bool guests = true;  // opportunistic jobs may share the GPUs of guaranteed ones
+    bool guests = true;   // opportunistic jobs may share the GPUs of guaranteed ones
+    bool fastest = true;  // a guest chooses the host beside which it is fastest, else the oldest
   };
   struct State {
     [[nodiscard]] static Json save() { return Json::object(); }

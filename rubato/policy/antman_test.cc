@@ -104,6 +104,9 @@ TEST(AntMan, AnOpportunisticJobBecomesTheGuestOfAHostThatLeavesMost) {
   EXPECT_TRUE(validate(decision, world.snapshot()).ok());
   const Decision without = AntMan{{.guests = false}}.decide(world.snapshot(), state);
   EXPECT_EQ(without.run.size(), 2U);
+  const Decision oldest = AntMan{{.fastest = false}}.decide(world.snapshot(), state);
+  ASSERT_EQ(oldest.run.size(), 3U);
+  EXPECT_EQ(std::get<Beside>(oldest.run[2].want).host, JobId(0));
 }
 
 TEST(AntMan, AHostHasOneGuest) {

@@ -32,7 +32,7 @@ Lengths lengths_of(const JobView& job, Time now, bool predicts) {
   const Work done = std::max(job.work - left, 0.0);
   const auto* forecast = dynamic_cast<const BatchForecast*>(job.speed.get());
   if (!predicts || forecast == nullptr || !(left > 0))
-    return {done / rate, left / rate, (done + left) / rate};
+    return {done / rate, left / rate, done / rate + left / rate};
   const double ahead = forecast->seconds_left(shape, left);
   return {ahead * done / left, ahead, forecast->seconds_done(shape, left) + ahead};
 }

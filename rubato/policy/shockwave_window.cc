@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <tuple>
-#include <utility>
 
 #include "rubato/math/linear_program.h"
 
@@ -161,188 +159,6 @@ class Window {
   double fixed_ = 0;  // the utility of what is done
 };
 
-// Branch and bound. A box is a range of rounds for each job.
-class ExactWindow {
- public:
-  explicit ExactWindow(const WindowProblem& problem) : problem_(problem) {
-    const double room = 1.0 * problem.gpus * problem.rounds;
-    const int gpus_row = program_.add_row(-LinearProgram::kUnbounded, room);
-    std::vector<int> uses_row, left_row;
-    for (const WindowJob& job : problem.jobs) {
-      least_row_.push_back(program_.add_row(0, LinearProgram::kUnbounded));
-      uses_row.push_back(program_.add_row(-LinearProgram::kUnbounded, 0));
-      left_row.push_back(program_.add_row(std::max(job.left_s, 0.0), LinearProgram::kUnbounded));
-    }
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-      const WindowJob& job = problem.jobs[j];
-      const std::vector<LinearProgram::Term> rounds = {
-          {gpus_row, job.gpus}, {least_row_[j], 1}, {uses_row[j], -1}};
-      rounds_.push_back(program_.add_column(problem.rounds, 0, rounds));
-      const double total = job.done_s + job.left_s;
-      fixed_ += scale_of(problem) * job.weight * share_utility(total > 0 ? job.done_s / total : 1);
-      for (int segment = 0; segment < kSegments && total > 0; ++segment) {
-        const double from = std::max(1.0 * segment / kSegments, job.done_s / total);
-        const double to = (segment + 1.0) / kSegments;
-        if (to <= from) continue;
-        const std::vector<LinearProgram::Term> terms = {{uses_row[j], total / problem.round_s},
-                                                        {left_row[j], total}};
-        program_.add_column(to - from, scale_of(problem) * job.weight * slope_of(segment), terms);
-      }
-    }
-    std::vector<LinearProgram::Term> terms;
-    for (const int row : left_row) terms.emplace_back(row, 1);
-    program_.add_column(LinearProgram::kUnbounded, -problem.k, terms);
-  }
-
-  WindowPlan run(int relaxations) {
-    std::vector<Box> boxes = {all()};
-    double missed = -LinearProgram::kUnbounded;  // the best bound of boxes that are left
-    while (!boxes.empty()) {
-      Box box = std::move(boxes.back());
-      boxes.pop_back();
-      if (best_.feasible && box.bound <= best_.worth + kHair) continue;
-      if (relaxations-- <= 0) {
-        missed = std::max(missed, box.bound);
-        continue;
-      }
-      if (look_into(box)) split(box, boxes);
-    }
-    best_.bound = std::max(missed, best_.worth);
-    return best_;
-  }
-
- private:
-  struct Box {
-    std::vector<int> least, most;
-    double bound = LinearProgram::kUnbounded;
-    std::vector<double> wanted;
-  };
-
-  [[nodiscard]] Box all() const {
-    Box box;
-    for (const WindowJob& job : problem_.jobs) {
-      box.least.push_back(static_cast<int>(std::ceil(std::min(job.least_rounds, 1e6) - kHair)));
-      box.most.push_back(most_rounds(problem_, job));
-    }
-    return box;
-  }
-
-  // False: nothing in it can be better than the best so far, or its best plan is now known.
-  bool look_into(Box& box) {
-    for (std::size_t j = 0; j < rounds_.size(); ++j) {
-      if (box.least[j] > box.most[j]) return false;
-      program_.set_row_lower(least_row_[j], box.least[j]);
-      program_.set_column_upper(rounds_[j], box.most[j]);
-    }
-    if (!program_.maximise()) return false;
-    box.bound = program_.objective() + fixed_;
-    if (best_.feasible && box.bound <= best_.worth + kHair) return false;
-    std::vector<int> whole;
-    box.wanted.clear();
-    for (const int column : rounds_) {
-      box.wanted.push_back(program_.value(column));
-      whole.push_back(static_cast<int>(std::lround(box.wanted.back())));
-    }
-    if (fraction(box) > 1e-6) return true;
-    auto run = packed_exactly(whole);
-    if (!run) return true;  // these rounds do not fit side by side; another plan may
-    take(std::move(*run), window_worth(problem_, whole));
-    return false;
-  }
-
-  [[nodiscard]] static double fraction(const Box& box) {
-    double most = 0;
-    for (const double wanted : box.wanted)
-      most = std::max(most, std::abs(wanted - std::round(wanted)));
-    return most;
-  }
-
-  // Around what the relaxation wants of one job: of the one with the largest fraction, else of the
-  // first that has a choice. The box that is looked into first comes last.
-  static void split(const Box& box, std::vector<Box>& boxes) {
-    std::size_t at = box.least.size();
-    double farthest = -1;
-    for (std::size_t j = 0; j < box.least.size(); ++j) {
-      const double off = std::abs(box.wanted[j] - std::round(box.wanted[j]));
-      if (box.least[j] == box.most[j] || off <= farthest) continue;
-      farthest = off;
-      at = j;
-    }
-    if (at == box.least.size()) return;
-    const bool whole = farthest <= 1e-6;
-    const int down =
-        static_cast<int>(whole ? std::lround(box.wanted[at]) - 1 : std::floor(box.wanted[at]));
-    Box below = box, above = box;
-    below.most[at] = down;
-    above.least[at] = down + 1;
-    if (whole) {  // these rounds, fewer and more
-      Box same = box;
-      same.least[at] = same.most[at] = down + 1;
-      above.least[at] = down + 2;
-      boxes.push_back(std::move(same));
-    }
-    boxes.push_back(std::move(below));
-    boxes.push_back(std::move(above));
-  }
-
-  void take(std::vector<std::vector<int>> run, double worth) {
-    if (best_.feasible && worth <= best_.worth) return;
-    best_.feasible = true;
-    best_.run = std::move(run);
-    best_.worth = worth;
-  }
-
-  // Whether every job can have so many rounds, by trying everything, the widest jobs first.
-  [[nodiscard]] std::optional<std::vector<std::vector<int>>> packed_exactly(
-      const std::vector<int>& rounds) const {
-    Packing packing{{},
-                    std::vector<int>(static_cast<std::size_t>(problem_.rounds), problem_.gpus),
-                    std::vector<std::vector<int>>(static_cast<std::size_t>(problem_.rounds))};
-    for (std::size_t j = 0; j < rounds.size(); ++j) {
-      if (rounds[j] > 0) packing.order.emplace_back(static_cast<int>(j), rounds[j]);
-    }
-    std::stable_sort(packing.order.begin(), packing.order.end(), [&](const auto& a, const auto& b) {
-      return gpus_of_job(a.first) > gpus_of_job(b.first);
-    });
-    if (!pack_next(packing, 0, 0, 0)) return std::nullopt;
-    for (auto& round : packing.run) std::sort(round.begin(), round.end());
-    return packing.run;
-  }
-
-  struct Packing {
-    std::vector<std::pair<int, int>> order;  // job and its rounds
-    std::vector<int> room;                   // by round
-    std::vector<std::vector<int>> run;
-  };
-  [[nodiscard]] int gpus_of_job(int job) const {
-    return problem_.jobs[static_cast<std::size_t>(job)].gpus;
-  }
-  // Places the job `at` of the order from this round on; it has `placed` rounds so far. Of rounds
-  // that look alike, only the first is tried.
-  [[nodiscard]] bool pack_next(Packing& packing, std::size_t at, std::size_t round,
-                               int placed) const {
-    if (at == packing.order.size()) return true;
-    const auto [job, rounds] = packing.order[at];
-    if (placed == rounds) return pack_next(packing, at + 1, 0, 0);
-    for (std::size_t r = round; r < packing.room.size(); ++r) {
-      const bool alike = r > round && packing.run[r] == packing.run[r - 1];
-      if (alike || packing.room[r] < gpus_of_job(job)) continue;
-      packing.room[r] -= gpus_of_job(job);
-      packing.run[r].push_back(job);
-      if (pack_next(packing, at, r + 1, placed + 1)) return true;
-      packing.run[r].pop_back();
-      packing.room[r] += gpus_of_job(job);
-    }
-    return false;
-  }
-
-  const WindowProblem& problem_;
-  LinearProgram program_;
-  std::vector<int> least_row_, rounds_;  // by job
-  double fixed_ = 0;
-  WindowPlan best_;
-};
-
 }  // namespace
 
 double share_utility(double share) {
@@ -365,9 +181,5 @@ double window_worth(const WindowProblem& problem, const std::vector<int>& rounds
 }
 
 WindowPlan plan_window(const WindowProblem& problem) { return Window(problem).run(); }
-
-WindowPlan exact_window(const WindowProblem& problem, int relaxations) {
-  return ExactWindow(problem).run(relaxations);
-}
 
 }  // namespace rubato::policy

@@ -16,11 +16,6 @@
 // rounds that are left, then those of the largest weight, then those that need fewest rounds. So
 // the plan may be worse than the best one; `bound` says by how much at most.
 //
-// exact_window() is the oracle: branch and bound on the numbers of rounds, where each plan that
-// looks best is packed by trying everything. (The published code leaves both to a solver of
-// mixed-integer programs. None is among our libraries, and this needs only the relaxation.) Its
-// effort is limited in relaxations, never in seconds.
-//
 // Pure.
 #pragma once
 
@@ -59,9 +54,5 @@ struct WindowPlan {
 [[nodiscard]] double window_worth(const WindowProblem& problem, const std::vector<int>& rounds);
 
 [[nodiscard]] WindowPlan plan_window(const WindowProblem& problem);
-
-// The best of all plans, if worth == bound afterwards; else the relaxations were too few. For small
-// problems, of about a dozen jobs.
-[[nodiscard]] WindowPlan exact_window(const WindowProblem& problem, int relaxations);
 
 }  // namespace rubato::policy

@@ -102,6 +102,17 @@ std::shared_ptr<const ThroughputTable> draw_pairs(Random random, std::size_t typ
   return table;
 }
 
+// In every third scene, jobs are placed by the share of their largest tensor, where it is known.
+void draw_skews(Random random, Scene& scene) {
+  if (random.below(3) != 0) return;
+  scene.options.placement = random.below(4) == 0 ? Placement::gaps : Placement::skew;
+  for (SimJob& job : scene.workload.jobs) {
+    auto spec = std::make_shared<JobSpec>(*job.spec);
+    if (random.below(3) != 0) spec->skew = random.uniform(0.01, 1);
+    job.spec = std::move(spec);
+  }
+}
+
 Scene draw_scene(std::uint64_t seed, const Scope& scope) {
   Random random(seed);
   Scene scene;
@@ -133,7 +144,10 @@ Scene draw_scene(std::uint64_t seed, const Scope& scope) {
     }
     submit_s += static_cast<double>(random.below(2) * random.below(8));
   }
-  if (scope.placements) scene.options.placement = static_cast<Placement>(random.below(5));
+  if (scope.placements) {
+    scene.options.placement = static_cast<Placement>(random.below(5));
+    draw_skews(random.split(9), scene);
+  }
   if (scope.intervals && random.below(3) == 0)
     scene.options.interval = from_seconds(std::vector<double>{1, 7, 2.5}[random.below(3)]);
   scene.failures = scope.failures && random.below(2) == 0;

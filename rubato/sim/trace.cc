@@ -413,9 +413,13 @@ bool is_label(TraceField field) {
   return field == TraceField::name || field == TraceField::user || field == TraceField::model;
 }
 
+bool is_text(TraceField field) {
+  return is_label(field) || field == TraceField::job_class || field == TraceField::search;
+}
+
 // The value as the text of a CSV cell; nullopt if its type does not fit the field.
 std::optional<std::string> as_text(const Json& value, TraceField field) {
-  if (value.is_string() && is_label(field)) return value.get<std::string>();
+  if (value.is_string() && is_text(field)) return value.get<std::string>();
   if (value.is_number_integer() && field != TraceField::user && field != TraceField::model) {
     return value.dump();
   }

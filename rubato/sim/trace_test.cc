@@ -353,6 +353,7 @@ TraceJob some_job(std::size_t index) {
     job.utility = Utility{number() + 1, number() / 1e6, from_seconds(number())};
   if (*rc::gen::arbitrary<bool>())
     job.search = TraceSearch{"s", {3, 3, false}, 0.25, *rc::gen::arbitrary<bool>()};
+  job.opportunistic = *rc::gen::arbitrary<bool>();
   job.skew = maybe(*rc::gen::inRange(1, 1000) / 1000.0);
   return job;
 }
