@@ -248,6 +248,10 @@ class WorkConserving final : public Watched {
       idle.push_back(snapshot.cluster.usable(GpuType(static_cast<std::uint8_t>(t))));
     std::set<JobId> named;
     for (const auto& grant : decision.run) {
+      if (std::holds_alternative<Beside>(grant.want)) {  // a guest takes no idle GPU
+        named.insert(grant.job);
+        continue;
+      }
       const auto* exact = std::get_if<Exact>(&grant.want);
       const GpuType type = exact != nullptr ? exact->gpus.type() : std::get<Count>(grant.want).type;
       idle[type.index()] -= gpus_of(grant.want);
