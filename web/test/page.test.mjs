@@ -157,6 +157,14 @@ describe("a job on the page", () => {
       await dialog.getByLabel("Most GPUs").fill("2");
       await dialog.getByRole("button", { name: "Resize", exact: true }).click();
       await page.locator(".job-line", { hasText: "2 GPUs" }).waitFor();
+      // The change is a mark in the chart and a row of its table: what, why, and how long it paused training.
+      await page.getByText("Changes as a table").click();
+      const marks = page.getByRole("region", { name: "Changes of this job" }).locator("tbody tr");
+      await marks.filter({ hasText: "start" }).first().waitFor();
+      await marks.filter({ hasText: /shrink.*\d ms/ }).first().waitFor();
+      const fact = (name) => page.locator(".facts-list div", { has: page.locator("dt", { hasText: name }) }).locator("dd").first();
+      await until(async () => /^[1-9]/.test(await fact("Resizes").textContent()));
+      assert.equal(await fact("Restarts").textContent(), "0", "a resize is no restart");
       await page.getByRole("button", { name: "Cancel…" }).click();
       await page.getByRole("button", { name: "Leave it" }).click();
       assert.equal(daemon.json("status", String(id)).state === "CANCELLED", false, "nothing happens without the confirmation");
@@ -301,6 +309,18 @@ describe("a job on the page", () => {
       const hit = log.locator(".log-line.is-marked", { hasText: "line 12345" });
       await hit.waitFor();
       assert.equal(await hit.locator("mark").textContent(), "line 12345");
+      await page.getByLabel("Search the log").fill("line 1234");
+      await page.keyboard.press("Enter");
+      await page.locator('[data-matches="11"]').waitFor();
+      for (const [button, text] of [["Next match", "line 1234"], ["Next match", "line 12340"], ["Previous match", "line 1234"], ["Previous match", "line 12349"]]) {
+        await page.getByRole("button", { name: button }).click();
+        await until(async () => new RegExp(`${text}$`).test(await log.locator(".log-line.is-marked").textContent()));
+      }
+      await page.getByLabel("Search the log").fill("LINE 12345");
+      await page.keyboard.press("Enter");
+      await page.locator('[data-matches="1"]').waitFor();
+      await page.getByRole("button", { name: "Next match" }).click();
+      await hit.waitFor();
       // The address leads there again.
       const address = page.url();
       await page.goto("about:blank");
@@ -384,11 +404,47 @@ describe("the cluster on the page", () => {
         return Math.abs(a - from) < 2 && Math.abs(b - to) < 2;
       }, [lo, hi]);
 
-      await goTo(page, "#/decisions");
-      await page.locator(".decision", { hasText: "larch" }).getByText("starts").first().waitFor();
+      // Dragging zooms, with Shift it moves.
+      const shown = async () => (await plot.getAttribute("data-time")).split(" ").map(Number);
+      const box = await page.locator(".timeline canvas").first().boundingBox();
+      const drag = async (from, to) => {
+        await page.mouse.move(box.x + from * box.width, box.y + 40);
+        await page.mouse.down();
+        await page.mouse.move(box.x + to * box.width, box.y + 40, { steps: 4 });
+        await page.mouse.up();
+      };
+      const [wideFrom, wideTo] = await shown();
+      await drag(0.3, 0.6);
+      await until(async () => (([a, b]) => b - a < 0.6 * (wideTo - wideFrom))(await shown()));
+      const [left] = await shown();
+      await page.keyboard.down("Shift");
+      await drag(0.3, 0.5);
+      await page.keyboard.up("Shift");
+      await until(async () => (await shown())[0] < left);
+
+      // One click on a job says why it has what it has.
+      await goTo(page, "#/?table=1");
+      await row.waitFor();
+      await until(async () => {
+        await page.locator(".timeline canvas").first().click({ position: { x: box.width * 0.5, y: 20 } });
+        return (await page.locator(".pinned").count()) > 0 || (await goTo(page, `#/?pin=${job}`), true);
+      });
+      await page.locator(".pinned").getByRole("heading", { name: "Why" }).waitFor();
+      await page.locator(".pinned .why-text").waitFor();
+
       await goTo(page, "#/use");
       await page.locator(".use-bar").waitFor();
       assert.match(await page.locator(".grid-legend").textContent(), /of 8 GPUs/);
+      await page.getByText("deadlines kept").waitFor();
+      await page.getByText("99th percentile").waitFor();
+      assert.match(await page.getByRole("region", { name: "Use by user" }).textContent(), /GPU-hours.*Share.*Weight/);
+      await page.getByRole("heading", { name: "Why idle" }).waitFor();
+      // A decision leads to the simulator, from there on.
+      await goTo(page, "#/decisions");
+      await page.locator(".decision", { hasText: "larch" }).getByText("starts").first().waitFor();
+      await page.locator(".decision").first().getByRole("link", { name: /replay from here/ }).click();
+      await page.waitForFunction(() => /^#\/whatif\?since=\d+$/.test(location.hash));
+      await page.getByText("Since", { exact: false }).first().waitFor();
       await goTo(page, `#/jobs/${job}`);
       await page.locator(".plot canvas").first().waitFor();
       daemon.run("cancel", String(job));
@@ -422,6 +478,122 @@ describe("nodes of a cluster manager", () => {
     }));
 });
 
+/** Changes what the daemon answers about its jobs, as if they were in such a state. */
+async function pretend(page, change) {
+  await page.route(/\/v1\/jobs\?/, async (route) => {
+    const response = await route.fetch();
+    const body = await response.json();
+    body.jobs.forEach(change);
+    await route.fulfill({ response, json: body });
+  });
+}
+
+async function enter(page) {
+  await page.getByLabel("Or paste a token").fill(daemon.adminToken());
+  await page.getByRole("button", { name: "Log in" }).click();
+  await live(page);
+}
+
+describe("promises", () => {
+  test("come with the least slack first, and a late one cannot be overlooked", async () => {
+    const jobs = ["ample", "tight", "tardy"].map((name) => daemon.shell(name, "sleep 600"));
+    const slack = new Map([[jobs[0], 3000], [jobs[1], 60], [jobs[2], -90]]);
+    await withPage(daemon.url, async (page) => {
+      await pretend(page, (job) => {
+        if (!slack.has(job.id)) return;
+        const deadline = Date.now() / 1000 + 3600;
+        Object.assign(job, { deadline, slack_seconds: slack.get(job.id), eta: deadline - slack.get(job.id) });
+      });
+      await enter(page);
+      await page.getByRole("link", { name: /1 of 3\s*Deadlines in danger/ }).click();
+      const rows = page.getByRole("region", { name: "Table of deadlines and promises" }).locator("tbody tr");
+      await rows.nth(2).waitFor();
+      const texts = await rows.allTextContents();
+      assert.deepEqual(texts.map((text) => /ample|tight|tardy/.exec(text)[0]), ["tardy", "tight", "ample"]);
+      assert.match(texts[0], /late/);
+      assert.match(texts[2], /to spare/);
+      assert.ok(await rows.nth(0).evaluate((row) => row.classList.contains("is-late")));
+      assert.equal(await rows.locator(".slack-bar").count(), 3);
+      assert.match(await page.locator("main .trouble").textContent(), /One job is expected to miss its deadline:.*tardy/);
+    });
+    for (const job of jobs) daemon.run("cancel", String(job));
+  });
+});
+
+describe("what is new to the page", () => {
+  test("is a state without a name, a job that shares its GPU, and a GPU that nobody counts twice", async () => {
+    const [host, guest] = ["host", "guest"].map((name) => daemon.shell(name, "sleep 600"));
+    await until(() => daemon.json("status", String(guest)).slots.length === 1);
+    await withPage(daemon.url, async (page) => {
+      await pretend(page, (job) => {
+        if (job.id === host) job.state = "HIBERNATING";
+        if (job.id === guest) Object.assign(job, { guest_share: 0.4, note: "a guest of another job; it computes 40% of the time now" });
+      });
+      await page.route("**/v1/nodes", async (route) => {
+        const response = await route.fetch();
+        const body = await response.json();
+        for (const node of body.nodes) {
+          node.used = node.id === 0 ? [host, guest].map((job) => ({ gpu: 1, job, worker: 0, measuring: false })) : [];
+          if (node.id === 1) node.state = "unknown";
+        }
+        await route.fulfill({ response, json: body });
+      });
+      await enter(page);
+      await goTo(page, "#/jobs");
+      await page.locator("tbody tr", { hasText: "host" }).getByText("hibernating").waitFor();
+      await goTo(page, "#/nodes");
+      await page.locator(".slot-pair").waitFor();
+      assert.deepEqual(await page.locator(".slot-pair .slot").allTextContents(), [host, guest].map(String));
+      assert.match(await page.locator("main").textContent(), /1 of 8 GPUs are held, 3 free on nodes that are up; the most on one node is 3, .*1 is shared by two or more jobs/);
+      await page.locator(".node.is-closed").getByText("unknown").waitFor();
+      await goTo(page, `#/jobs/${guest}`);
+      await page.getByText("It is a guest of another job; it computes 40% of the time now.").waitFor();
+      await page.locator(".facts-list").getByRole("link", { name: "host" }).waitFor();
+    });
+    for (const job of [host, guest]) daemon.run("cancel", String(job));
+  });
+
+  test("is a trial of a search, with its number, its metric and why it has its GPUs", () =>
+    withPage(daemon.page(), async (page) => {
+      await live(page);
+      const job = daemon.train("trial-a", 100000, "--gpus", "1", "--search", "lr:trials=4:steps=2000");
+      await goTo(page, `#/jobs/${job}`);
+      await page.locator(".facts-list").getByText(/trial 1 of 4; no stage is finished/).waitFor();
+      assert.match(await page.locator(".why-text").textContent(), /trial 1 of 4 of the search lr/);
+      await page.locator(".facts-list").getByRole("link", { name: "lr" }).click();
+      await page.locator("tbody tr", { hasText: "trial-a" }).waitFor();
+      assert.equal(await page.locator("tbody tr").count(), 1, "all trials of the search");
+      daemon.run("cancel", String(job));
+    }));
+
+  test("are the cells of tenants, whose names only admins see", async () => {
+    const token = daemon.run("users", "add", "ben").trim();
+    daemon.run("users", "cells", "set", "vision", "1xnode", "--members", "ada");
+    const job = daemon.shell("birch", "sleep 600");
+    await until(() => daemon.json("nodes").nodes.some((node) => node.cells?.length > 0));
+    await withPage(daemon.page(), async (page) => {
+      await live(page);
+      await goTo(page, "#/nodes");
+      await page.locator(".node").getByText("Cells: vision 4").waitFor();
+      const row = page.getByRole("region", { name: "Table of tenants' cells" }).locator("tbody tr");
+      assert.match(await row.textContent(), /vision.*1x4|vision.*1xnode/);
+      assert.match(await row.textContent(), /ada/);
+    });
+    await withPage(daemon.url, async (page) => {
+      await page.getByLabel("Or paste a token").fill(token);
+      await page.getByRole("button", { name: "Log in" }).click();
+      await live(page);
+      await goTo(page, "#/nodes");
+      await page.locator(".node").first().waitFor();
+      await settled(page);
+      assert.equal((await page.locator("body").textContent()).includes("vision"), false);
+    });
+    daemon.run("cancel", String(job));
+    daemon.run("users", "cells", "remove", "vision");
+    daemon.run("users", "remove", "ben");
+  });
+});
+
 describe("what if", () => {
   test("the past is simulated under the policy that ran, with what is taken as truth", () =>
     withPage(daemon.page(), async (page) => {
@@ -431,7 +603,14 @@ describe("what if", () => {
       await page.getByLabel("Policies").fill("as-run, srtf");
       await page.locator("main select").selectOption("1h");
       assert.match(page.url(), /policies=as-run%2C\+srtf&span=1h/);
+      // It may be over before anybody looks, so its first answer says that it goes on.
+      let asked = 0;
+      await page.route(/\/v1\/whatif\/\d+$/, async (route) => {
+        const response = await route.fetch();
+        await (asked++ === 0 ? route.fulfill({ response, json: { id: 1, state: "running", progress: 0.4 } }) : route.fulfill({ response }));
+      });
       await page.getByRole("button", { name: "Run" }).click();
+      await page.getByRole("progressbar", { name: "Progress of the run" }).waitFor();
       await page.getByRole("heading", { name: "What is taken as truth" }).waitFor();
       const rows = page.getByRole("region", { name: "Summary" }).locator("tbody tr");
       assert.equal(await rows.count(), 3, "what really happened, and two policies");
@@ -605,6 +784,24 @@ describe("the look", () => {
         assert.deepEqual(await complaints(), [], "the login");
       }, { colorScheme, viewport: { width, height: 800 }, expected: /401|ERR_/ }));
   }
+
+  test("has times of this place or of UTC, as chosen", () =>
+    withPage(daemon.page(), async (page) => {
+      await live(page);
+      await goTo(page, "#/jobs/1");
+      const submitted = page.locator(".facts-list div", { hasText: "Submitted" }).locator("time");
+      const here = await submitted.textContent();
+      await page.locator(".menu summary").click();
+      await page.getByRole("button", { name: "UTC" }).click();
+      await until(async () => (await submitted.textContent()) !== here);
+    }, { timezoneId: "Asia/Tokyo" }));
+
+  test("comes with a policy that runs the daemon's own scripts only", async () => {
+    const { headers } = await fetch(daemon.url);
+    const policy = headers.get("content-security-policy");
+    for (const rule of ["default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"]) assert.ok(policy.includes(rule), policy);
+    assert.equal(/unsafe|\*/.test(policy), false, policy);
+  });
 
   test("is light or dark as chosen, and remembers it", () =>
     withPage(daemon.page(), async (page) => {

@@ -88,6 +88,20 @@ test("spans become rectangles of neighbouring GPUs, and jobs of others are one j
   assert.deepEqual(rows.end, [20, 20, 30, 13]);
 });
 
+test("a job that joins another one on a GPU is drawn over the lower half of it", () => {
+  const map = page.nodeMap(nodes);
+  const spans = [
+    { job: 1, node: 0, gpus: [0, 1, 2], from: 10, until: 20 },
+    { job: 2, node: 0, gpus: [1, 3], from: 12, until: null },
+    { job: 3, node: 0, gpus: [0], from: 20, until: null },
+  ];
+  const { rows } = page.rectanglesOf(spans, map, 30);
+  assert.deepEqual(rows.job, [0, 1, 1, 2]);
+  assert.deepEqual(rows.lane, [0, 3, 1.5, 0]);
+  assert.deepEqual(rows.width, [3, 1, 0.5, 1]);
+  assert.equal(page.heldOn({ used: [{ gpu: 1 }, { gpu: 1 }, { gpu: 3 }] }), 2);
+});
+
 test("a plan is drawn where its job is, else where nobody is, and two plans do not cover each other", () => {
   const map = page.nodeMap(nodes);
   const held = [

@@ -48,6 +48,11 @@ export interface Job {
   restarts: number;
   last_pause_seconds: number | null;
   batch: number | null;
+  /** Of a guest on the GPUs of another job: the share of the time that it computes now. */
+  guest_share?: number | null;
+  /** The search that it is a trial of, and how far the trial is. */
+  search?: { name: string; trials: number; metric: string } | null;
+  trial?: { number: number; stages: (number | null)[]; waits: boolean } | null;
   exit_code: number | null;
   command: string[];
   command_cut: boolean;
@@ -83,6 +88,19 @@ export interface NodeShown {
   cells?: { tenant: string; gpus: number }[];
   since: When;
   reason: string;
+  /** Only for admins, and only if there are cells. */
+  cells?: { tenant: string; gpus: number }[];
+}
+
+export interface TenantCells {
+  tenant: string;
+  cells: string;
+  gpus: number;
+  members: string[];
+  places: { node: string; gpus: number[] }[];
+  used: number;
+  borrowed: number;
+  lent: number;
 }
 
 export interface PolicyShown {

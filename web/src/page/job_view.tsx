@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { formatDuration, formatNumber, plural } from "../parts/format";
 import { JobActions } from "./actions";
 import { get, messageOf, type HistoryEvent, type Job } from "./api";
-import { Card, Clock, CopyButton, ExpectedEnd, jobColour, Problem, Progress, Slack, State } from "./bits";
+import { Card, Clock, CopyButton, ExpectedEnd, jobColour, JobLink, Problem, Progress, Slack, State } from "./bits";
 import { JobCharts } from "./job_charts";
 import { quoted } from "./job_text";
 import { LogView } from "./log_view";
@@ -50,7 +50,7 @@ export function JobView({ reference }: { reference: string }) {
         </p>
       )}
       {job.reason && <p class="job-reason"><bdi>{job.reason}</bdi> {tab !== "why" && !(tab === "" && isAnswered(job)) && <a href={jobAddress(job.id, "why")}>why?</a>}</p>}
-      {job.note && <Problem><bdi>{job.note}</bdi></Problem>}
+      {job.note && (isGuest(job) ? <p class="job-reason"><bdi>It is {job.note}.</bdi></p> : <Problem><bdi>{job.note}</bdi></Problem>)}
       <nav class="tabs" aria-label="Parts of the job">
         {tabs.map(([name, text]) => (
           <a key={name} href={jobAddress(job.id, name)} aria-current={name === tab ? "page" : undefined}>{text}</a>
@@ -64,12 +64,33 @@ export function JobView({ reference }: { reference: string }) {
   );
 }
 
-/** A job that waits, or has fewer GPUs than it could use. */
+function isGuest(job: Job): boolean {
+  return job.guest_share !== null && job.guest_share !== undefined;
+}
+
+/** Jobs on the same GPUs; null: another user's. */
+function sharers(job: Job): (number | null)[] {
+  const found = new Set<number | null>();
+  for (const { used } of store.nodes) {
+    const own = new Set(used.filter((use) => use.job === job.id).map((use) => use.gpu));
+    for (const use of used) if (own.has(use.gpu) && use.job !== job.id) found.add(use.job);
+  }
+  return [...found];
+}
+
+function trialText({ search, trial }: Job): string {
+  const metrics = trial!.stages.map((metric) => (metric === null ? "none" : formatNumber(metric))).join(", ");
+  const stages = metrics === "" ? "no stage is finished" : `${search!.metric} after each finished stage: ${metrics}`;
+  return `trial ${trial!.number} of ${search!.trials}; ${stages}${trial!.waits ? "; it waits for other trials" : ""}`;
+}
+
+/** A job that waits, has fewer GPUs than it could use, or does not train as others do: a guest, a trial. */
 function isAnswered(job: Job): boolean {
-  return waiting.has(job.state) || (active.has(job.state) && job.gpus < job.limits.max);
+  return waiting.has(job.state) || (active.has(job.state) && (job.gpus < job.limits.max || isGuest(job) || !!job.trial));
 }
 
 function Overview({ job }: { job: Job }) {
+  const shares = sharers(job);
   return (
     <>
       {isAnswered(job) && <Card title="Why it has the GPUs it has" id="why-title"><Why job={job} /></Card>}
@@ -84,6 +105,12 @@ function Overview({ job }: { job: Job }) {
           {job.estimated_start && <Fact name="Estimated start"><Clock when={job.estimated_start} /></Fact>}
           {job.deadline && <Fact name="Deadline"><Clock when={job.deadline} /></Fact>}
           {job.deadline && <Fact name="Promise">{promiseText(job)}</Fact>}
+          {job.search && job.trial && (
+            <Fact name="Search"><a href={`#/jobs?show=all&q=${encodeURIComponent(job.search.name)}`}><bdi>{job.search.name}</bdi></a>, <bdi>{trialText(job)}</bdi></Fact>
+          )}
+          {shares.length > 0 && (
+            <Fact name="Shares its GPUs with">{shares.map((id) => (id === null ? "another user's job " : <span key={id}><JobLink job={store.jobs.get(id) ?? { id }} /> </span>))}</Fact>
+          )}
           <Fact name="GPUs allowed">{job.limits.min === job.limits.max ? job.limits.max : `${job.limits.min} to ${job.limits.max}`}</Fact>
           <Fact name="GPU time">{formatDuration(job.gpu_seconds)}</Fact>
           <Fact name="Resizes">{job.resizes}{job.last_pause_seconds !== null && `, the last paused it for ${formatNumber(job.last_pause_seconds * 1000)} ms`}</Fact>

@@ -25,7 +25,7 @@ const keep: Record<Which, (job: Job) => boolean> = {
 export function matches(job: Job, text: string): boolean {
   const wanted = text.trim().toLowerCase();
   if (wanted === "") return true;
-  return [String(job.id), job.name, job.user, job.state, job.reason].some((field) => field.toLowerCase().includes(wanted));
+  return [String(job.id), job.name, job.user, job.state, job.reason, job.search?.name ?? ""].some((field) => field.toLowerCase().includes(wanted));
 }
 
 const idColumn: Column<Job> = { name: "job", title: "Job", width: 190, cell: (job) => <JobLink job={job} />, value: (job) => job.id };
@@ -128,7 +128,7 @@ export function JobsView({ search }: { search: string }) {
     >
       <Table
         name="jobs" label="Table of jobs" rows={rows} columns={columns} all={exported} keyOf={(job) => job.id} address={(job) => jobAddress(job.id)}
-        sort={sortOf[which]} empty={search ? `No job here has “${search}” in its number, name, user, state or reason.` : emptyText[which]}
+        sort={sortOf[which]} empty={search ? `No job here has “${search}” in its number, name, user, state, reason or search.` : emptyText[which]}
         classOf={(job) => (job.slack_seconds !== null && job.slack_seconds < 0 && active.has(job.state) ? "is-late" : undefined)}
       />
     </Card>

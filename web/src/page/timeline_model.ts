@@ -137,7 +137,7 @@ export class TimelineModel {
 
   draw(nodes: NodeShown[], colouring: Colouring, idle: Pixel): Picture {
     const map = nodeMap(nodes);
-    const spans = [...this.held.values()].sort((a, b) => a.from - b.from);
+    const spans = [...this.held.values()];
     const now = this.now;
     const { ids, rows, numberOf } = rectanglesOf(spans, map, now);
     const lanes = layPlans(this.plans, spans, map, nodes.reduce((sum, node) => sum + node.gpus, 0));

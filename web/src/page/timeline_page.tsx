@@ -18,7 +18,7 @@ import { active, store, waiting } from "./store";
 import { Table, type Column } from "./table";
 import { clock, clockTicks, exact } from "./time";
 import { TimelineModel, type Colouring, type Picture } from "./timeline_model";
-import { nameOf, type Held } from "./timeline_rows";
+import { heldOn, nameOf, type Held } from "./timeline_rows";
 import { settings } from "./settings";
 import { Why } from "./why";
 
@@ -75,7 +75,7 @@ export function TimelinePage() {
   const jobs = [...store.live.values()];
   const running = jobs.filter((job) => active.has(job.state)).length;
   const queued = jobs.filter((job) => waiting.has(job.state)).length;
-  const held = store.nodes.reduce((sum, node) => sum + node.used.length, 0);
+  const held = store.nodes.reduce((sum, node) => sum + heldOn(node), 0);
   return (
     <>
       <div class="figures">
@@ -111,7 +111,8 @@ export function TimelinePage() {
                 tooltip={(hover) => <TooltipText model={model} picture={picture} job={hover.job} moment={hover.moment} lane={hover.lane} />}
               />
               <p class="quiet">
-                Lighter bars right of the line are planned: how many GPUs is promised, which ones is not. A flag is a deadline.
+                Lighter bars right of the line are planned: how many GPUs is promised, which ones is not. A flag is a deadline. A bar over the lower half of
+                another is a job that shares its GPU.
                 {model.truncated && " Older allocations were too many to send: choose a shorter time."}
               </p>
             </div>

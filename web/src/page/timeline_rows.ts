@@ -46,7 +46,24 @@ export function openRows(index: TimelineIndex, now: number): number[] {
   return rows;
 }
 
-/** The rectangles of spans, and the jobs by their numbers there. What is still held ends at `now`. */
+/** Clocks of a second span that is only a handover may differ by so many seconds. */
+const handover = 0.01;
+
+/** The GPUs of a span that another job held when it began. Remembers how long each is held. */
+function splitShared(gpus: number[], from: number, until: number, lane: (gpu: number) => number, heldUntil: number[]): { own: number[]; shared: number[] } {
+  const own: number[] = [];
+  const shared: number[] = [];
+  for (const gpu of gpus) {
+    const at = lane(gpu);
+    const last = heldUntil[at] ?? -Infinity;
+    (last > from + handover ? shared : own).push(gpu);
+    heldUntil[at] = Math.max(last, until);
+  }
+  return { own, shared };
+}
+
+/** The rectangles of spans, and the jobs by their numbers there. What is still held ends at `now`. A job that joins
+    another one on a GPU is drawn over the lower half of it, so both can be seen. */
 export function rectanglesOf(spans: Held[], map: NodeMap, now: number) {
   const numbers = new Map<number | null, number>();
   const ids: (number | null)[] = [];
@@ -60,11 +77,15 @@ export function rectanglesOf(spans: Held[], map: NodeMap, now: number) {
     }
     return number;
   };
-  for (const span of spans) {
+  const heldUntil: number[] = [];
+  for (const span of [...spans].sort((a, b) => a.from - b.from)) {
     const first = map.firstLane[span.node];
     if (first === undefined) continue;
     const job = numberOf(span.job);
-    for (const [gpu, width] of runs(span.gpus)) rows.add(job, first + gpu, width, span.from, span.until ?? now);
+    const until = span.until ?? now;
+    const { own, shared } = splitShared(span.gpus, span.from, span.until ?? Infinity, (gpu) => first + gpu, heldUntil);
+    for (const [gpu, width] of runs(own)) rows.add(job, first + gpu, width, span.from, until);
+    for (const gpu of shared) rows.add(job, first + gpu + 0.5, 0.5, span.from, until);
   }
   return { ids, rows, numberOf };
 }
@@ -79,6 +100,11 @@ export function runs(gpus: number[]): [number, number][] {
     else found.push([gpu, 1]);
   }
   return found;
+}
+
+/** GPUs that are held, however many jobs share them. */
+export function heldOn(node: NodeShown): number {
+  return new Set(node.used.map((use) => use.gpu)).size;
 }
 
 /** "node 3", or the name that its cluster manager gave it. */

@@ -7,8 +7,9 @@ const blockSize = 256;
 export class TimelineIndex {
   readonly count: number;
   readonly job: Int32Array;
-  readonly lane: Int32Array;
-  readonly width: Int32Array;
+  /** Halves: one of two jobs on a GPU. */
+  readonly lane: Float32Array;
+  readonly width: Float32Array;
   readonly start: Float64Array;
   readonly end: Float64Array;
   /** Most lanes any one rectangle spans. */
@@ -21,8 +22,8 @@ export class TimelineIndex {
     const order = orderByStart(segments.start);
     this.count = order.length;
     this.job = Int32Array.from(order, (row) => segments.job[row]!);
-    this.lane = Int32Array.from(order, (row) => segments.lane[row]!);
-    this.width = Int32Array.from(order, (row) => segments.width[row]!);
+    this.lane = Float32Array.from(order, (row) => segments.lane[row]!);
+    this.width = Float32Array.from(order, (row) => segments.width[row]!);
     this.start = Float64Array.from(order, (row) => segments.start[row]!);
     this.end = Float64Array.from(order, (row) => segments.end[row]!);
     this.widest = this.width.reduce((most, width) => Math.max(most, width), 0);
@@ -50,14 +51,14 @@ export class TimelineIndex {
     }
   }
 
-  /** The rectangle that covers most of the given area, or -1. */
+  /** The rectangle that covers most of the given area, or -1; of two that cover as much, the one that is painted later. */
   find(time: Span, lanes: Span): number {
     let best = -1;
     let bestArea = 0;
     this.forEachDuring(time, (i) => {
       const wide = Math.min(time.hi, this.end[i]!) - Math.max(time.lo, this.start[i]!);
       const high = Math.min(lanes.hi, this.lane[i]! + this.width[i]!) - Math.max(lanes.lo, this.lane[i]!);
-      if (wide > 0 && high > 0 && wide * high > bestArea) {
+      if (wide > 0 && high > 0 && wide * high >= bestArea) {
         best = i;
         bestArea = wide * high;
       }
@@ -86,7 +87,7 @@ export class TimelineIndex {
   gpusHeld(job: number, moment: number): number {
     let held = 0;
     for (const i of this.rowsOf(job)) {
-      if (this.start[i]! <= moment && moment < this.end[i]!) held += this.width[i]!;
+      if (this.start[i]! <= moment && moment < this.end[i]!) held += Math.ceil(this.width[i]!);
     }
     return held;
   }
@@ -96,8 +97,8 @@ export class TimelineIndex {
     const rows = this.rowsOf(job);
     if (rows.length === 0) return null;
     return {
-      lo: rows.reduce((lowest, i) => Math.min(lowest, this.lane[i]!), Infinity),
-      hi: rows.reduce((highest, i) => Math.max(highest, this.lane[i]! + this.width[i]!), 0),
+      lo: rows.reduce((lowest, i) => Math.min(lowest, Math.floor(this.lane[i]!)), Infinity),
+      hi: rows.reduce((highest, i) => Math.max(highest, Math.ceil(this.lane[i]! + this.width[i]!)), 0),
     };
   }
 }
