@@ -103,19 +103,37 @@ void EpisodeWriter::report(const Episode::Report& report, Duration distance) {
   one.until = report.at;
 }
 
+void EpisodeWriter::did(Time now, double done) {
+  if (!open_ || points_.empty() || now <= points_.back().at) return;
+  points_.push_back({now, std::max(done, points_.back().done)});
+  episodes_.back().until = now;
+}
+
 void EpisodeWriter::ended(Time now, bool completed) {
   if (!open_) return;
   open_ = false;
-  Episode& one = episodes_.back();
-  one.until = now;
+  episodes_.back().until = now;
   if (!completed) return;
   const double all = points_.empty() ? 0 : points_.back().done;
-  if (!one.reports.empty() && one.reports.back().at == now) {
-    one.reports.pop_back();
-    points_.pop_back();
-  }
-  one.until = one.reports.empty() ? one.from : one.reports.back().at;
+  leave_out_end(now);
+  const Time known = points_.empty() ? kStart : points_.back().at;
+  for (Episode& one : episodes_) one.until = std::min(one.until, std::max(one.from, known));
   not_done_before_last(all);
+}
+
+// The report that comes with the end says when that was. Its speed was measured before the end, and
+// with as many workers it is how fast the job was after its last other report.
+void EpisodeWriter::leave_out_end(Time now) {
+  auto& reports = episodes_.back().reports;
+  if (reports.empty() || reports.back().at != now) return;
+  const Episode::Report end = std::move(reports.back());
+  reports.pop_back();
+  points_.pop_back();
+  const auto before = std::find_if(episodes_.rbegin(), episodes_.rend(),
+                                   [](const Episode& one) { return !one.reports.empty(); });
+  if (before == episodes_.rend()) return;
+  Episode::Report& last = before->reports.back();
+  if (end.speed > 0 && end.progress.workers == last.progress.workers) last.speed = end.speed;
 }
 
 // A program that has done its last step may still report for some time, for example while it waits

@@ -55,6 +55,8 @@ class EpisodeWriter {
   void released(Time now);
   // In a long episode, reports are kept at this distance.
   void report(const Episode::Report& report, Duration distance);
+  // It had done so much work; more is known than from the reports alone.
+  void did(Time now, double done);
   // The run is over. If the job has completed, a report of the same moment is not kept: it would
   // tell when that was.
   void ended(Time now, bool completed);
@@ -67,6 +69,7 @@ class EpisodeWriter {
     double done = 0;
   };
   void close(Time now);
+  void leave_out_end(Time now);
   void not_done_before_last(double all);
   [[nodiscard]] double done_at(Time moment) const;
 

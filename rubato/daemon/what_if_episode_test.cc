@@ -49,6 +49,48 @@ TEST(Episode, DoesNotKnowWhenTheJobCompleted) {
   EXPECT_DOUBLE_EQ(all[1].done_until, 125);
 }
 
+// A command in the last seconds of a job: its last report before that is not the end of its
+// training.
+TEST(Episode, GoesOnUntilACommandThatComesAfterTheLastReport) {
+  EpisodeWriter writer;
+  writer.told(time_at(10), CommandKind::start, 2);
+  writer.report(report(12, 0), kAll);
+  writer.report(report(17, 50, 10), kAll);
+  writer.told(time_at(20), CommandKind::shrink, 1);
+  writer.report(report(21, 90, 10), kAll);
+  writer.ended(time_at(21), true);
+  const auto all = writer.finish(kStart);
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].until, time_at(17));
+  EXPECT_EQ(all[0].time_of(90), from_seconds(11));
+}
+
+TEST(Episode, HasTheSpeedOfTheLastReportButNotItsTime) {
+  EpisodeWriter writer;
+  writer.told(time_at(10), CommandKind::start, 2);
+  writer.report(report(12, 0), kAll);
+  writer.report(report(17, 50, 10), kAll);
+  writer.report(report(19, 90, 20), kAll);
+  writer.ended(time_at(19), true);
+  const Episode one = writer.finish(kStart).at(0);
+  EXPECT_EQ(one.until, time_at(17));
+  EXPECT_DOUBLE_EQ(one.last_speed(), 20);
+}
+
+TEST(Episode, KnowsWhatFactsSayOfItsWork) {
+  EpisodeWriter writer;
+  writer.told(time_at(10), CommandKind::start, 2);
+  writer.report(report(12, 0), kAll);
+  writer.report(report(17, 50, 10), kAll);
+  writer.did(time_at(18), 70);
+  writer.report(report(19, 90, 10), kAll);
+  writer.ended(time_at(19), true);
+  const Episode one = writer.finish(kStart).at(0);
+  EXPECT_EQ(one.until, time_at(18));
+  EXPECT_DOUBLE_EQ(one.done_until, 70);
+  EXPECT_EQ(one.time_of(90), from_seconds(10));
+}
+
 TEST(Episode, WorkGrowsInProportionAndThenAsFastAsItLastWas) {
   const Episode one = example()[1];
   EXPECT_DOUBLE_EQ(one.work_by(from_seconds(0)), 0);

@@ -16,6 +16,10 @@ namespace {
 
 using Reports = JobTruth::Reports;
 
+// Facts say of the last millionth of a job's work that it is left (daemon/measuring.cc).
+constexpr double kNearlyDone = 1e-6;
+constexpr double kAbove = 1.001;
+
 // More parts of a job's work are joined two by two.
 constexpr std::size_t kMostPaces = 1000;
 
@@ -338,6 +342,7 @@ class PastReader {
       plain_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
     if (row.type == "measured") note_measured(row, body);
     if (row.type == "commands") note_commands(row, body);
+    if (row.type == "running" || row.type == "released") note_progress(row, body);
     if (row.type == "running") note_running(row, body);
     if (row.type == "released") note_shrunk(row, body);
     if (row.type == "policy")
@@ -452,6 +457,17 @@ class PastReader {
       seen.done_at_start = seen.done;
       seen.running.reset();
     }
+  }
+
+  // Facts say how much work was left then. Of a job that is nearly done, they only say that it is.
+  void note_progress(const JournalRow& row, const Json& body) {
+    const JobRecord* job = job_in(body);
+    if (job == nullptr || !job->file.work) return;
+    if (in_own_unit(job->progress, unit_of(job->file, job->progress)) <= 0) return;
+    const Json& told = body.at("progress");
+    const auto left = told.at("work_left").get<double>();
+    const double least = std::max(told.at("rate").get<double>(), kNearlyDone * job->work);
+    if (left > least * kAbove) seen_[job->id].episodes.did(row.time, job->work - left);
   }
 
   void note_running(const JournalRow& row, const Json& body) {
@@ -574,7 +590,10 @@ class PastReader {
     const JobId id(body.at("job").get<JobId::rep>());
     const JobView* view = state_->view(id);
     Seen& seen = seen_[id];
-    if (view == nullptr || view->release_due > 0) return;
+    if (view == nullptr) return;
+    // Once all is released, the fold issues the next command, which may be to release more.
+    const bool next = view->generation != Generation(body.at("generation").get<Generation::rep>());
+    if (view->release_due > 0 && !next) return;
     seen.episodes.released(row.time);
     if (!seen.told || seen.told->what != CommandKind::shrink) return;
     note_took(seen.took.shrinks, *seen.told, seconds(row.time - seen.told->at));
