@@ -1951,6 +1951,22 @@ TEST(Core, AResizeOfAProgramThatIsStartedAgainIsARestart) {
   EXPECT_EQ(job["last_pause_seconds"], 2.5);
 }
 
+TEST(Core, AJobShowsWhatItsProgramReports) {
+  TestDaemon daemon;
+  daemon.start();
+  const JobId id = id_of(daemon.submit(kAda, job_file("job", 1e6, 1, 1)));
+  daemon.pass(8);
+  EXPECT_EQ(daemon.show(id)["progress"]["metrics"], Json::object());
+  JobStatus status = *daemon.core->status(id);
+  status.progress.skew = 0.7;
+  status.progress.metrics = {{"accuracy", 0.5}, {"top 5", 0.75}};
+  daemon.pass(10, 10);
+  static_cast<void>(daemon.turn({status}));
+  const Json progress = daemon.show(id)["progress"];
+  EXPECT_EQ(progress["skew"], 0.7);
+  EXPECT_EQ(progress["metrics"], (Json{{"accuracy", 0.5}, {"top 5", 0.75}}));
+}
+
 TEST(Core, AJobBeyondItsDeclaredWorkHasNoExpectedEnd) {
   TestDaemon daemon;
   daemon.start();

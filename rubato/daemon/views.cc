@@ -69,6 +69,8 @@ Json progress_json(const JobRecord& job, const JobView* view, const JobProgress&
     const double part = told > 0 ? told / job.work : (job.work - left) / job.work;
     done = std::clamp(part, 0.0, 1.0);
   }
+  Json metrics = Json::object();
+  for (const auto& [name, value] : progress.metrics) metrics[name] = number_or_null(value);
   return {{"done", done},
           {"step", progress.step},
           {"samples", progress.samples},
@@ -76,7 +78,8 @@ Json progress_json(const JobRecord& job, const JobView* view, const JobProgress&
           {"loss", number_or_null(progress.loss)},
           {"rate", progress.rate},
           {"learning_rate", number_or_null(progress.learning_rate)},
-          {"skew", number_or_null(progress.skew)}};
+          {"skew", number_or_null(progress.skew)},
+          {"metrics", std::move(metrics)}};
 }
 
 Json trial_json(const JobRecord& job) {
