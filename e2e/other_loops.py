@@ -48,20 +48,22 @@ def two_optimizers():
 
 
 def every_epoch():
-    """A schedule by epochs, samples in order, no short batch, and a frozen layer."""
+    """A schedule by epochs, samples in order, no short batch, a frozen layer, and a scaler that is not enabled."""
     model = net()
     model[0].bias.requires_grad_(False)
     opt = torch.optim.RMSprop([p for p in model.parameters() if p.requires_grad], lr=0.003)
     sched = torch.optim.lr_scheduler.StepLR(opt, 2, gamma=0.5)
-    model, opt, sched, loader = rt.prepare(
-        model, opt, sched, DataLoader(DATA, batch_size=40, shuffle=False, drop_last=True), schedule="epoch")
+    scaler = torch.cuda.amp.GradScaler(enabled=False)
+    model, opt, sched, scaler, loader = rt.prepare(
+        model, opt, sched, scaler, DataLoader(DATA, batch_size=40, shuffle=False, drop_last=True), schedule="epoch")
     for epoch in rt.epochs(8):
         for x, y in loader:
             wait_at_gate(rt._training.leaf.step)
             loss = functional.cross_entropy(model(x), y)
             opt.zero_grad()
-            loss.backward()
-            opt.step()
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
             rt.log(loss=loss)
         sched.step()
         assert sched.last_epoch == epoch + 1, (sched.last_epoch, epoch)
@@ -158,7 +160,9 @@ def scaled():
     """Losses are scaled as for fp16. The scale begins too large, so the first steps overflow."""
     model = net()
     opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    scaler = rt.GradScaler(init_scale=2.0 ** 127, growth_interval=30)
+    settings = {"init_scale": 2.0 ** 127, "growth_interval": 30}
+    # That of torch 1 needs a GPU.
+    scaler = torch.amp.GradScaler("cpu", **settings) if hasattr(torch.amp, "GradScaler") else rt.GradScaler(**settings)
     model, opt, scaler, loader = rt.prepare(model, opt, scaler, DataLoader(DATA, batch_size=40, shuffle=True),
                                             clip_norm=1.0)
     scales = []

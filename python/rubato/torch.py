@@ -39,6 +39,9 @@ try:
 except ImportError:  # torch 1
     from torch.optim.lr_scheduler import _LRScheduler as _Scheduler  # type: ignore[assignment]
 
+# Newer versions of torch have one for all devices.
+_TorchScaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+
 _MOST_METRICS = 16
 _ONCE = "call backward() once with the sum of the losses, or write the body inside `with rt.step():`"
 _training: Any = None  # what prepare() made
@@ -867,7 +870,7 @@ def prepare(*things: Any, clip_norm: Optional[float] = None, virtual_workers: in
                     metrics=list(metrics), checkpoint=checkpoint, adaptive=adaptive, largest_batch=largest_batch,
                     largest_per_worker=largest_per_worker, learning_rate_rule=learning_rate_rule,
                     measure_noise=measure_noise, digest_steps=digest_steps, bucket_bytes=bucket_bytes)
-    kinds: Dict[str, Any] = {"modules": [], "optimizers": [], "schedulers": [], "scalers": [], "loaders": []}
+    kinds: Dict[str, Any] = {"modules": [], "optimizers": [], "schedulers": [], "scalers": [], "loaders": [], "idle": []}
     things = tuple(_our_scaler(thing) for thing in things)
     for thing in things:
         kinds[_kind_of(thing)].append(thing)
@@ -887,12 +890,14 @@ def prepare(*things: Any, clip_norm: Optional[float] = None, virtual_workers: in
 
 def _our_scaler(thing):
     """torch's own judges overflows by itself. If it is not enabled, it does nothing and stays."""
-    return GradScaler.of(thing) if isinstance(thing, torch.cuda.amp.GradScaler) and thing.is_enabled() else thing
+    return GradScaler.of(thing) if isinstance(thing, _TorchScaler) and thing.is_enabled() else thing
 
 
 def _kind_of(thing):
     if isinstance(thing, GradScaler):
         return "scalers"
+    if isinstance(thing, _TorchScaler):
+        return "idle"
     if isinstance(thing, torch.nn.Module):
         return "modules"
     if isinstance(thing, torch.optim.Optimizer):
