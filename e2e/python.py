@@ -452,6 +452,51 @@ def interrupt(build, root):
         run.clean_up()
 
 
+def saves(build, root):
+    """Checkpoints when the program asks for them, and by time. The program hears that its worker should leave, and that
+    the members have changed."""
+    run = single(build, root, "asked", ["--workers", "1:2", "--start", "1"], RUBATO_CHECKPOINT="saved", SAVE_AT=25,
+                 CHECKPOINT_EVERY="2h")
+    timed = single(build, root, "timed", RUBATO_CHECKPOINT="saved", CHECKPOINT_EVERY="1s")
+
+    def saved(of):
+        return sorted(int(file.stem.partition("-")[2]) for file in (of.directory / "saved").glob("step-*.ckpt"))
+    try:
+        step = begin(run)
+        step = grow_to(run, 2, step)
+        leaves = max(member["uid"] for member in run.members("working"))
+        run.resize(1)
+        await_("the program hears that its worker should leave", (run.directory / f"noticed-{leaves}").exists)
+        check("the worker that stays does not hear it", [file.name for file in run.directory.glob("noticed-*")]
+              == [f"noticed-{leaves}"])
+        step = run.step_until("one worker is left", step, lambda: len(run.members("working")) == 1
+                              and not run.members("leaving"))
+        said = run.output()
+        check("the program hears how many workers there are", "worker 1 of 2" in said and said.rindex("worker 0 of 1")
+              > said.rindex("worker 0 of 2"))
+        check("nothing is saved before it is asked for", step < 25 and saved(run) == [])
+        run.allow(26)
+        run.blocked_at(27)
+        await_("a checkpoint", lambda: saved(run))
+        check("the program saves the state of the step in which it asks", saved(run) == [25])
+        run.allow(None)
+        check("the run finishes", run.ended() == 0)
+
+        begin(timed)
+        time.sleep(1)  # it becomes due while the program waits
+        timed.allow(13)
+        timed.blocked_at(14)
+        await_("a checkpoint by time", lambda: saved(timed))
+        timed.allow(None)
+        check("checkpoints by time do not stop it", timed.ended() == 0)
+    except Failed:
+        print(run.output())
+        raise
+    finally:
+        run.clean_up()
+        timed.clean_up()
+
+
 def refused(build, root):
     sentences = {
         "sync": (2, "SyncBatchNorm, which communicates by itself"),
@@ -592,9 +637,10 @@ def horovod(build, root):
         check("it went on from its last commit", sorted({step["step"] for step in done}) == list(range(1, 61))
               and len(done) <= 65)
         check("the loss fell", done[-1]["loss"] < 0.5 * done[0]["loss"])
+    except Failed:
+        print(run.output())
+        raise
     finally:
-        if run.process.poll() is None:
-            print(run.output())
         run.clean_up()
 
 
@@ -762,7 +808,7 @@ def policies(build, root):
     check("a run has a picture", result.timeline("Greedy").startswith("<svg") and "rect" in result[1].timeline())
     bound = result.bound()
     check("no policy is better than the bound", all(run.summary["avg_jct_s"] >= bound["avg_jct_s"] for run in result))
-    part = rubato.simulate(trace.between("1h", "5h"), cluster="4x4", policy="fifo", program=program)
+    part = rubato.simulate(rubato.Trace.read(trace.path).between("1h", "5h"), cluster="4x4", policy="fifo", program=program)
     check("a part of a trace has fewer jobs", 0 < part[0].summary["jobs"] < 200)
 
     def fails(kind, text, action):
@@ -826,14 +872,20 @@ def cluster(build, root):
         await_("the promise, after the first steps were measured", lambda: client.promise("pearl"))
         check("a Python job gets a promise", True)
         check("its GPUs are explained", "promised" in client.explain(job))
+        client.resize(job, "2:4")  # what the policy does may depend on the machine
         live.resize_while_it_trains(daemon, job)
         client.resize(job, "1:4")
+        told = await_("what it logs", lambda: "right" in client.status(job)["progress"]["metrics"] and client.status(job))
+        check("the daemon knows what the program logs", 0 <= told["progress"]["metrics"]["right"] <= 1)
+        sizes = (2 * 64, 64, 64 * 64, 64, 64 * 2, 2)
+        check("it knows the share of the largest tensor", told["progress"]["skew"] == max(sizes) / sum(sizes))
         check("the client waits for its end", client.wait(job)["state"] == "COMPLETED")
         ended = live.ended_well(daemon, job)
         check("it was resized without a restart", live.live_resizes(daemon, job, ended) >= 2
               and bool(live.lived_through_changes(daemon.events(job))))
         check("its speed was measured", job in daemon.speeds_known())
         check("its log can be read", f"trained {3 * STEPS} steps" in client.logs(job))
+        check("its log can be followed to its end", list(client.follow(job)) == client.logs(job).splitlines())
         try:
             client.status("opal")
             check("a job that does not exist is an error", False)
@@ -892,6 +944,7 @@ def on_slurm(build, root):
         job = client.submit([python(), HERE / "trainer.py"], name="opal", env=settings, deadline="+2h",
                             work=f"steps={6 * STEPS}", gpus="1:4", directory=root)["id"]
         await_("the promise", lambda: client.promise(job))
+        client.resize(job, "2:4")
         live.resize_while_it_trains(daemon, job)
         client.resize(job, "1:4")
         check("it completes on Slurm", client.wait(job)["state"] == "COMPLETED")
@@ -1016,8 +1069,9 @@ def scenarios():
             for how in chosen:
                 found[f"{optimizer}-{model}-{how}"] = (
                     lambda build, root, o=optimizer, m=model, h=how: combination(build, root, o, m, h))
-    others = (group, group_deaths, loaders, stream, alike, exception, interrupt, refused, lock, numpy, package, other_loops,
-              memory, warm, horovod, torchelastic, afterwards, simulation, policies, examples, cluster, adaptive, tutorial)
+    others = (group, group_deaths, loaders, stream, alike, exception, interrupt, saves, refused, lock, numpy, package,
+              other_loops, memory, warm, horovod, torchelastic, afterwards, simulation, policies, examples, cluster,
+              adaptive, tutorial)
     for function in (*others, on_slurm) if every else others:
         found[function.__name__] = function
     return found

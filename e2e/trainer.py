@@ -5,13 +5,15 @@
     AFTER=SECONDS     what the program does after its training takes so long
     REDUCTION=exact|gloo
     TRACK=1           trackers write what they are told to track-*.jsonl
+    CHECKPOINT_STEPS=N | CHECKPOINT_EVERY=TEXT | SAVE_AT=STEP      when checkpoints are written
     STREAM=1          the data set is an IterableDataset that can begin anywhere
     FAULT=throw:STEP | sync | iterable | nostep | clip | break | gil:STEP
     DIE=late:STEP | reduced:STEP | forming      with REDUCTION=gloo: worker 2 dies while the others wait for it in a step,
                                                 after it has summed but before it says so, or while a group is formed
 
 If the working directory has a file `open`, nobody computes a step beyond the number in it. Whoever waits for it writes
-the step into the file `waits`. So a script can resize and kill at a known step.
+the step into the file `waits`, and `noticed-WORKER` if it is told to leave meanwhile. So a script can resize and kill at
+a known step.
 """
 
 import json
@@ -168,6 +170,8 @@ def wait_at_gate(step):
         if not said:
             pathlib.Path("waits").write_text(str(step))
             said = True
+        if rt.notice():
+            pathlib.Path(f"noticed-{os.environ.get('RUBATO_WORKER', '0')}").touch()
         time.sleep(0.005)
 
 
@@ -203,6 +207,8 @@ def main():
 
     if "CHECKPOINT_STEPS" in os.environ:
         rt.checkpoint(steps=int(os.environ["CHECKPOINT_STEPS"]), every=0)
+    if "CHECKPOINT_EVERY" in os.environ:
+        rt.checkpoint(every=os.environ["CHECKPOINT_EVERY"])
     for epoch in rt.epochs(EPOCHS):
         for x, y in loader:
             step = rt._training.leaf.step
@@ -224,6 +230,8 @@ def main():
                 opt.step()
                 sched.step()
             rt.log(loss=loss)
+            if step == int(os.environ.get("SAVE_AT", "0")):
+                rt.checkpoint()
             if step % 5 == 0:
                 rt.log(right=(logits.argmax(1) == y).float().mean())
         if FAULT == "break" and epoch == 1:
