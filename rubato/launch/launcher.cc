@@ -397,6 +397,8 @@ Environment Launcher::environment_of(const StartWorker& start) const {
   set(environment, "TORCHELASTIC_RUN_ID", spec_.name);
   // If we run under torchrun, this variable would make rank 0 look for a store that does not exist.
   set(environment, "TORCHELASTIC_USE_AGENT_STORE", "False");
+  // Debian 13 builds torch without libuv, which torch would use by default to let ranks meet.
+  set_default(environment, "USE_LIBUV", "0");
   face_.complete(environment, start);
   return environment;
 }
