@@ -1,8 +1,8 @@
 // The real EngineTable and ShareTable on the fake cluster of testing_manager.h, under a scheduler
 // that starts, resizes and stops jobs at random on GPUs that the facts have set free. Answers of
 // the manager are late, doubled or lost; shares are refused, preempted, run out of time and are
-// made twice; others take GPUs; nodes fall silent or are declared dead; the front agent and the
-// daemon are killed.
+// made twice; others take GPUs; nodes fall silent or are declared dead, and get or lose GPUs; the
+// front agent and the daemon are killed.
 //
 // What must hold at every step: a worker is only on GPUs that the scheduler counts as its job's, so
 // no GPU is ever used by two jobs; no share is asked for twice; nothing is started on reserved
@@ -35,6 +35,7 @@ using namespace std::chrono_literals;
 class ManagedWorld {
   static constexpr std::size_t kNodes = 3;
   static constexpr int kGpus = 4;
+  static constexpr int kMostGpus = 7;
   static constexpr std::size_t kJobs = 6;
   static constexpr Duration kStep = std::chrono::milliseconds(100);
 
@@ -62,7 +63,10 @@ class ManagedWorld {
     cluster_.faults = {0, 0, 0, 0, from_seconds(0.2)};
     for (std::size_t i = 0; i < kNodes; ++i) {
       if (cluster_.machines()[i].state == NodeState::unknown) cluster_.end_silence(i);
-      if (i < known_.nodes().size() && down_.contains(node_id(i))) mark(node_id(i), false);
+      cluster_.machines()[i].gpus = kMostGpus;
+    }
+    for (std::size_t i = 0; i < known_.nodes().size(); ++i) {
+      if (down_.contains(node_id(i))) mark(node_id(i), false);
     }
     cluster_.end_foreign();
     // Blocks last up to 10 minutes. Commands on reserved GPUs are answered, because jobs leave
@@ -77,10 +81,12 @@ class ManagedWorld {
     }
     wait([&] { return cluster_.alive() == 0; }, "a share is left");
     wait([&] { return usable() == known_.installed(); }, "GPUs stay reserved");
-    if (known_.nodes().size() != kNodes) fail("a node has not joined");
+    if (known_.installed() != static_cast<int>(kNodes) * kMostGpus) fail("GPUs have not joined");
+    parts = static_cast<int>(known_.nodes().size() - kNodes);
   }
 
   int finishes = 0, crashes = 0, downs = 0, failures = 0, reservations = 0, quotas = 0;
+  int parts = 0;  // that joined later
   [[nodiscard]] const FakeCluster& cluster() const { return cluster_; }
 
  private:
@@ -297,12 +303,14 @@ class ManagedWorld {
       if (cluster_.machines()[node].state == NodeState::unknown) cluster_.end_silence(node);
     } else if (what < 0.048) {
       // Only a node that is dead is declared dead: whoever is wrong there has two of a share.
-      if (node >= known_.nodes().size() || down_.contains(node_id(node))) return;
+      const NodeId part = node_id(random_.below(known_.nodes().size()));
+      if (down_.contains(part)) return;
       ++downs;
-      kill_node(node);
-      mark(node_id(node), true);
+      kill_node(machine_of(part));
+      mark(part, true);
     } else if (what < 0.06) {
-      if (down_.contains(node_id(node))) mark(node_id(node), false);
+      const NodeId part = node_id(random_.below(known_.nodes().size()));
+      if (down_.contains(part)) mark(part, false);
     } else if (what < 0.07) {
       front_.disconnect();
     } else if (what < 0.072) {
@@ -311,7 +319,16 @@ class ManagedWorld {
     } else if (what < 0.077) {
       const auto master = front_.masters().find(job_id(random_.below(kJobs)));
       if (master != front_.masters().end()) master->second.finish();
+    } else if (what < 0.08) {
+      cluster_.machines()[node].gpus = 1 + static_cast<int>(random_.below(kMostGpus));
     }
+  }
+  [[nodiscard]] std::size_t machine_of(NodeId part) {
+    const auto& all = cluster_.machines();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) {
+      return one.name == node_of_part(known_.name(part));
+    });
+    return static_cast<std::size_t>(found - all.begin());
   }
   void kill_node(std::size_t node) {
     cluster_.silence(node);
@@ -348,7 +365,7 @@ class ManagedWorld {
 };
 
 TEST(ManagedWorld, NoGpuIsEverUsedByTwoAndEveryCommandIsAnswered) {
-  int finishes = 0, crashes = 0, downs = 0, failures = 0, reservations = 0, quotas = 0;
+  int finishes = 0, crashes = 0, downs = 0, failures = 0, reservations = 0, quotas = 0, parts = 0;
   int submissions = 0, refusals = 0, preemptions = 0, doubles = 0;
   const auto only = only_seed();
   const auto first = only.value_or(0);
@@ -364,6 +381,7 @@ TEST(ManagedWorld, NoGpuIsEverUsedByTwoAndEveryCommandIsAnswered) {
       failures += world.failures;
       reservations += world.reservations;
       quotas += world.quotas;
+      parts += world.parts;
       submissions += world.cluster().submissions;
       refusals += world.cluster().refusals;
       preemptions += world.cluster().preemptions;
@@ -374,13 +392,13 @@ TEST(ManagedWorld, NoGpuIsEverUsedByTwoAndEveryCommandIsAnswered) {
   }
   std::printf(
       "%d submissions, %d refusals, %d doubles, %d preemptions, %d reservations, %d crashes, "
-      "%d nodes declared dead, %d failures, %d finishes\n",
-      submissions, refusals, doubles, preemptions, reservations, crashes, downs, failures,
+      "%d nodes declared dead, %d parts of nodes, %d failures, %d finishes\n",
+      submissions, refusals, doubles, preemptions, reservations, crashes, downs, parts, failures,
       finishes);
   if (only) return;
   // The test would prove little if little happened.
   for (const int count :
-       {finishes, crashes, downs, failures, reservations, quotas, refusals, preemptions})
+       {finishes, crashes, downs, failures, reservations, quotas, parts, refusals, preemptions})
     EXPECT_GT(count, static_cast<int>(last - first) / 4);
 }
 
@@ -441,12 +459,24 @@ class OneShare : public ::testing::Test {
     table_.answered(now_, ShareTaken{first_, "1"});
     list({{first_, "1", "tux0", ManagedShare::State::running, "", 10min}});
   }
-  void list(std::vector<ManagedShare> shares) {
+  void list(std::vector<ManagedShare> shares, int gpus = 2, int others = 0) {
     table_.listing_began(++number_);
     ManagedNode node;
     node.name = "tux0";
-    node.gpus = 2;
+    node.gpus = gpus;
+    node.others = others;
     table_.answered(now_, Listing{number_, {node}, std::move(shares), {}});
+  }
+  // What is reserved now, by node, and why.
+  [[nodiscard]] std::map<NodeId, Reserved> reserved() {
+    std::map<NodeId, Reserved> all;
+    for (const Fact& fact : table_.take_facts()) {
+      if (const auto* one = std::get_if<Reserved>(&fact)) all[one->node] = *one;
+    }
+    return all;
+  }
+  [[nodiscard]] ManagedShare running() const {
+    return {first_, "1", "tux0", ManagedShare::State::running, "", std::nullopt};
   }
   // The name of the only share that is asked for now; empty if there is none.
   ShareName submitted() {
@@ -485,6 +515,60 @@ TEST_F(OneShare, NearItsTimeLimitIsReplacedOnTheSameGpu) {
 TEST_F(OneShare, ThatHasJustBegunIsNotReplaced) {
   list({{first_, "1", "tux0", ManagedShare::State::running, "", 80s}});
   EXPECT_EQ(table_.placed(job_id(7))[0].name, first_);
+}
+
+TEST_F(OneShare, IsNotTouchedWhenItsNodeGetsAndLosesGpus) {
+  list({running()}, 5);
+  const auto facts = table_.take_facts();
+  ASSERT_EQ(facts.size(), 1U);
+  const auto& added = std::get<NodeAdded>(facts[0]);
+  EXPECT_EQ(added.node, node_id(1));
+  EXPECT_EQ(added.added.name, "tux0+1");
+  EXPECT_EQ(added.added.gpus, 3);
+  EXPECT_EQ(table_.managed_name(node_id(1)), "tux0");
+
+  // Those of others are the newest ones. Lost GPUs are those of the newest parts, too.
+  list({running()}, 5, 2);
+  EXPECT_EQ(reserved()[node_id(1)].gpus, 0b110U);
+  list({running()}, 3, 2);
+  auto now = reserved();
+  EXPECT_EQ(now[node_id(1)].gpus, 0b111U);
+  EXPECT_EQ(now[node_id(0)].gpus, 0b10U);
+  EXPECT_NE(now[node_id(1)].why.find("tux0 has only 3 GPUs now"), std::string::npos);
+  list({running()}, 6);
+  EXPECT_EQ(table_.cluster().nodes().size(), 3U);
+  EXPECT_EQ(table_.cluster().name(node_id(2)), "tux0+2");
+  EXPECT_EQ(table_.cluster().installed(), 6);
+  EXPECT_EQ(table_.cluster().usable(), 6);
+  EXPECT_EQ(table_.held(job_id(7)), gpus_on({{0, 0b1}}));
+}
+
+TEST_F(OneShare, OnAPartOfItsNodeIsAskedForOnThatNode) {
+  list({running()}, 3);
+  // The next table has the parts from the journal.
+  ShareTable next(table_.cluster(), "j1", "y");
+  next.listing_began(1);
+  ManagedNode node;
+  node.name = "tux0";
+  node.gpus = 3;
+  next.answered(now_, Listing{1, {node}, {running()}, {}});
+  next.want(now_, job_id(7), Generation(2), gpus_on({{0, 0b1}, {1, 0b1}}), false);
+  next.pass(now_);
+  std::vector<std::string> nodes;
+  for (const ShareTable::Order& order : next.take_orders()) {
+    if (const auto* submit = std::get_if<ShareTable::Submit>(&order))
+      nodes.push_back(next.managed_name(submit->node));
+  }
+  EXPECT_TRUE(next.take_facts().empty()) << "nothing joins again";
+  EXPECT_EQ(nodes, std::vector<std::string>{"tux0"});
+}
+
+TEST(PartsOfNodes, HaveNamesThatSayWhichNodeTheyAreOf) {
+  EXPECT_EQ(name_of_part("n1/a100", 0), "n1/a100");
+  EXPECT_EQ(name_of_part("n1/a100", 12), "n1/a100+12");
+  EXPECT_EQ(node_of_part("n1/a100+12"), "n1/a100");
+  for (const char* whole : {"n1", "n1+", "n1+0", "n1+01", "n1+x", "+1", "n1+-1", ""})
+    EXPECT_EQ(node_of_part(whole), whole);
 }
 
 TEST(ShareNames, SayWhichGpusTheyHave) {

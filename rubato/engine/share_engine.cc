@@ -128,7 +128,7 @@ void ShareEngine::carry_out(const ShareTable::Submit& order) {
   const std::string shares = directory_of(order.job) + "/shares/";
   ShareSpec spec;
   spec.name = order.name;
-  spec.node = tables_.shares().cluster().name(order.node);
+  spec.node = tables_.shares().managed_name(order.node);
   spec.gpus = order.gpus;
   spec.command = {paths_.program, "share", "--config", shares + order.name + ".json"};
   if (!paths_.native_env.empty()) {

@@ -33,6 +33,7 @@ constexpr Duration kScoutEvery = 30s;
 // A worker moves to another share so long before the manager ends its own.
 constexpr Duration kMoveBefore = 90s;
 constexpr std::size_t kMostEnded = 256;
+constexpr char kPartMark = '+';  // in no name of a manager's node
 
 NodeId node_at(std::size_t i) { return NodeId(static_cast<NodeId::rep>(i)); }
 std::uint64_t bit(int gpu) { return std::uint64_t{1} << static_cast<unsigned>(gpu); }
@@ -93,12 +94,28 @@ NewNode new_node(const ManagedNode& node) {
   return {node.name, node.type.empty() ? "gpu" : node.type, node.gpus, node.labels};
 }
 
+std::string name_of_part(const std::string& node, std::size_t part) {
+  return part == 0 ? node : fmt::format("{}{}{}", node, kPartMark, part);
+}
+
+std::string node_of_part(const std::string& name) {
+  const auto mark = name.rfind(kPartMark);
+  if (mark == std::string::npos || mark == 0) return name;
+  const auto part = parse_integer(std::string_view(name).substr(mark + 1));
+  const std::string node = name.substr(0, mark);
+  const bool is_part =
+      part && *part > 0 && name_of_part(node, static_cast<std::size_t>(*part)) == name;
+  return is_part ? node : name;
+}
+
 ShareTable::ShareTable(Cluster cluster, std::string identity, std::string life)
     : cluster_(std::move(cluster)),
       identity_(std::move(identity)),
       life_(std::move(life)),
       machines_(cluster_.nodes().size()) {
   CHECK(plain(identity_) && identity_.size() <= 12 && plain(life_) && life_.size() <= 6);
+  for (std::size_t i = 0; i < machines_.size(); ++i)
+    parts_[managed_name(node_at(i))].push_back(node_at(i));
 }
 
 // --- what the engine says ------------------------------------------------------------------------
@@ -258,14 +275,12 @@ void ShareTable::answer(Time now, const Listing& listing) {
   for (const ManagedNode& node : listing.nodes) see(node);
   std::set<std::string> nodes;
   for (const ManagedNode& node : listing.nodes) nodes.insert(node.name);
-  for (std::size_t i = 0; i < machines_.size(); ++i) {
-    if (nodes.contains(cluster_.name(node_at(i)))) continue;
+  for (const auto& [name, parts] : parts_) {
+    if (nodes.contains(name)) continue;
     ManagedNode absent;
-    absent.name = cluster_.name(node_at(i));
-    absent.gpus = cluster_.node(node_at(i)).gpus;
     absent.state = NodeState::unknown;
     absent.why = "the cluster manager no longer lists it";
-    see(absent);
+    for (const NodeId part : parts) see_part(part, absent, cluster_.node(part).gpus);
   }
   // Of two with one name, the one that lives longer counts.
   std::map<ShareName, const ManagedShare*> seen;
@@ -288,60 +303,91 @@ void ShareTable::answer(Time now, const Listing& listing) {
   }
   const std::vector<Use> uses = uses_of_nodes();
   for (const ManagedNode& node : listing.nodes) {
-    if (const auto id = node_named(node.name)) set_others(*id, node.others, uses[id->index()]);
+    const auto found = parts_.find(node.name);
+    if (found != parts_.end()) set_others(found->second, node.others, uses);
   }
 }
 
 void ShareTable::see(const ManagedNode& seen) {
-  auto id = node_named(seen.name);
-  if (!id) {
-    const NewNode added = new_node(seen);
-    if (!cluster_.can_add(added)) return;
-    id = cluster_.add(added);
-    machines_.emplace_back();
-    facts_.emplace_back(NodeAdded{*id, added});
+  grow(seen);
+  const auto found = parts_.find(seen.name);
+  if (found == parts_.end()) return;
+  int left = std::max(seen.gpus, 0);
+  for (const NodeId part : found->second) {
+    const int gpus = std::min(left, cluster_.node(part).gpus);
+    see_part(part, seen, gpus);
+    left -= gpus;
   }
-  Machine& machine = machines_[id->index()];
+}
+
+// A node that is new joins, and so do GPUs that a node has got.
+void ShareTable::grow(const ManagedNode& seen) {
+  const auto found = parts_.find(seen.name);
+  NewNode added = new_node(seen);
+  if (found != parts_.end()) {
+    for (const NodeId part : found->second) added.gpus -= cluster_.node(part).gpus;
+    added.name = name_of_part(seen.name, found->second.size());
+  }
+  if (!cluster_.can_add(added)) return;
+  const NodeId id = cluster_.add(added);
+  machines_.emplace_back();
+  parts_[seen.name].push_back(id);
+  facts_.emplace_back(NodeAdded{id, added});
+}
+
+// So many of its GPUs are there.
+void ShareTable::see_part(NodeId id, const ManagedNode& seen, int gpus) {
+  Machine& machine = machines_[id.index()];
   // What the manager calls down may only be silent, so its processes may live.
   const NodeState state = seen.state == NodeState::down ? NodeState::unknown : seen.state;
   if (machine.state != state || machine.why != seen.why) {
     if (state == NodeState::up) machine.blocks.clear();
     machine.state = state;
     machine.why = seen.why;
-    orders_.emplace_back(NodeWord{*id, state, seen.why});
+    orders_.emplace_back(NodeWord{id, state, seen.why});
   }
-  const int installed = cluster_.node(*id).gpus;
   machine.missing = 0;
-  for (int gpu = std::max(seen.gpus, 0); gpu < installed; ++gpu) machine.missing |= bit(gpu);
-  machine.missing_why = fmt::format("the node has only {} now", plural(seen.gpus, "GPU"));
-  report_reserved(*id);
+  for (int gpu = gpus; gpu < cluster_.node(id).gpus; ++gpu) machine.missing |= bit(gpu);
+  machine.missing_why = fmt::format("{} has only {} now", seen.name, plural(seen.gpus, "GPU"));
+  report_reserved(id);
 }
 
-std::optional<NodeId> ShareTable::node_named(const std::string& name) const {
-  const auto found = cluster_.find(name);
-  // Names count here, not numbers.
-  return found && cluster_.name(*found) == name ? found : std::nullopt;
+std::string ShareTable::managed_name(NodeId node) const {
+  return node_of_part(cluster_.name(node));
 }
 
 // The same GPUs as before, as far as possible; then GPUs that none of our jobs has; then those
 // where a share of ours is gone.
-void ShareTable::set_others(NodeId node, int others, const Use& ours) {
-  Machine& machine = machines_[node.index()];
+std::array<std::uint64_t, 4> ShareTable::for_others(NodeId node, const Use& ours) const {
+  const Machine& machine = machines_[node.index()];
   const std::uint64_t all = cluster_.node(node).all() & ~machine.missing;
   const std::uint64_t unheld = all & ~(ours.planned | ours.there);
-  const std::uint64_t lost = ours.planned & ~ours.there;
-  std::uint64_t chosen = 0;
-  for (std::uint64_t from : {machine.others & unheld, unheld, machine.others & lost, lost}) {
-    for (from &= ~chosen; from != 0 && std::popcount(chosen) < others;) {
-      const std::uint64_t highest = std::bit_floor(from);
-      chosen |= highest;
-      from &= ~highest;
+  const std::uint64_t lost = all & ours.planned & ~ours.there;
+  return {machine.others & unheld, unheld, machine.others & lost, lost};
+}
+
+void ShareTable::set_others(const std::vector<NodeId>& parts, int others,
+                            const std::vector<Use>& uses) {
+  std::map<NodeId, std::uint64_t> chosen;
+  int before = 0, left = others;
+  for (std::size_t choice = 0; choice < 4; ++choice) {
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+      std::uint64_t from = for_others(*part, uses[part->index()])[choice] & ~chosen[*part];
+      for (; from != 0 && left > 0; --left) {
+        const std::uint64_t highest = std::bit_floor(from);
+        chosen[*part] |= highest;
+        from &= ~highest;
+      }
     }
   }
-  // GPUs have become free: what could not be started there may be tried again.
-  if (others < std::popcount(machine.others)) machine.blocks.clear();
-  machine.others = chosen;
-  report_reserved(node);
+  for (const NodeId part : parts) before += std::popcount(machines_[part.index()].others);
+  for (const NodeId part : parts) {
+    Machine& machine = machines_[part.index()];
+    // GPUs have become free: what could not be started there may be tried again.
+    if (others < before) machine.blocks.clear();
+    machine.others = chosen[part];
+    report_reserved(part);
+  }
 }
 
 std::vector<ShareTable::Use> ShareTable::uses_of_nodes() const {
@@ -635,7 +681,7 @@ std::vector<PlacedShare> ShareTable::placed(JobId job) const {
   for (const auto& [name, share] : shares_) {
     if (share.job != job || !share.wanted) continue;
     placed.push_back(
-        {name, cluster_.name(share.node), slots_of(allocation(cluster_, share.node, share.gpus))});
+        {name, managed_name(share.node), slots_of(allocation(cluster_, share.node, share.gpus))});
   }
   return placed;
 }

@@ -21,9 +21,13 @@
 // - A share whose time limit comes near is replaced by another one on the same GPUs.
 // - The manager says how many GPUs of a node others have, not which. They get the highest numbers
 //   that none of our jobs has.
+// - The nodes of a cluster never change their size. GPUs that a node of the manager gets later are
+// a
+//   part of it that joins as a node of its own. GPUs that it loses are reserved.
 // - If the manager is silent, nothing changes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -59,6 +63,10 @@ struct NamedShare {
 
 // The node as one that joins a cluster.
 [[nodiscard]] NewNode new_node(const ManagedNode& node);
+// The name of a part of the manager's node: that of the node itself, NODE+1, NODE+2.
+[[nodiscard]] std::string name_of_part(const std::string& node, std::size_t part);
+// The manager's name of the node that has this part.
+[[nodiscard]] std::string node_of_part(const std::string& name);
 
 class ShareTable {
  public:
@@ -129,6 +137,8 @@ class ShareTable {
   // Completes the newest Place of a job, or what a Launch says about shares.
   void complete(Place& place, JobId id) const;
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
+  // The manager's name of the node.
+  [[nodiscard]] std::string managed_name(NodeId node) const;
   // Why the manager does not answer; empty if it does.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
   // How many shares may exist, of all jobs.
@@ -203,8 +213,11 @@ class ShareTable {
   void see(Time now, const ManagedShare& seen);
   void adopt(Time now, const ManagedShare& seen, const NamedShare& named);
   void see(const ManagedNode& seen);
-  [[nodiscard]] std::optional<NodeId> node_named(const std::string& name) const;
-  void set_others(NodeId node, int others, const Use& ours);
+  void grow(const ManagedNode& seen);
+  void see_part(NodeId id, const ManagedNode& seen, int gpus);
+  // Those that others may have, from the best to the worst choice.
+  [[nodiscard]] std::array<std::uint64_t, 4> for_others(NodeId node, const Use& ours) const;
+  void set_others(const std::vector<NodeId>& parts, int others, const std::vector<Use>& uses);
   [[nodiscard]] std::vector<Use> uses_of_nodes() const;
   void fit(Time now, JobId id, Job& job);
   void plan(Time now, JobId id, Job& job, NodeId node, std::uint64_t gpus);
@@ -236,7 +249,8 @@ class ShareTable {
   std::string trouble_;
   std::map<ShareName, Share> shares_;  // those that are gone are erased
   std::map<JobId, Job> jobs_;
-  std::vector<Machine> machines_;  // by node
+  std::vector<Machine> machines_;                     // by node
+  std::map<std::string, std::vector<NodeId>> parts_;  // of each node of the manager
   std::vector<Order> orders_;
   std::vector<Fact> facts_;
 };

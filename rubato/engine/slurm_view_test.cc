@@ -1,5 +1,6 @@
 #include "rubato/engine/slurm_view.h"
 
+#include <chrono>
 #include <gtest/gtest.h>
 
 namespace rubato::engine {
@@ -23,6 +24,8 @@ class SlurmViewTest : public testing::Test {
     return listing.shares.empty() ? State::gone : listing.shares[0].state;
   }
 
+  // One a second, until a node that answers has cleaned up.
+  static constexpr int kLooks = static_cast<int>(kSlurmCleansUp / std::chrono::seconds(1));
   SlurmNode node_{"n1", "n1", 4, 0, "", NodeState::up, "", true, 32, 64000, {"all"}, {}};
   SlurmView view_;
   std::map<ShareName, std::string> owners_{{"r-a", "ann"}};
@@ -52,20 +55,20 @@ TEST_F(SlurmViewTest, ALostShareComesBackWithItsNode) {
   }
   EXPECT_EQ(state_in(look({})), State::lost) << "Slurm forgets old jobs";
   node_.answering = true;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(state_in(look({})), State::lost);
+  for (int i = 0; i < kLooks; ++i) EXPECT_EQ(state_in(look({})), State::lost);
   EXPECT_TRUE(look({}).shares.empty());
 }
 
 TEST_F(SlurmViewTest, AFailedNodeMustAnswerForAWhile) {
   (void)look({job(1, "RUNNING")});
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(state_in(look({job(1, "NODE_FAIL")})), State::lost);
+  for (int i = 0; i < kLooks; ++i) EXPECT_EQ(state_in(look({job(1, "NODE_FAIL")})), State::lost);
   EXPECT_EQ(state_in(look({job(1, "NODE_FAIL")})), State::gone);
 }
 
 // A controller that was killed may have forgotten what runs.
 TEST_F(SlurmViewTest, ARunningJobThatIsNoLongerListedIsLost) {
   (void)look({job(1, "RUNNING")});
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(state_in(look({})), State::lost);
+  for (int i = 0; i < kLooks; ++i) EXPECT_EQ(state_in(look({})), State::lost);
   EXPECT_TRUE(look({}).shares.empty());
 }
 

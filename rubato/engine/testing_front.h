@@ -230,7 +230,7 @@ class FakeFront {
       fail("a share is asked for on GPUs that others use");
     ShareSpec spec;
     spec.name = order.name;
-    spec.node = cluster.name(order.node);
+    spec.node = shares().managed_name(order.node);
     spec.gpus = order.gpus;
     manager_->submit(spec);
   }
