@@ -221,6 +221,8 @@ void Session::say_level() {
     const bool there = transport_->connected(member.uid) || membership_.is_dead(member.uid);
     if (member.uid != config_.place.uid && !there) return;
   }
+  // As soon as they have heard it, they wait for this worker in every step.
+  raise_priority();
   const Json message = {{"type", "level"}, {"level", membership_.own_level()}};
   for (const Member& member : members) links_->send(member.uid, message);
 }
@@ -621,10 +623,13 @@ void Session::take_members(const Record& record) {
     if (!announced_) links_->notice("state", Json::object());
     announced_ = true;
     links_->holds_state();
-    if (config_.place.niced) restore_priority();
-    config_.place.niced = false;
+    raise_priority();
   }
   notice_members(record);
+}
+
+void Session::raise_priority() {
+  if (std::exchange(config_.place.niced, false)) restore_priority();
 }
 
 // The leader says it for all.

@@ -191,6 +191,7 @@ class Session {
   void on_lost_data(member::Uid peer);
   void bury_unknown(const Record& record);
   void say_level();
+  void raise_priority();
   void look_ready(member::Uid peer);
   void look_joined();
   void look_stranded();

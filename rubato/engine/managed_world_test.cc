@@ -80,8 +80,9 @@ class ManagedWorld {
       if (!job.held.empty()) fail("GPUs are lost");
     }
     wait([&] { return cluster_.alive() == 0; }, "a share is left");
+    wait([&] { return known_.installed() == static_cast<int>(kNodes) * kMostGpus; },
+         "GPUs have not joined");
     wait([&] { return usable() == known_.installed(); }, "GPUs stay reserved");
-    if (known_.installed() != static_cast<int>(kNodes) * kMostGpus) fail("GPUs have not joined");
     parts = static_cast<int>(known_.nodes().size() - kNodes);
   }
 
@@ -515,6 +516,23 @@ TEST_F(OneShare, NearItsTimeLimitIsReplacedOnTheSameGpu) {
 TEST_F(OneShare, ThatHasJustBegunIsNotReplaced) {
   list({{first_, "1", "tux0", ManagedShare::State::running, "", 80s}});
   EXPECT_EQ(table_.placed(job_id(7))[0].name, first_);
+}
+
+TEST_F(OneShare, ThatIsLostKeepsItsGpuFromOthersUntilItIsGone) {
+  ManagedShare lost = running();
+  lost.state = ManagedShare::State::lost;
+  lost.why = "its node failed";
+  for (int i = 0; i < 60; ++i) {
+    now_ += 1s;
+    list({lost});
+    table_.pass(now_);
+  }
+  const auto while_lost = reserved();
+  EXPECT_EQ(while_lost.at(node_id(0)).gpus, 0b1U);
+  EXPECT_EQ(while_lost.at(node_id(0)).why, "its node failed");
+  lost.state = ManagedShare::State::gone;
+  list({lost});
+  EXPECT_EQ(reserved().at(node_id(0)).gpus, 0U) << "its node answers again";
 }
 
 TEST_F(OneShare, IsNotTouchedWhenItsNodeGetsAndLosesGpus) {

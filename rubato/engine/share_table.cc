@@ -468,6 +468,11 @@ void ShareTable::gone(Time now, const ShareName& name, const std::string& why) {
   const Share share = found->second;
   shares_.erase(found);
   orders_.emplace_back(LookAgain{share.job});
+  // Its node answers again.
+  if (share.state == ManagedShare::State::lost) {
+    each_gpu(share.gpus, [&](int gpu) { machines_[share.node.index()].blocks.erase(gpu); });
+    report_reserved(share.node);
+  }
   const auto owner = jobs_.find(share.job);
   if (owner == jobs_.end()) return;
   Job& job = owner->second;
@@ -623,7 +628,8 @@ void ShareTable::look_at(Time now, const ShareName& name, Share& share) {
       if (share.of_user) {
         limit(now, share);
       } else {
-        each_gpu(share.gpus, [&](int gpu) { ++machine.failures[gpu]; });
+        // One that is lost comes here again and again, until it is gone.
+        if (cancel) each_gpu(share.gpus, [&](int gpu) { ++machine.failures[gpu]; });
         block(now, share.node, share.gpus, share.why);
       }
     }

@@ -365,6 +365,28 @@ TEST(LiveRun, SilenceIsEndedByForce) {
   story.expect_counts(1, 0);
 }
 
+// On a busy machine a worker of low priority may never have loaded in time.
+TEST(LiveRun, AfterAWorkerThatDiedWhileItLoadedTheNextOneHasAnOrdinaryPriority) {
+  LiveRun run(limits(1, 2, 2));
+  Time now = time_at(1);
+  std::vector<bool> low;
+  const auto take_starts = [&] {
+    for (const Order& order : run.take_orders()) {
+      if (const auto* start = std::get_if<StartWorker>(&order)) low.push_back(start->low_priority);
+    }
+  };
+  run.begin(now);
+  take_starts();
+  EXPECT_TRUE(run.said_hello(now, {1, "", 1, "tcp:127.0.0.1:1"}));
+  take_starts();
+  run.exited(now, 2, {true, 9});
+  for (int i = 0; i < 100; ++i) {
+    run.pass(now += from_seconds(0.1));
+    take_starts();
+  }
+  EXPECT_EQ(low, (std::vector<bool>{false, true, false}));
+}
+
 TEST(LiveRun, StartsOverOnlyWhenNobodyCanHaveTheState) {
   Story story = live(limits(1, 3, 3));
   story.expect({{"hello 1", "start 2; start 3; welcome founder (1 2 3) peers () to 1"},

@@ -99,7 +99,9 @@ std::vector<Slot> LiveRun::missing() const {
 void LiveRun::add_worker(Time now, const Slot& slot, Duration delay) {
   const Uid uid = next_uid_++;
   Worker worker;
-  worker.low_priority = founded_ || !plan_.workers.empty();
+  // On a busy machine a worker of low priority may load for so long that it is killed. The next one
+  // would fare no better.
+  worker.low_priority = died_young_ == 0 && (founded_ || !plan_.workers.empty());
   plan_.workers.push_back(uid);
   worker.slot = slot;
   start(now, uid, std::move(worker), delay);
