@@ -518,6 +518,32 @@ TEST_F(OneShare, ThatHasJustBegunIsNotReplaced) {
   EXPECT_EQ(table_.placed(job_id(7))[0].name, first_);
 }
 
+// A manager that was started again has not heard of its nodes for a moment. A job that has been
+// told to grow there need not be stopped for this.
+TEST_F(OneShare, IsNotToldOfANodeThatIsSilentForAMoment) {
+  const auto words = [&](NodeState state) {
+    table_.listing_began(++number_);
+    ManagedNode node;
+    node.name = "tux0";
+    node.gpus = 2;
+    node.state = state;
+    table_.answered(now_, Listing{number_, {node}, {running()}, {}});
+    std::vector<NodeState> told;
+    for (const ShareTable::Order& order : table_.take_orders()) {
+      if (const auto* word = std::get_if<ShareTable::NodeWord>(&order)) told.push_back(word->state);
+    }
+    return told;
+  };
+  EXPECT_TRUE(words(NodeState::unknown).empty());
+  now_ += 3s;
+  EXPECT_TRUE(words(NodeState::up).empty());
+  EXPECT_TRUE(words(NodeState::unknown).empty());
+  now_ += 11s;
+  EXPECT_EQ(words(NodeState::unknown), std::vector<NodeState>{NodeState::unknown});
+  EXPECT_EQ(words(NodeState::up), std::vector<NodeState>{NodeState::up});
+  EXPECT_EQ(words(NodeState::down), std::vector<NodeState>{NodeState::unknown}) << "this is sure";
+}
+
 TEST_F(OneShare, ThatIsLostKeepsItsGpuFromOthersUntilItIsGone) {
   ManagedShare lost = running();
   lost.state = ManagedShare::State::lost;

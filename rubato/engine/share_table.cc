@@ -22,6 +22,8 @@ constexpr Duration kStartWithin = 10s;
 // A share that ends has so long to leave the manager's list by itself.
 constexpr Duration kLeaveWithin = 5s;
 constexpr Duration kCancelAgain = 5s;
+// A manager that has just started has not heard of its nodes yet.
+constexpr Duration kSilentFor = 10s;
 // A master that has not obeyed is told again.
 constexpr Duration kTellAgain = 2s;
 // A share that ends earlier than this has failed; so many in a row, and its GPUs are reserved.
@@ -272,7 +274,7 @@ void ShareTable::answer(Time now, const Listing& listing) {
   adopting_ = !std::exchange(ready_, true);
   // What was refused may be taken now.
   if (std::exchange(settings_, listing.settings) != listing.settings) unblock_all();
-  for (const ManagedNode& node : listing.nodes) see(node);
+  for (const ManagedNode& node : listing.nodes) see(now, node);
   std::set<std::string> nodes;
   for (const ManagedNode& node : listing.nodes) nodes.insert(node.name);
   for (const auto& [name, parts] : parts_) {
@@ -280,7 +282,7 @@ void ShareTable::answer(Time now, const Listing& listing) {
     ManagedNode absent;
     absent.state = NodeState::unknown;
     absent.why = "the cluster manager no longer lists it";
-    for (const NodeId part : parts) see_part(part, absent, cluster_.node(part).gpus);
+    for (const NodeId part : parts) see_part(now, part, absent, cluster_.node(part).gpus);
   }
   // Of two with one name, the one that lives longer counts.
   std::map<ShareName, const ManagedShare*> seen;
@@ -308,14 +310,14 @@ void ShareTable::answer(Time now, const Listing& listing) {
   }
 }
 
-void ShareTable::see(const ManagedNode& seen) {
+void ShareTable::see(Time now, const ManagedNode& seen) {
   grow(seen);
   const auto found = parts_.find(seen.name);
   if (found == parts_.end()) return;
   int left = std::max(seen.gpus, 0);
   for (const NodeId part : found->second) {
     const int gpus = std::min(left, cluster_.node(part).gpus);
-    see_part(part, seen, gpus);
+    see_part(now, part, seen, gpus);
     left -= gpus;
   }
 }
@@ -336,11 +338,17 @@ void ShareTable::grow(const ManagedNode& seen) {
 }
 
 // So many of its GPUs are there.
-void ShareTable::see_part(NodeId id, const ManagedNode& seen, int gpus) {
+void ShareTable::see_part(Time now, NodeId id, const ManagedNode& seen, int gpus) {
   Machine& machine = machines_[id.index()];
   // What the manager calls down may only be silent, so its processes may live.
   const NodeState state = seen.state == NodeState::down ? NodeState::unknown : seen.state;
-  if (machine.state != state || machine.why != seen.why) {
+  if (seen.state != NodeState::unknown)
+    machine.silent_since.reset();
+  else if (!machine.silent_since)
+    machine.silent_since = now;
+  const bool just_silent = machine.state == NodeState::up && machine.silent_since &&
+                           now - *machine.silent_since < kSilentFor;
+  if (!just_silent && (machine.state != state || machine.why != seen.why)) {
     if (state == NodeState::up) machine.blocks.clear();
     machine.state = state;
     machine.why = seen.why;

@@ -189,6 +189,7 @@ class ShareTable {
   struct Machine {
     NodeState state = NodeState::up;
     std::string why;
+    std::optional<Time> silent_since;  // by the manager's word
     std::uint64_t others = 0;
     std::uint64_t missing = 0;  // GPUs that it had once
     std::string missing_why;
@@ -212,9 +213,9 @@ class ShareTable {
   void answer(Time now, const ManagerTrouble& trouble);
   void see(Time now, const ManagedShare& seen);
   void adopt(Time now, const ManagedShare& seen, const NamedShare& named);
-  void see(const ManagedNode& seen);
+  void see(Time now, const ManagedNode& seen);
   void grow(const ManagedNode& seen);
-  void see_part(NodeId id, const ManagedNode& seen, int gpus);
+  void see_part(Time now, NodeId id, const ManagedNode& seen, int gpus);
   // Those that others may have, from the best to the worst choice.
   [[nodiscard]] std::array<std::uint64_t, 4> for_others(NodeId node, const Use& ours) const;
   void set_others(const std::vector<NodeId>& parts, int others, const std::vector<Use>& uses);
