@@ -518,6 +518,19 @@ TEST_F(OneShare, ThatHasJustBegunIsNotReplaced) {
   EXPECT_EQ(table_.placed(job_id(7))[0].name, first_);
 }
 
+// Otherwise a job that grows while the manager is slow would lose its GPUs.
+TEST_F(OneShare, IsNotCalledStuckBeforeAListingSaysSo) {
+  table_.want(now_, job_id(7), Generation(2), gpus_on({{0, 0b11}}), false);
+  const ShareName second = submitted();
+  table_.answered(now_, ShareTaken{second, "2"});
+  now_ += 40s;
+  table_.pass(now_);
+  EXPECT_TRUE(reserved().empty()) << "nothing was heard";
+  list({running(), {second, "2", "tux0", ManagedShare::State::waiting, "Resources"}});
+  table_.pass(now_);
+  EXPECT_EQ(reserved().at(node_id(0)).why, "Resources");
+}
+
 // A manager that was started again has not heard of its nodes for a moment. A job that has been
 // told to grow there need not be stopped for this.
 TEST_F(OneShare, IsNotToldOfANodeThatIsSilentForAMoment) {

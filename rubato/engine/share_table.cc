@@ -420,6 +420,7 @@ void ShareTable::see(Time now, const ManagedShare& seen) {
   const bool news = share.stage != Share::Stage::there || share.state != seen.state;
   share.stage = Share::Stage::there;
   share.after = begun_;
+  share.seen_at = now;
   share.why = seen.why;
   share.of_user = seen.of_user;
   if (share.wanted && seen.left && *seen.left < kMoveBefore) renew(now, share);
@@ -631,7 +632,8 @@ void ShareTable::look_at(Time now, const ShareName& name, Share& share) {
   bool cancel = false;
   if (share.wanted) {
     const bool stuck = share.state == State::waiting || share.state == State::lost;
-    if (stuck && now - share.since > kStartWithin && !share.cancelled) {
+    // What was true in the last listing: nothing is concluded from a manager that is slow.
+    if (stuck && share.seen_at && *share.seen_at - share.since > kStartWithin && !share.cancelled) {
       cancel = share.state == State::waiting;
       if (share.of_user) {
         limit(now, share);

@@ -160,6 +160,7 @@ class ShareTable {
     std::string why;
     Time since;                      // of this stage and state, or not being wanted
     std::int64_t after = 0;          // a listing that began later tells whether it is there
+    std::optional<Time> seen_at;     // in a listing, the last time
     std::optional<Time> cancelled;   // the last time
     std::optional<Time> running_at;  // since when it runs
     bool of_user = false;            // it waits because of a limit of its user
