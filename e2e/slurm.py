@@ -430,11 +430,11 @@ class OnSlurm(Cluster):
 
 
 def by_completions(cluster):
-    """The seconds of each share in jobcomp's file."""
+    """The seconds of each share in jobcomp's file. Those that never ran have none."""
     found = {}
     for line in (cluster.slurm.directory / "completed.txt").read_text().splitlines():
         fields = dict(re.findall(r"(\w+)=(\S*)", line))
-        if fields["Name"].startswith("rub"):
+        if fields["Name"].startswith("rub") and fields["NodeCnt"] != "0":
             times = [time.mktime(time.strptime(fields[key], "%Y-%m-%dT%H:%M:%S")) for key in ("StartTime", "EndTime")]
             found[fields["Name"]] = times[1] - times[0]
     return found
@@ -454,32 +454,65 @@ def by_database(cluster):
     return found
 
 
-def accounted(cluster, records=by_completions):
-    """Compares Slurm's records of all shares with those of the shares and of the daemon."""
-    def recorded():
-        found = records(cluster)
-        return found if len(found) == len([row for row in cluster.shares() if row[3]]) else None
-    slurm = await_true(recorded, "Slurm's records of all shares", 60)
-    own = {}
+def by_shares(cluster):
+    """The seconds of each share by its own clock."""
+    found = {}
     for log in cluster.state.glob("jobs/*/shares/*.log"):
         said = re.findall(r"ends after ([0-9.]+) s", log.read_text())
         require(len(said) == 1, f"{log.name}: {log.read_text()!r}")
-        own[log.stem] = float(said[0])
-    require(slurm.keys() == own.keys(), f"Slurm has {sorted(slurm)}, the shares are {sorted(own)}")
-    charged, used = sum(slurm.values()), sum(own.values())
-    difference = abs(charged - used)
-    require(difference <= len(own) + 0.01 * used, f"Slurm has {charged} GPU-seconds, the shares {used}")
+        found[log.stem] = float(said[0])
+    return found
+
+
+def accounted(cluster):
+    """Compares the records of slurmdbd and of jobcomp about all shares with those of the shares and of the daemon."""
+    def recorded(records):
+        found = records(cluster)
+        return found if len(found) == len([row for row in cluster.shares() if row[3]]) else None
+    own = by_shares(cluster)
+    used, spare = sum(own.values()), len(own) + 0.01 * sum(own.values())
     # The daemon counts from the decision until Slurm says that the GPU is free.
     counted = 3600 * sum(user["gpu_hours"] for user in cluster.get("/v1/use")["users"])
-    require(counted >= charged - len(own) - 0.01 * used, f"Slurm has {charged} GPU-seconds, the daemon {counted}")
-    return (f"{len(own)} shares, {charged:.0f} GPU-seconds by Slurm's records, {used:.1f} by the shares', "
-            f"{counted:.1f} by the daemon's")
+    charged, widest = {}, 0.0
+    for name, records in (("slurmdbd", by_database), ("jobcomp", by_completions)):
+        slurm = await_true(functools.partial(recorded, records), f"the records of all shares in {name}", 60)
+        require(slurm.keys() == own.keys(), f"{name} has {sorted(slurm)}, the shares are {sorted(own)}")
+        charged[name] = sum(slurm.values())
+        widest = max(widest, *(abs(slurm[share] - own[share]) for share in own))
+        require(abs(charged[name] - used) <= spare, f"{name} has {charged[name]} GPU-seconds, the shares {used}")
+        require(counted >= charged[name] - spare, f"{name} has {charged[name]} GPU-seconds, the daemon {counted}")
+    return (f"{len(own)} shares; GPU-seconds: {charged['slurmdbd']:.0f} in slurmdbd, {charged['jobcomp']:.0f} in jobcomp, "
+            f"{used:.1f} by the shares (at most {widest:.1f} s apart for one share), {counted:.1f} by the daemon")
 
 
-@needs_slurm
+ACCOUNTS = {"accounts": ["add account lab description=lab organization=lab GrpTRES=gres/gpu=2",
+                         "add account others description=others organization=others",
+                         "add user {user} account=lab", "add user {user} account=others",
+                         "add qos urgent Priority=100 Preempt=normal",
+                         "modify user {user} set QOS=normal,urgent"],
+            "settings": {"PreemptType": "preempt/qos", "PreemptMode": "CANCEL", "MinJobAge": 3600}}
+
+
+def with_accounts():
+    """A Slurm with an account that may have 2 GPUs, and a quality of service that preempts others."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return {**ACCOUNTS, "accounts": [command.format(user=user) for command in ACCOUNTS["accounts"]]}
+
+
+def simulate_history(cluster):
+    """What docs/slurm.md says an administrator can do before anything is installed."""
+    history = cluster.directory / "history.txt"
+    history.write_text(cluster.slurm.run("sacct", "-a", "-X", "-P", "-S", "now-1days", "--format=JobID,User,State,Submit,"
+                                         "Start,End,ElapsedRaw,ReqTRES,AllocTRES"))
+    said = cluster.run("simulate", "--trace", history, "--cluster", "4x4", "--policy",
+                       "fifo-backfill,tiresias-las,afs-l,rubato", "--html", cluster.directory / "history.html").stdout
+    require("afs-l" in said and (cluster.directory / "history.html").stat().st_size > 0, f"the simulation says: {said}")
+
+
+@needs(*ACCOUNTING_PROGRAMS)
 def deadlines(build):
-    """Three elastic jobs with deadlines: promised and kept, resized without a restart, accounted for."""
-    with Slurm() as slurm, OnSlurm(build, slurm, "elasticflow") as cluster:
+    """Three elastic jobs with deadlines: promised and kept, resized without a restart, accounted for by slurmdbd."""
+    with Slurm(**with_accounts()) as slurm, OnSlurm(build, slurm, "elasticflow", "--account", "others") as cluster:
         cluster.up()
         nodes = cluster.ask("nodes")["nodes"]
         require([node["name"] for node in nodes] == ["n0", "n1", "n2", "n3"], f"{nodes}")
@@ -500,6 +533,7 @@ def deadlines(build):
         require(lived_through_changes(cluster.events(first)), f"no worker of job {first} lived through a resize")
         cluster.none_left()
         said = accounted(cluster)
+        simulate_history(cluster)
         cluster.none_twice()
         cluster.stop()
         cluster.replays()
@@ -663,20 +697,6 @@ def limits(build):
         return "moved before the time limit; refused and waiting shares were explained"
 
 
-ACCOUNTS = {"accounts": ["add account lab description=lab organization=lab GrpTRES=gres/gpu=2",
-                         "add account others description=others organization=others",
-                         "add user {user} account=lab", "add user {user} account=others",
-                         "add qos urgent Priority=100 Preempt=normal",
-                         "modify user {user} set QOS=normal,urgent"],
-            "settings": {"PreemptType": "preempt/qos", "PreemptMode": "CANCEL", "MinJobAge": 3600}}
-
-
-def with_accounts():
-    """A Slurm with an account that may have 2 GPUs, and a quality of service that preempts others."""
-    user = pwd.getpwuid(os.geteuid()).pw_name
-    return {**ACCOUNTS, "accounts": [command.format(user=user) for command in ACCOUNTS["accounts"]]}
-
-
 def no_secret_in(cluster):
     """Nothing of the files that only a job's user can read is in what Slurm shows and stores."""
     secrets = set()
@@ -739,7 +759,7 @@ def accounts(build):
         cluster.none_twice()
         cluster.run("cancel", job)
         cluster.none_left()
-        said = accounted(cluster, by_database)
+        said = accounted(cluster)
         cluster.stop()
         cluster.replays()
         return f"limits explained, none of {secrets} secrets in Slurm; {said}"
@@ -794,10 +814,74 @@ def short_limits(build):
         return f"too short a limit was refused; a partition that was opened was used after {took:.0f} s"
 
 
+def no_gpu_twice(cluster):
+    """No two shares that run have the same GPU, by their names: journal, job, generation, node, GPUs."""
+    taken = {}
+    for _, _, name, _ in cluster.shares("RUNNING"):
+        node, gpus = name.split("-")[3:5]
+        require(taken.get(node, 0) & int(gpus, 16) == 0, f"a GPU was given twice: {cluster.shares()}")
+        taken[node] = taken.get(node, 0) | int(gpus, 16)
+
+
+@needs_slurm
+def grown(build):
+    """Nodes get GPUs, lose some and join while a job trains: it uses what there is, and Rubato says what there is."""
+    with Slurm(nodes=2, gpus=2) as slurm, OnSlurm(build, slurm, "equal") as cluster:
+        cluster.up()
+
+        def nodes():
+            return {node["name"]: node["gpus"] for node in cluster.ask("nodes")["nodes"]}
+
+        def all_usable(count):
+            now = cluster.ask("nodes")["nodes"]
+            return len(now) == count and all(node["state"] == "up" and not node.get("others") for node in now)
+
+        # A size is asked for, because whether more workers are faster depends on what else the machine does.
+        def go_to(count):
+            cluster.resize(job, str(count))
+            cluster.await_training(job, lambda workers: workers == count)
+            no_gpu_twice(cluster)
+        job = cluster.submit("elastic", "--gpus", "2", steps=cluster.steps(900))["id"]
+        go_to(4)
+        go_to(2)
+        # As an administrator should do it: no job is on the node meanwhile.
+        slurm.run("scontrol", "update", "node=n1", "state=drain", "reason=more GPUs")
+        await_true(lambda: slurm.states().get("n1") == "drained", "n1 to be drained")
+        slurm.set_gpus("n1", 4)
+        await_true(lambda: slurm.run("scontrol", "update", "node=n1", "state=resume", check=False) is not None
+                   and slurm.states().get("n1") in ("idle", "mixed"), "n1 to be back")
+        await_true(lambda: all_usable(3), "the GPUs to join")
+        go_to(6)
+        require(nodes() == {"n0": 2, "n1": 2, "n1+1": 2}, f"{nodes()}")
+        require("node n1+1 has joined: 2 GPUs" in cluster.run("history").stdout, "nobody says that GPUs have joined")
+        slurm.set_gpus("n2", 2)
+        await_true(lambda: all_usable(4), "the node to join")
+        go_to(8)
+        # Slurm ends the jobs of a node whose GPUs change. A job that may have fewer goes on with the others.
+        cluster.resize(job, "1:8")
+        slurm.set_gpus("n1", 3)
+        await_true(lambda: "n1 has only 3 GPUs now" in cluster.run("nodes").stdout, "the missing GPU to be told")
+        cluster.await_progress([job])
+        # The next daemon has the same nodes.
+        cluster.kill()
+        cluster.up(first=False)
+        cluster.await_progress([job])
+        slurm.set_gpus("n1", 4)
+        await_true(lambda: all_usable(4), "the GPU to be back")
+        cluster.await_progress([job])
+        go_to(8)
+        require(nodes() == {"n0": 2, "n1": 2, "n1+1": 2, "n2": 2}, f"{nodes()}")
+        # Of a fixed size, it stops and starts again if Slurm has one of its GPUs too late.
+        going = cluster.going_on(job)
+        require(going["failures"] == 0, f"a change of Slurm's was counted as a failure of the job: {going}")
+        cluster.cancel_and_check(job)
+        return f"workers: {' '.join(map(str, counts_seen(cluster, job)))}; {going['restarts']} pauses"
+
+
 # The last ones take long.
 SCENARIOS = [manager, rest_manager, controller_killed, node_lost, preempted, deadlines, strangers, outages]
 if "EVERY_COMBINATION" in os.environ:
-    SCENARIOS += [cancelled, limits, rest_outages, accounts, many_types, short_limits]
+    SCENARIOS += [cancelled, limits, rest_outages, accounts, many_types, short_limits, grown]
 
 if __name__ == "__main__":
     main(SCENARIOS, "slurm")

@@ -60,7 +60,7 @@ class Slurm:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
         self.nodes = [f"n{i}" for i in range(nodes)]
-        self.gpus = gpus
+        self.gpus = dict.fromkeys(self.nodes, gpus)
         self.settings = settings or {}
         self.partitions = partitions
         self.types = types
@@ -99,9 +99,13 @@ class Slurm:
         raise RuntimeError(f"Slurm does not come up: {self.logs()}")
 
     def _configure(self):
+        # Below the ports that the kernel gives to others. Some are left for nodes that are added later.
+        self.port = random.SystemRandom().randrange(12000, 29900 - len(self.nodes))
+        self._write_configuration()
+
+    def _write_configuration(self):
         user = pwd.getpwuid(os.geteuid()).pw_name
-        # Below the ports that the kernel gives to others.
-        port = random.SystemRandom().randrange(12000, 30000 - len(self.nodes))
+        port = self.port
         directory = self.directory
         for folder in ("state", "spool", "devices"):
             (directory / folder).mkdir(exist_ok=True)
@@ -141,8 +145,8 @@ class Slurm:
         }
         lines = [f"{key}={value}" for key, value in values.items() if value != ""]
         kinds = [f"gpu:{kind}:{self.types.count(kind)}" for kind in dict.fromkeys(self.types)]
-        gres = f" Gres={','.join(kinds) or f'gpu:{self.gpus}'}" if self.gpus else ""
         for i, node in enumerate(self.nodes):
+            gres = f" Gres={','.join(kinds) or f'gpu:{self.gpus[node]}'}" if self.gpus[node] else ""
             lines.append(f"NodeName={node} NodeHostname={socket.gethostname().split('.')[0]} NodeAddr=127.0.0.1 "
                          f"Port={port + 1 + i} CPUs=32 RealMemory=64000 State=UNKNOWN{gres}")
         for partition in (self.default, *self.partitions):
@@ -154,7 +158,7 @@ class Slurm:
     def _write_gres(self):
         # Slurm wants character devices. Nobody opens them.
         directory = self.directory
-        for i in range(self.gpus):
+        for i in range(max(self.gpus.values())):
             device = directory / "devices" / f"gpu{i}"
             if device.is_symlink() or device.exists():
                 continue
@@ -162,9 +166,11 @@ class Slurm:
                 os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(195, i))
             else:
                 device.symlink_to(f"/dev/tty{i + 1}")
-        kinds = [f" Type={kind}" for kind in self.types] or [""] * self.gpus
-        (directory / "gres.conf").write_text("".join(
-            f"Name=gpu{kind} File={directory}/devices/gpu{i}\n" for i, kind in enumerate(kinds)))
+        lines = []
+        for node, gpus in self.gpus.items():
+            kinds = [f" Type={kind}" for kind in self.types] or [""] * gpus
+            lines += [f"NodeName={node} Name=gpu{kind} File={directory}/devices/gpu{i}\n" for i, kind in enumerate(kinds)]
+        (directory / "gres.conf").write_text("".join(lines))
 
     def _token_settings(self):
         if not self.jwt:
@@ -268,6 +274,23 @@ class Slurm:
 
     def start_node(self, node):
         self.daemons[node] = self._spawn("slurmd", "-D", "-N", node, log=f"{node}.err")
+
+    # --- what an administrator changes ---
+
+    def set_gpus(self, node, gpus):
+        """The node has so many GPUs from now on; if there is no such node, it is added. As Slurm's documentation
+        says it: all daemons are started again. Jobs go on."""
+        if node not in self.nodes:
+            self.nodes.append(node)
+        self.gpus[node] = gpus
+        self._write_configuration()
+        for process in (self.controller, *self.daemons.values()):
+            process.terminate()
+        for process in (self.controller, *self.daemons.values()):
+            process.wait(60)
+        self.start_controller()
+        for one in self.nodes:
+            self.start_node(one)
 
     # --- faults ---
 
