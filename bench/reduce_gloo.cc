@@ -5,11 +5,12 @@
 //   build/bench/reduce_gloo [--json] [--repetitions 15] [--floats 25000000] [--bucket-bytes
 //   8388608] [--hosts PID=ADDRESS,...]
 //
-// The processes are on loopback, or each is in the network of the process PID (bench/links.py).
-// A time is from the start of the first process to the end of the last. Processor time is that of
-// all processes. Every result of ours is compared with a serial sum in the order of the tree, bit
-// by bit. So all shapes give the same bits. gloo sums in the order of its ring; its result is
-// compared with a tolerance.
+// The processes are on loopback, or in the networks of the processes PID, each on one of its own or
+// several on each (bench/links.py). Then connections inside a host are plain, as in a job, and the
+// bytes that each host's eth0 sends and receives are counted. A time is from the start of the first
+// process to the end of the last. Processor time is that of all processes. Every result of ours is
+// compared with a serial sum in the order of the tree, bit by bit. So all shapes give the same
+// bits. gloo sums in the order of its ring; its result is compared with a tolerance.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,6 +22,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
@@ -32,6 +34,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sstream>
 #include <string>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -63,9 +66,13 @@ struct Host {
   std::string address = "127.0.0.1";
 };
 
+// How many processes are on which hosts.
+using Shape = std::vector<int>;
+
 struct Settings {
   bool json = false;
-  std::vector<Host> hosts{};
+  std::vector<Host> all_hosts{};
+  std::vector<Host> hosts{};  // of the processes of the shape that is measured
   int repetitions = 15;
   std::size_t floats = 25'000'000;
   std::size_t bucket_bytes = std::size_t{8} << 20U;
@@ -79,9 +86,30 @@ struct Shared {
   double begin[kMostProcesses];
   double end[kMostProcesses];
   double processor[kMostProcesses];
+  double bytes[kMostProcesses];
   double took[kWays][kMostRepetitions];
   double used[kWays][kMostRepetitions];  // processor seconds
+  double most[kWays][kMostRepetitions];  // bytes, of the busiest host and direction
 };
+
+struct Traffic {
+  double received = 0;
+  double sent = 0;
+};
+
+// Of the host of this process.
+Traffic traffic() {
+  std::ifstream file("/proc/thread-self/net/dev");
+  for (std::string line; std::getline(file, line);) {
+    const auto name = line.find("eth0:");
+    if (name == std::string::npos) continue;
+    std::istringstream numbers(line.substr(name + 5));
+    std::array<double, 9> columns{};
+    for (double& column : columns) numbers >> column;
+    return {columns[0], columns[8]};
+  }
+  return {};
+}
 
 double processor_seconds() {
   rusage usage{};
@@ -160,7 +188,10 @@ class Member {
         plain_(poller_, rank + 1, layout_),
         tls_(poller_, rank + 1, layout_),
         result_(layout_.total) {
-    for (int i = 0; i < processes; ++i) geometry_.working.push_back(i + 1);
+    for (int i = 0; i < processes; ++i) {
+      geometry_.working.push_back(i + 1);
+      geometry_.hosts.push_back(settings.hosts[static_cast<std::size_t>(i)].network);
+    }
     geometry_.leaves = kLeaves;
     geometry_.result = result_;
     const elastic::Range range = geometry_.ranges()[static_cast<std::size_t>(rank)];
@@ -185,8 +216,9 @@ class Member {
         const std::array<char, 2> name{static_cast<char>(rank_), static_cast<char>(encrypted)};
         CHECK(poll(&ready, 1, 10'000) == 1 && write(fd->get(), name.data(), 2) == 2);
         Tree& tree = encrypted ? tls_ : plain_;
-        tree.transport.connect(
-            peer + 1, encrypted ? wire::Link(std::move(*fd), key()) : wire::Link(std::move(*fd)));
+        tree.transport.connect(peer + 1, encrypted && !is_near(peer)
+                                             ? wire::Link(std::move(*fd), key())
+                                             : wire::Link(std::move(*fd)));
       }
     }
     for (int callers = 2 * (rank_ + 1); callers < 2 * processes_; ++callers) {
@@ -198,8 +230,9 @@ class Member {
       CHECK(poll(&ready, 1, 10'000) == 1 && read(fd.get(), name.data(), 2) == 2);
       const auto find = [](std::string_view) { return std::optional(key()); };
       Tree& tree = name[1] != 0 ? tls_ : plain_;
-      tree.transport.connect(
-          name[0] + 1, name[1] != 0 ? wire::Link(std::move(fd), find) : wire::Link(std::move(fd)));
+      tree.transport.connect(name[0] + 1, name[1] != 0 && !is_near(name[0])
+                                              ? wire::Link(std::move(fd), find)
+                                              : wire::Link(std::move(fd)));
     }
   }
 
@@ -238,20 +271,33 @@ class Member {
     return elastic::make_layout(counts, 1, bucket);
   }
 
+  // On the same host.
+  [[nodiscard]] bool is_near(int peer) const {
+    const std::string& network = settings_.hosts[static_cast<std::size_t>(rank_)].network;
+    return !network.empty() && network == settings_.hosts[static_cast<std::size_t>(peer)].network;
+  }
+
   template <typename Work>
   void timed(Way way, int repetition, const Work& work) {
     pthread_barrier_wait(&shared_.barrier);
     const double before = processor_seconds();
+    const Traffic traffic_before = traffic();
+    pthread_barrier_wait(&shared_.barrier);
     shared_.begin[rank_] = now();
     work();
     shared_.end[rank_] = now();
     shared_.processor[rank_] = processor_seconds() - before;
+    pthread_barrier_wait(&shared_.barrier);
+    const Traffic after = traffic();
+    shared_.bytes[rank_] =
+        std::max(after.received - traffic_before.received, after.sent - traffic_before.sent);
     pthread_barrier_wait(&shared_.barrier);
     if (rank_ == 0 && repetition >= 0) {
       shared_.took[way][repetition] = *std::max_element(shared_.end, shared_.end + processes_) -
                                       *std::min_element(shared_.begin, shared_.begin + processes_);
       shared_.used[way][repetition] =
           std::accumulate(shared_.processor, shared_.processor + processes_, 0.0);
+      shared_.most[way][repetition] = *std::max_element(shared_.bytes, shared_.bytes + processes_);
     }
     pthread_barrier_wait(&shared_.barrier);
   }
@@ -333,6 +379,7 @@ struct Row {
   std::string shape;
   std::array<double, kWays> took{};
   std::array<double, kWays> used{};
+  std::array<double, kWays> most{};   // megabytes
   std::array<double, kWays> ratio{};  // to gloo; the median of the ratios of neighbours
 };
 
@@ -341,16 +388,27 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::string shape_of(int processes) {
-  std::string shape;
-  for (const elastic::Range& range : elastic::split_leaves(kLeaves, processes)) {
-    shape += (shape.empty() ? "" : "-") + std::to_string(range.size());
+// The leaves of the workers, "4-4", or of the workers of each host, "111-111-11".
+std::string shown(const Shape& shape) {
+  const int processes = std::accumulate(shape.begin(), shape.end(), 0);
+  const std::vector<elastic::Range> ranges = elastic::split_leaves(kLeaves, processes);
+  std::string text;
+  std::size_t next = 0;
+  for (const int on_host : shape) {
+    if (next > 0) text += "-";
+    for (int i = 0; i < on_host; ++i) text += std::to_string(ranges[next++].size());
   }
-  return shape;
+  return text;
 }
 
 // The listeners exist before any process connects.
-Row measure(const Settings& settings, int processes) {
+Row measure(Settings& settings, const Shape& shape) {
+  settings.hosts.clear();
+  for (std::size_t host = 0; host < shape.size(); ++host) {
+    settings.hosts.insert(settings.hosts.end(), static_cast<std::size_t>(shape[host]),
+                          settings.all_hosts[host]);
+  }
+  const auto processes = static_cast<int>(settings.hosts.size());
   Shared& shared = share(processes);
   std::string directory = std::filesystem::temp_directory_path() / "rubato-reduce-XXXXXX";
   CHECK(mkdtemp(directory.data()) != nullptr);
@@ -388,11 +446,11 @@ Row measure(const Settings& settings, int processes) {
   }
   std::filesystem::remove_all(directory);
   if (failed || shared.wrong > 0) {
-    fmt::print(stderr, "reduce_gloo: {}: {} wrong sums, {}\n", shape_of(processes),
-               shared.wrong.load(), failed ? "a process failed" : "all processes ended well");
+    fmt::print(stderr, "reduce_gloo: {}: {} wrong sums, {}\n", shown(shape), shared.wrong.load(),
+               failed ? "a process failed" : "all processes ended well");
     std::exit(1);
   }
-  Row row{.shape = shape_of(processes)};
+  Row row{.shape = shown(shape)};
   for (std::size_t way = 0; way < kWays; ++way) {
     const auto& took = shared.took[way];
     const auto& used = shared.used[way];
@@ -401,6 +459,8 @@ Row measure(const Settings& settings, int processes) {
       ratios.push_back(took[i] / shared.took[kGloo][i]);
     row.took[way] = median({took, took + settings.repetitions});
     row.used[way] = median({used, used + settings.repetitions});
+    const auto& most = shared.most[way];
+    row.most[way] = 1e-6 * median({most, most + settings.repetitions});
     row.ratio[way] = median(ratios);
   }
   munmap(&shared, sizeof(Shared));
@@ -440,7 +500,7 @@ Settings parse(int argc, char** argv) {
     } else if (name == "--bucket-bytes") {
       settings.bucket_bytes = static_cast<std::size_t>(std::max<long long>(number(), 4096));
     } else if (name == "--hosts") {
-      settings.hosts = parse_hosts(i + 1 < argc ? argv[++i] : "");
+      settings.all_hosts = parse_hosts(i + 1 < argc ? argv[++i] : "");
     } else {
       fmt::print(stderr,
                  "reduce_gloo: '{}' is none of --json, --repetitions, --floats, "
@@ -449,39 +509,43 @@ Settings parse(int argc, char** argv) {
       std::exit(2);
     }
   }
-  if (settings.hosts.empty()) settings.hosts.resize(kMostProcesses);
   return settings;
 }
 
-int run(const Settings& settings) {
+int run(Settings settings) {
+  const bool far = !settings.all_hosts.empty();
+  std::vector<Shape> shapes = {{1, 1}, {1, 1, 1, 1}, {1, 1, 1}};
+  if (far) shapes.insert(shapes.end(), {{4, 4}, {3, 3, 2}});
+  if (!far) settings.all_hosts.resize(kMostProcesses);
   Json rows = Json::array();
   if (!settings.json) {
     fmt::print(
         "{:.0f} MB, buckets of {:.1f} MB, medians of {}; every sum of ours bit-equal to the "
         "serial tree; processor milliseconds of all processes\n"
-        "{:<10} {:>10} {:>10} {:>11} {:>10} {:>11}   {:>9} {:>9} {:>9}\n",
+        "{:<10} {:>10} {:>10} {:>11} {:>10} {:>11}   {:>9} {:>9} {:>9}   {:>7} {:>7} {:>7}\n",
         4e-6 * static_cast<double>(settings.floats),
         1e-6 * static_cast<double>(settings.bucket_bytes), settings.repetitions, "leaves",
         "gloo ring", "our tree", "ours/gloo", "with TLS", "TLS/gloo", "CPU gloo", "CPU ours",
-        "CPU TLS");
+        "CPU TLS", "MB gloo", "MB ours", "MB TLS");
   }
-  for (const int processes : {2, 4, 3}) {
-    if (static_cast<std::size_t>(processes) > settings.hosts.size()) continue;
-    const Row row = measure(settings, processes);
+  for (const Shape& shape : shapes) {
+    if (shape.size() > settings.all_hosts.size()) continue;
+    const Row row = measure(settings, shape);
     rows.push_back({{"leaves", row.shape},
                     {"gloo_s", row.took[kGloo]},
                     {"ours_s", row.took[kPlain]},
                     {"ratio", row.ratio[kPlain]},
                     {"tls_s", row.took[kTls]},
                     {"tls_ratio", row.ratio[kTls]},
-                    {"processor_s", row.used}});
+                    {"processor_s", row.used},
+                    {"busiest_link_mb", row.most}});
     if (!settings.json) {
       fmt::print(
           "{:<10} {:>7.1f} ms {:>7.1f} ms {:>11.2f} {:>7.1f} ms {:>11.2f}   {:>9.0f} {:>9.0f} "
-          "{:>9.0f}\n",
+          "{:>9.0f}   {:>7.1f} {:>7.1f} {:>7.1f}\n",
           row.shape, 1e3 * row.took[kGloo], 1e3 * row.took[kPlain], row.ratio[kPlain],
           1e3 * row.took[kTls], row.ratio[kTls], 1e3 * row.used[kGloo], 1e3 * row.used[kPlain],
-          1e3 * row.used[kTls]);
+          1e3 * row.used[kTls], row.most[kGloo], row.most[kPlain], row.most[kTls]);
       std::fflush(stdout);
     }
   }

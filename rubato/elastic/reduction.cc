@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "rubato/base/check.h"
 #include "rubato/elastic/kernels.h"
+#include "rubato/elastic/reduction_plan.h"
 
 namespace rubato::elastic {
 
@@ -29,82 +32,65 @@ class TreeReduction : public Reduction {
 
   void begin(const Geometry& geometry) override {
     geometry_ = geometry;
-    owners_.clear();
-    all_.clear();
-    first_element_.clear();
-    own_ = kNobody;
     const std::vector<Range> ranges = geometry.ranges();
-    for (std::size_t i = 0; i < geometry.working.size(); ++i) {
-      if (ranges[i].empty()) continue;
-      if (geometry.working[i] == self_) own_ = owners_.size();
-      first_element_.push_back(all_.size());
-      const SummationOrder order = summation_order(ranges[i].first, ranges[i].last);
-      all_.insert(all_.end(), order.subtrees.begin(), order.subtrees.end());
-      owners_.push_back(geometry.working[i]);
+    std::vector<ReductionWorker> workers(geometry.working.size());
+    self_index_ = workers.size();
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      workers[i] = {geometry.hosts.empty() ? "" : geometry.hosts[i], ranges[i]};
+      if (geometry.working[i] == self_) self_index_ = i;
     }
-    first_element_.push_back(all_.size());
-    additions_ = finish_tree(all_);
-    receivers_.clear();
-    for (const Uid uid : geometry.working) {
-      if (uid != self_) receivers_.push_back(uid);
+    plan_ = plan_reduction(workers, self_index_);
+    CHECK(plan_.elements.size() <= kMostElements);
+    own_elements_.clear();
+    for (std::size_t i = 0; i < plan_.holders.size(); ++i) {
+      if (plan_.holders[i] == self_index_) own_elements_.push_back(i);
     }
-    receivers_.insert(receivers_.end(), geometry.listening.begin(), geometry.listening.end());
-    receivers_.erase(std::remove(receivers_.begin(), receivers_.end(), self_), receivers_.end());
     for (Bucket& bucket : buckets_) {
-      bucket.elements_missing = all_.size();
-      bucket.shards_missing = owners_.size();
+      bucket.missing.clear();
+      for (const ShardPart& part : plan_.parts) bucket.missing.push_back(part.awaited.size() + 1);
+      bucket.shards_missing = plan_.owners.size();
+      // Of another plan.
+      std::erase_if(bucket.staged, [this](const auto& entry) { return !awaits(entry.first); });
     }
     // A step without leaves has nothing to sum.
-    buckets_missing_ = owners_.empty() ? 0 : buckets_.size();
+    buckets_missing_ = plan_.owners.empty() ? 0 : buckets_.size();
     finite_ = true;
-    norms_.assign(buckets_.size() * std::max<std::size_t>(owners_.size(), 1), 0);
+    norms_.assign(buckets_.size() * std::max<std::size_t>(plan_.owners.size(), 1), 0);
   }
 
   void ready(int index, const std::vector<float*>& sums) override {
-    CHECK(own_ != kNobody);
-    const std::size_t mine = first_element_[own_ + 1] - first_element_[own_];
-    CHECK(sums.size() == mine);
-    Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
-    bucket.sums = sums;
-    for (std::size_t owner = 0; owner < owners_.size(); ++owner) {
-      if (owner == own_) continue;
-      const Piece piece = piece_of(index, owner);
-      for (std::size_t part = 0; part < mine; ++part) {
-        Header header;
-        header.kind = Kind::partial;
-        header.part = static_cast<std::uint16_t>(part);
-        header.bucket = static_cast<std::uint32_t>(index);
-        header.step = geometry_.step;
-        transport_.send(
-            owners_[owner], header,
-            std::as_bytes(std::span<const float>(sums[part] + piece.offset, piece.count)));
-      }
+    CHECK(!own_elements_.empty() && sums.size() == own_elements_.size());
+    buckets_[static_cast<std::size_t>(index)].sums = sums;
+    for (std::size_t shard = 0; shard < plan_.parts.size(); ++shard) {
+      hand_over(index, shard, plan_.parts[shard].raw);
     }
-    element_arrived(index, mine);
+    for (std::size_t shard = 0; shard < plan_.parts.size(); ++shard) {
+      if (plan_.parts[shard].adds) one_less(index, shard);
+    }
   }
 
   void supply(std::span<const float> /*result*/) override {
     CHECK(false);  // this reduction computes it
   }
 
-  std::byte* where(Uid from, const Header& header) override {
+  std::byte* where(Uid /*from*/, const Header& header) override {
     const auto index = static_cast<int>(header.bucket);
-    const std::size_t sender = owner_of(from);
-    if (sender == kNobody || header.bucket >= buckets_.size()) return nullptr;
+    if (header.bucket >= buckets_.size() || header.shard >= plan_.parts.size()) return nullptr;
+    const Piece piece = piece_of(index, header.shard);
+    CHECK(header.bytes == piece.count * sizeof(float));
     if (header.kind == Kind::result) {
-      const Piece piece = piece_of(index, sender);
-      CHECK(header.bytes == piece.count * sizeof(float));
       return reinterpret_cast<std::byte*>(geometry_.result.data() + piece.offset);
     }
-    CHECK(own_ != kNobody && header.bytes == piece_of(index, own_).count * sizeof(float));
-    return reinterpret_cast<std::byte*>(staged(index, first_element_[sender] + header.part));
+    CHECK(awaits({header.shard, header.part}));
+    return reinterpret_cast<std::byte*>(staged(index, header.shard, header.part));
   }
 
-  void arrived(Uid from, const Header& header) override {
+  void arrived(Uid /*from*/, const Header& header) override {
     const auto index = static_cast<int>(header.bucket);
-    if (header.kind == Kind::partial) return element_arrived(index, 1);
+    if (header.kind == Kind::partial) return one_less(index, header.shard);
     finite_ = finite_ && header.finite != 0;
-    shard_done(index, owner_of(from), header.sqr_norm);
+    send_result(header);
+    shard_done(index, header.shard, header.sqr_norm);
   }
 
   [[nodiscard]] bool complete() const override { return buckets_missing_ == 0; }
@@ -116,76 +102,115 @@ class TreeReduction : public Reduction {
   }
 
  private:
-  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+  static constexpr std::size_t kMostElements = std::size_t{1} << 16U;
 
+  using ShardElement = std::pair<std::size_t, std::size_t>;
   struct Bucket {
-    std::size_t elements_missing = 0;        // of this worker's shard
-    std::size_t shards_missing = 0;          // of the result
-    std::vector<float*> sums;                // this worker's own subtree sums, whole vectors
-    std::vector<std::vector<float>> staged;  // by element: others' sums of this shard
+    std::vector<std::size_t> missing;  // by shard: elements of others, and one for its own
+    std::size_t shards_missing = 0;    // of the result
+    std::vector<float*> sums;          // this worker's own subtree sums, whole vectors
+    std::map<ShardElement, std::vector<float>> staged;  // others' sums
   };
 
-  [[nodiscard]] std::size_t owner_of(Uid uid) const {
-    const auto found = std::find(owners_.begin(), owners_.end(), uid);
-    return found == owners_.end() ? kNobody : static_cast<std::size_t>(found - owners_.begin());
-  }
   [[nodiscard]] Piece piece_of(int bucket, std::size_t owner) const {
-    return shard(layout_.buckets[static_cast<std::size_t>(bucket)], owner, owners_.size());
+    return shard(layout_.buckets[static_cast<std::size_t>(bucket)], owner, plan_.owners.size());
   }
 
-  float* staged(int index, std::size_t element) {
-    std::vector<std::vector<float>>& buffers = buckets_[static_cast<std::size_t>(index)].staged;
-    if (buffers.size() < all_.size()) buffers.resize(all_.size());
-    std::vector<float>& buffer = buffers[element];
-    const std::size_t count = std::max<std::size_t>(piece_of(index, own_).count, 1);
+  [[nodiscard]] bool awaits(const ShardElement& element) const {
+    if (element.first >= plan_.parts.size()) return false;
+    const std::vector<int>& awaited = plan_.parts[element.first].awaited;
+    return std::binary_search(awaited.begin(), awaited.end(), static_cast<int>(element.second));
+  }
+
+  float* staged(int index, std::size_t shard, std::size_t element) {
+    std::vector<float>& buffer = buckets_[static_cast<std::size_t>(index)].staged[{shard, element}];
+    const std::size_t count = std::max<std::size_t>(piece_of(index, shard).count, 1);
     if (buffer.size() < count) buffer.resize(count);
     return buffer.data();
   }
 
-  void element_arrived(int index, std::size_t count) {
-    Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
-    CHECK(bucket.elements_missing >= count);
-    bucket.elements_missing -= count;
-    if (bucket.elements_missing == 0) finish(index);
+  float* operand(int index, std::size_t shard, std::size_t element) {
+    const auto own = std::find(own_elements_.begin(), own_elements_.end(), element);
+    if (own == own_elements_.end()) return staged(index, shard, element);
+    const auto part = static_cast<std::size_t>(own - own_elements_.begin());
+    return buckets_[static_cast<std::size_t>(index)].sums[part] + piece_of(index, shard).offset;
   }
 
-  // All sums of this worker's shard have arrived. Adds them, tile by tile, and sends the result to
-  // all workers.
-  void finish(int index) {
-    const Piece piece = piece_of(index, own_);
-    std::vector<float*> elements;
-    for (std::size_t i = 0; i < all_.size(); ++i) {
-      const bool mine = i >= first_element_[own_] && i < first_element_[own_ + 1];
-      elements.push_back(
-          mine ? buckets_[static_cast<std::size_t>(index)].sums[i - first_element_[own_]] +
-                     piece.offset
-               : staged(index, i));
+  void hand_over(int index, std::size_t shard, const std::vector<Hand>& hands) {
+    for (const Hand& hand : hands) {
+      Header header;
+      header.kind = Kind::partial;
+      header.part = static_cast<std::uint16_t>(hand.element);
+      header.bucket = static_cast<std::uint32_t>(index);
+      header.shard = static_cast<std::uint32_t>(shard);
+      header.step = geometry_.step;
+      const float* sum = operand(index, shard, static_cast<std::size_t>(hand.element));
+      transport_.send(geometry_.working[hand.to], header,
+                      std::as_bytes(std::span(sum, piece_of(index, shard).count)));
     }
+  }
+
+  void one_less(int index, std::size_t shard) {
+    std::size_t& missing = buckets_[static_cast<std::size_t>(index)].missing[shard];
+    CHECK(missing > 0);
+    if (--missing == 0) add_up(index, shard);
+  }
+
+  // All sums that this worker needs for the shard have arrived. Adds them, tile by tile. The owner
+  // sends the result to all, a collector sends what is left to the owner.
+  void add_up(int index, std::size_t shard) {
+    const ShardPart& part = plan_.parts[shard];
+    const Piece piece = piece_of(index, shard);
+    std::map<int, float*> elements;
+    const auto find = [&](int element) {
+      float*& found = elements[element];
+      if (found == nullptr) found = operand(index, shard, static_cast<std::size_t>(element));
+      return found;
+    };
+    std::vector<std::pair<float*, const float*>> additions;
+    additions.reserve(part.additions.size());
+    for (const Addition& addition : part.additions) {
+      additions.emplace_back(find(addition.into), find(addition.from));
+    }
+    const bool owns = plan_.owners[shard] == self_index_;
+    const float* root = owns ? find(0) : nullptr;
+    float* result = geometry_.result.data() + piece.offset;
     Header header;
     header.kind = Kind::result;
     header.bucket = static_cast<std::uint32_t>(index);
+    header.shard = static_cast<std::uint32_t>(shard);
     header.step = geometry_.step;
-    float* result = geometry_.result.data() + piece.offset;
     for (std::size_t at = 0; at < piece.count; at += kTile) {
       const std::size_t size = std::min(kTile, piece.count - at);
-      for (const Addition& addition : additions_) {
-        add({elements[static_cast<std::size_t>(addition.into)] + at, size},
-            {elements[static_cast<std::size_t>(addition.from)] + at, size});
-      }
-      const Measured measured = copy_measured({result + at, size}, {elements[0] + at, size});
+      for (const auto& [into, from] : additions) add({into + at, size}, {from + at, size});
+      if (!owns) continue;
+      const Measured measured = copy_measured({result + at, size}, {root + at, size});
       header.sqr_norm += measured.sqr_norm;
       if (!measured.finite) header.finite = 0;
     }
+    if (!owns) return hand_over(index, shard, part.sums);
     if (index == layout_.tail()) header.sqr_norm = 0;
-    for (const Uid uid : receivers_) {
-      transport_.send(uid, header, std::as_bytes(std::span<const float>(result, piece.count)));
-    }
+    send_result(header);
+    for (const Uid uid : geometry_.listening) send_result_to(uid, header);
     finite_ = finite_ && header.finite != 0;
-    shard_done(index, own_, header.sqr_norm);
+    shard_done(index, shard, header.sqr_norm);
   }
 
-  void shard_done(int index, std::size_t owner, double sqr_norm) {
-    norms_[static_cast<std::size_t>(index) * owners_.size() + owner] = sqr_norm;
+  void send_result(const Header& header) {
+    for (const std::size_t worker : plan_.parts[header.shard].results_to) {
+      send_result_to(geometry_.working[worker], header);
+    }
+  }
+
+  void send_result_to(Uid uid, const Header& header) {
+    if (uid == self_) return;
+    const Piece piece = piece_of(static_cast<int>(header.bucket), header.shard);
+    const std::span<const float> result = geometry_.result.subspan(piece.offset, piece.count);
+    transport_.send(uid, header, std::as_bytes(result));
+  }
+
+  void shard_done(int index, std::size_t shard, double sqr_norm) {
+    norms_[static_cast<std::size_t>(index) * plan_.owners.size() + shard] = sqr_norm;
     Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
     CHECK(bucket.shards_missing > 0);
     if (--bucket.shards_missing == 0) --buckets_missing_;
@@ -195,12 +220,9 @@ class TreeReduction : public Reduction {
   const Layout& layout_;
   Transport& transport_;
   Geometry geometry_;
-  std::vector<Uid> owners_;    // working members with leaves
-  std::size_t own_ = kNobody;  // this worker's index among them
-  std::vector<Subtree> all_;   // subtrees of all owners, in order
-  std::vector<std::size_t> first_element_;
-  std::vector<Addition> additions_;
-  std::vector<Uid> receivers_;
+  ReductionPlan plan_;
+  std::size_t self_index_ = 0;             // among the working members
+  std::vector<std::size_t> own_elements_;  // of the plan, in the order of ready()'s sums
   std::vector<Bucket> buckets_;
   std::size_t buckets_missing_ = 0;
   bool finite_ = true;

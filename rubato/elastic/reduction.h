@@ -6,10 +6,11 @@
 // continues.
 //
 // TreeReduction: each worker owns an equal shard of every bucket. It receives the subtree sums of
-// its shard from all other workers, finishes the tree and sends the result to all workers,
-// including those that are joining. If the ranges of the workers are subtrees, this sends as many
-// bytes as a ring all-reduce, in 2 hops instead of 2(n - 1). Ranges that are not subtrees (3-3-2)
-// send up to log2 n sums each.
+// its shard, finishes the tree and sends the result to all workers, including those that are
+// joining. Workers of one host add up their sums before they cross the network
+// (elastic/reduction_plan.h). If the ranges of the hosts are subtrees, a link carries no more bytes
+// than in a ring all-reduce, in 2 to 4 hops instead of 2(n - 1). Ranges that are not subtrees
+// (3-3-2) send up to log2 n sums each.
 //
 // For one thread.
 #pragma once
@@ -20,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rubato/elastic/layout.h"
@@ -31,10 +33,11 @@ namespace rubato::elastic {
 // One step as the reduction sees it.
 struct Geometry {
   std::int64_t step = 0;
-  int leaves = 0;              // leaves that exist
-  std::vector<Uid> working;    // leaves are assigned to them in this order
-  std::vector<Uid> listening;  // they receive the result and add nothing
-  std::span<float> result;     // layout.total floats
+  int leaves = 0;                    // leaves that exist
+  std::vector<Uid> working;          // leaves are assigned to them in this order
+  std::vector<std::string> hosts{};  // of the working ones; empty: all are on one
+  std::vector<Uid> listening;        // they receive the result and add nothing
+  std::span<float> result;           // layout.total floats
   [[nodiscard]] std::vector<Range> ranges() const {
     return split_leaves(leaves, static_cast<int>(working.size()));
   }

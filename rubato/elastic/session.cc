@@ -152,6 +152,7 @@ std::optional<Session::Event> Session::next(std::chrono::milliseconds at_most) {
 void Session::found(const StepPlan& first, const member::MembershipGeneration& after) {
   post([this, first, after] {
     if (over_) return;
+    if (standing_) membership_.located(config_.place.uid, links_->own_host());
     membership_.found(membership_.newest_plan(), first, after);
     trainer_applied_ = first.step - 1;
     take_members(*membership_.record());
@@ -440,7 +441,9 @@ void Session::bury_unknown(const Record& record) {
 }
 
 void Session::look_ready(Uid peer) {
-  if (said_ready_.contains(peer) && transport_->connected(peer)) membership_.ready(peer);
+  if (!said_ready_.contains(peer) || !transport_->connected(peer)) return;
+  if (standing_) membership_.located(peer, links_->host_of(peer));
+  membership_.ready(peer);
 }
 
 void Session::on_data(Uid from, std::int64_t recovery, wire::Link link) {
@@ -651,6 +654,7 @@ void Session::begin_step() {
   geometry.working = record.working();
   geometry.result = result_of(plan.step);
   for (const Member& member : record.members) {
+    if (member.role == Role::working) geometry.hosts.push_back(member.host);
     if (member.role == Role::joining && !membership_.is_dead(member.uid)) {
       geometry.listening.push_back(member.uid);
     }

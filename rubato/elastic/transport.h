@@ -34,8 +34,9 @@ struct Header {
   std::uint32_t magic = kMagic;
   Kind kind = Kind::partial;
   std::uint8_t finite = 1;   // for a result: no value is infinite or not a number
-  std::uint16_t part = 0;    // for a partial: which subtree of the sender's range
-  std::uint64_t bucket = 0;  // for a partial, a result or a chunk: its index
+  std::uint16_t part = 0;    // for a partial: its element (elastic/reduction_plan.h)
+  std::uint32_t bucket = 0;  // for a partial, a result or a chunk: its index
+  std::uint32_t shard = 0;   // for a partial or a result
   std::int64_t step = 0;
   std::uint64_t bytes = 0;  // size of the payload
   double sqr_norm = 0;      // for a result

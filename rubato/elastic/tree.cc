@@ -1,6 +1,7 @@
 #include "rubato/elastic/tree.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "rubato/base/check.h"
 
@@ -42,35 +43,37 @@ SummationOrder summation_order(int first, int last) {
   return order;
 }
 
-std::vector<Addition> finish_tree(const std::vector<Subtree>& subtrees) {
-  std::vector<Addition> additions;
-  struct Open {
-    Subtree node;
-    int element;
-  };
-  std::vector<Open> stack;
-  // A node at the right edge has no sibling to wait for. It stands for larger and larger nodes
-  // until it is the right child of the node before it.
-  const auto merge = [&](bool at_the_edge) {
-    while (stack.size() > 1) {
-      Open& left = stack[stack.size() - 2];
-      const Open right = stack.back();
-      const bool whole = siblings(left.node, right.node);
-      const bool cut = at_the_edge && right.node.first == left.node.first + left.node.size &&
-                       right.node.size <= left.node.size;
-      if (!whole && !cut) return;
-      additions.push_back({left.element, right.element});
-      left.node.size *= 2;
-      stack.pop_back();
+// A node at the right edge has no sibling to wait for. It stands for larger and larger nodes until
+// it is the right child of the node before it.
+JoinedSubtrees join_subtrees(const std::vector<Subtree>& subtrees, bool at_the_edge) {
+  JoinedSubtrees joined;
+  const auto merge = [&](bool last) {
+    while (joined.nodes.size() > 1) {
+      Subtree& left = joined.nodes[joined.nodes.size() - 2];
+      const Subtree right = joined.nodes.back();
+      const bool is_left_child = left.first % (2 * left.size) == 0;
+      const bool cut =
+          last && is_left_child && right.first == left.first + left.size && right.size <= left.size;
+      if (!siblings(left, right) && !cut) return;
+      joined.additions.push_back({joined.left[joined.left.size() - 2], joined.left.back()});
+      left.size *= 2;
+      joined.nodes.pop_back();
+      joined.left.pop_back();
     }
   };
   for (std::size_t i = 0; i < subtrees.size(); ++i) {
-    stack.push_back({subtrees[i], static_cast<int>(i)});
+    joined.nodes.push_back(subtrees[i]);
+    joined.left.push_back(static_cast<int>(i));
     merge(false);
   }
-  merge(true);
-  CHECK(stack.size() <= 1);
-  return additions;
+  if (at_the_edge) merge(true);
+  return joined;
+}
+
+std::vector<Addition> finish_tree(const std::vector<Subtree>& subtrees) {
+  JoinedSubtrees joined = join_subtrees(subtrees, true);
+  CHECK(joined.left.size() <= 1);
+  return std::move(joined.additions);
 }
 
 std::vector<Range> split_leaves(int leaves, int workers) {

@@ -52,6 +52,15 @@ struct Addition {
 };
 [[nodiscard]] std::vector<Addition> finish_tree(const std::vector<Subtree>& subtrees);
 
+// The same for some of the subtrees, in the order of their leaves: only the nodes that need no
+// other subtree. `at_the_edge`: the last one of them is the last one of the tree.
+struct JoinedSubtrees {
+  std::vector<Addition> additions;
+  std::vector<int> left;       // elements that hold a sum afterwards
+  std::vector<Subtree> nodes;  // what they hold
+};
+[[nodiscard]] JoinedSubtrees join_subtrees(const std::vector<Subtree>& subtrees, bool at_the_edge);
+
 // How many leaves each of `workers` gets: as even as possible, the larger ranges first. If there
 // are fewer leaves than workers, the last workers get none.
 struct Range {

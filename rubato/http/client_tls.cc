@@ -75,7 +75,7 @@ std::string why_not_trusted(long verdict) {
 }  // namespace
 
 struct ClientTls::Content {
-  int fd = -1;
+  wire::OutgoingRecords records;
   HttpEndpoint endpoint;
   Context context{nullptr, SSL_CTX_free};
   SSL* ssl = nullptr;
@@ -93,7 +93,7 @@ ClientTls::~ClientTls() = default;
 
 Result<ClientTls> ClientTls::make(int fd, const HttpEndpoint& endpoint) {
   auto content = std::make_unique<Content>();
-  content->fd = fd;
+  content->records.fd = fd;
   content->endpoint = endpoint;
   content->context.reset(SSL_CTX_new(TLS_client_method()));
   SSL_CTX* const context = content->context.get();
@@ -109,7 +109,7 @@ Result<ClientTls> ClientTls::make(int fd, const HttpEndpoint& endpoint) {
   content->ssl = SSL_new(context);
   CHECK(content->ssl != nullptr);
   expect(content->ssl, endpoint.host);
-  BIO* const bio = wire::socket_bio(content->fd);
+  BIO* const bio = wire::socket_bio(content->records);
   SSL_set_bio(content->ssl, bio, bio);
   SSL_set_connect_state(content->ssl);
   return ClientTls(std::move(content));

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <poll.h>
 #include <span>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rubato/base/json_reader.h"
@@ -33,10 +34,20 @@ std::string with_host(const std::string& address, const std::string& host) {
   return bare_ipv6 ? fmt::format("tcp:[{}]{}", host, port) : fmt::format("tcp:{}{}", host, port);
 }
 
-// "tcp:192.0.2.1:7000": "192.0.2.1".
-std::string host_in(const std::string& address) {
-  return address.substr(4, address.rfind(':') - 4);
-}
+// What a worker tells its peers: "tcp:192.0.2.1:7000", or "tcp:192.0.2.1:7000 unix:/run/w-1", where
+// the second one is for workers of its host.
+struct PeerAddress {
+  explicit PeerAddress(const std::string& text)
+      : network(text.substr(0, text.find(' '))),
+        local(network.size() < text.size() ? text.substr(network.size() + 1) : "") {}
+  // "192.0.2.1"
+  [[nodiscard]] std::string host() const {
+    const auto end = network.rfind(':');
+    return network.starts_with("tcp:") && end > 4 ? network.substr(4, end - 4) : "";
+  }
+  std::string network;
+  std::string local;
+};
 
 // "file:PATH": the address in the file, which changes when another master has taken over.
 Result<std::string> address_in(const std::string& launcher) {
@@ -49,6 +60,14 @@ Result<std::string> address_in(const std::string& launcher) {
     return Error{fmt::format("cannot read where the master is from {}", base::quoted(path, 200))};
   }
   return address;
+}
+
+// Nobody else can put a socket there.
+bool private_directory(const std::string& path) {
+  struct stat status {};
+  return !path.empty() && path.find(' ') == std::string::npos && stat(path.c_str(), &status) == 0 &&
+         S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+         (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
 }  // namespace
@@ -86,6 +105,9 @@ Result<Place> place_from_environment() {
     auto key = wire::read_job_key(file);
     if (!key) return key.error();
     place.key = std::move(*key);
+    // The file is in a directory of the share, which only its user can enter.
+    const auto slash = file.rfind('/');
+    if (slash != std::string::npos) place.directory = file.substr(0, slash);
   }
   return place;
 }
@@ -114,7 +136,25 @@ Result<void> Links::listen() {
   if (!address) return address.error();
   address_ = *address;
   poller_.add(listener_.get(), [this](wire::Poller::Ready) { accept_all(); });
+  if (spans()) listen_locally();
   return {};
+}
+
+// Without this, all connections use the network.
+void Links::listen_locally() {
+  if (!private_directory(place_.directory)) return;
+  const std::string path =
+      fmt::format("{}/w-{}-{}", place_.directory, place_.key->round, place_.uid);
+  unlink(path.c_str());
+  Result<wire::Fd> listener = wire::listen_on("unix:" + path);
+  if (!listener) return;
+  local_listener_ = std::move(*listener);
+  local_path_ = path;
+  poller_.add(local_listener_.get(), [this](wire::Poller::Ready) { accept_local(); });
+}
+
+Links::~Links() {
+  if (!local_path_.empty()) unlink(local_path_.c_str());
 }
 
 // --- the launcher ---
@@ -127,7 +167,9 @@ Result<void> Links::dial_launcher() {
   if (spans()) {
     const Result<std::string> here = wire::address_of(*fd);
     if (!here) return here.error();
-    address_ = with_host(address_, place_.address.empty() ? host_in(*here) : place_.address);
+    address_ = with_host(PeerAddress(address_).network,
+                         place_.address.empty() ? PeerAddress(*here).host() : place_.address);
+    if (!local_path_.empty()) address_ += " unix:" + local_path_;
     launcher_ =
         wire::FrameStream(wire::Link(std::move(*fd), wire::worker_key(*place_.key, place_.uid)));
     master_heard_ = Clock::now();
@@ -282,8 +324,29 @@ Json Links::introduction(Uid to, const char* channel, std::int64_t recovery) {
   return hello;
 }
 
-Result<wire::Link> Links::connect(const std::string& address) const {
-  Result<wire::Fd> fd = wire::connect_to(address);
+std::string Links::own_host() const { return PeerAddress(address_).host(); }
+
+std::string Links::host_of(Uid peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? "" : PeerAddress(found->second.address).host();
+}
+
+// Nothing, if the peer is on another host or cannot be reached this way. Whoever listens must be
+// this user: a directory of this name may be somebody else's here.
+std::optional<wire::Link> Links::connect_locally(const Peer& peer) const {
+  const PeerAddress address(peer.address);
+  const bool near = !address.local.empty() && !local_path_.empty() && address.host() == own_host();
+  if (!near || peer.local_failed) return std::nullopt;
+  Result<wire::Fd> fd = wire::connect_to(address.local);
+  if (!fd || wire::user_at(*fd) != geteuid()) return std::nullopt;
+  return wire::Link(std::move(*fd));
+}
+
+Result<wire::Link> Links::connect(const Peer& peer) const {
+  if (spans()) {
+    if (auto link = connect_locally(peer)) return std::move(*link);
+  }
+  Result<wire::Fd> fd = wire::connect_to(PeerAddress(peer.address).network);
   if (!fd) return fd.error();
   if (!spans()) return wire::Link(std::move(*fd));
   return wire::Link(std::move(*fd), wire::worker_key(*place_.key, place_.uid));
@@ -301,7 +364,7 @@ void Links::dial(const std::vector<wire::Peer>& peers) {
 
 void Links::dial(Uid uid) {
   Peer& peer = peers_.at(uid);
-  Result<wire::Link> link = connect(peer.address);
+  Result<wire::Link> link = connect(peer);
   peer.heard = Clock::now();
   peer.redial_at = peer.heard + kRedial;
   if (!link) {
@@ -337,6 +400,7 @@ void Links::lost_control(Uid uid) {
   if (peer.control.open()) poller_.remove(peer.control.fd());
   peer.control = {};
   peer.redial_at = Clock::now() + kRedial;
+  if (!peer.linked) peer.local_failed = true;
   if (std::exchange(peer.linked, false)) hooks_.lost(uid);
 }
 
@@ -399,14 +463,24 @@ void Links::hear(Uid uid) {
 
 void Links::accept_all() {
   for (wire::Fd fd = wire::accept_from(listener_); fd.valid(); fd = wire::accept_from(listener_)) {
-    const int number = fd.get();
-    if (strangers_.size() >= kMostStrangers) drop_oldest_stranger();
-    strangers_[number] = {spans() ? wire::Link(std::move(fd), wire::find_worker_key(*place_.key))
-                                  : wire::Link(std::move(fd)),
-                          {},
-                          ++strangers_seen_};
-    poller_.add(number, [this, number](wire::Poller::Ready) { hear_stranger(number); });
+    take_stranger(spans() ? wire::Link(std::move(fd), wire::find_worker_key(*place_.key))
+                          : wire::Link(std::move(fd)),
+                  false);
   }
+}
+
+void Links::accept_local() {
+  for (wire::Fd fd = wire::accept_from(local_listener_); fd.valid();
+       fd = wire::accept_from(local_listener_)) {
+    if (wire::user_at(fd) == geteuid()) take_stranger(wire::Link(std::move(fd)), true);
+  }
+}
+
+void Links::take_stranger(wire::Link link, bool local) {
+  const int number = link.fd();
+  if (strangers_.size() >= kMostStrangers) drop_oldest_stranger();
+  strangers_[number] = {std::move(link), {}, ++strangers_seen_, local};
+  poller_.add(number, [this, number](wire::Poller::Ready) { hear_stranger(number); });
 }
 
 void Links::drop_oldest_stranger() {
@@ -434,8 +508,10 @@ void Links::hear_stranger(int fd) {
       const auto messages = reader.feed(stranger.bytes);
       poller_.remove(fd);
       wire::Link connection = std::move(stranger.link);
+      const bool local = stranger.local;
       strangers_.erase(fd);
-      if (messages && messages->size() == 1) introduced(std::move(connection), messages->front());
+      if (messages && messages->size() == 1)
+        introduced(std::move(connection), local, messages->front());
       return;
     }
     char buffer[4096];
@@ -453,7 +529,7 @@ void Links::hear_stranger(int fd) {
   strangers_.erase(fd);
 }
 
-void Links::introduced(wire::Link link, const Json& hello) {
+void Links::introduced(wire::Link link, bool local, const Json& hello) {
   JsonTrouble trouble;
   JsonFields fields(JsonValue(hello, trouble), JsonFields::Unknown::ignored);
   const Uid uid = fields["uid"].whole<Uid>();
@@ -463,9 +539,10 @@ void Links::introduced(wire::Link link, const Json& hello) {
   if (!trouble.ok() || token != place_.token) return;  // not a worker of this job
   std::int64_t connection = 0;
   if (spans()) {
-    // Whose key it has proven is who it is. At an address that was used before, it may look for
-    // another worker than this one.
-    if (wire::worker_of(*place_.key, link.peer()) != uid || gone_.contains(uid)) return;
+    // Whose key it has proven is who it is. A local one has proven its user, who has all keys. At
+    // an address that was used before, it may look for another worker than this one.
+    if (!local && wire::worker_of(*place_.key, link.peer()) != uid) return;
+    if (gone_.contains(uid)) return;
     if (look_for_integer(hello, "to") != place_.uid) return;
     connection = look_for_integer(hello, "connection").value_or(0);
   }
@@ -556,7 +633,7 @@ bool Links::dials(Uid peer) const {
 Links::Dialled Links::dial_data(Uid peer, std::int64_t recovery) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return {};
-  Result<wire::Link> link = connect(found->second.address);
+  Result<wire::Link> link = connect(found->second);
   if (!link) return {};
   return {std::move(*link), wire::to_frame(introduction(peer, "data", recovery))};
 }

@@ -12,10 +12,12 @@
 // reports through a process descriptor (pidfd). Such connections break only if a process ends.
 //
 // In a job that spans hosts (docs/many-hosts.md) the master alone says who is gone. Every
-// connection is encrypted with the key of the round. Peers send each other beats, and whoever hears
-// nothing for long closes the connection. The side that connected connects again, until the peer is
-// gone. A newer connection replaces an older one. The same holds for the connection with the
-// master.
+// connection between hosts is encrypted with the key of the round. Peers send each other beats, and
+// whoever hears nothing for long closes the connection. The side that connected connects again,
+// until the peer is gone. A newer connection replaces an older one. The same holds for the
+// connection with the master. Two workers of one host use a unix socket in a directory of their
+// user instead, without encryption: whoever could read these bytes could also read the memory of
+// the workers.
 //
 // Belongs to the thread of its Poller.
 #pragma once
@@ -54,6 +56,8 @@ struct Place {
   // its peers. Without an address, it is the one that leads to the master.
   std::optional<wire::JobKey> key{};
   std::string address{};
+  // A directory of this user alone, for connections inside the host; empty: there is none.
+  std::string directory{};
   [[nodiscard]] bool spans_hosts() const { return key.has_value(); }
 };
 // RUBATO_LAUNCHER, RUBATO_WORKER, RUBATO_TOKEN, RUBATO_NICED, RUBATO_START, RUBATO_CHECKPOINT,
@@ -92,6 +96,9 @@ class Links {
   static constexpr std::int64_t kFresh = -1;
 
   Links(wire::Poller& poller, Place place, Identity identity, Hooks hooks);
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+  ~Links();
 
   // Listens and says hello to the launcher. Without a launcher, it welcomes itself.
   [[nodiscard]] Result<void> start();
@@ -120,6 +127,9 @@ class Links {
   [[nodiscard]] std::vector<Uid> linked_peers() const;  // to which messages can be sent now
   // Whether this worker makes the connections to this peer, because it came later.
   [[nodiscard]] bool dials(Uid peer) const;
+  // Across hosts: the numeric address of a host.
+  [[nodiscard]] std::string own_host() const;
+  [[nodiscard]] std::string host_of(Uid peer) const;  // empty: not known
   // A data connection to this peer and what must be sent on it first. Closed if the peer is
   // unknown.
   struct Dialled {
@@ -148,6 +158,7 @@ class Links {
     bool holds_state = false;
     wire::FrameStream control;
     wire::Fd process;
+    bool local_failed = false;  // by the network from now on
     // As the side that connects counts its connections.
     std::int64_t newest = 0;
     std::int64_t newest_data = 0;
@@ -159,6 +170,7 @@ class Links {
     wire::Link link;
     std::string bytes;
     std::int64_t number = 0;
+    bool local = false;  // it is on this host and belongs to this user
   };
 
   [[nodiscard]] bool spans() const { return place_.spans_hosts(); }
@@ -175,12 +187,16 @@ class Links {
   void hear_launcher(const wire::FromLauncher& message);
   void keep_launcher(Clock::time_point now);
   void keep_peers(Clock::time_point now);
-  [[nodiscard]] Result<wire::Link> connect(const std::string& address) const;
+  void listen_locally();
+  [[nodiscard]] Result<wire::Link> connect(const Peer& peer) const;
+  [[nodiscard]] std::optional<wire::Link> connect_locally(const Peer& peer) const;
   void dial(Uid uid);
   void accept_all();
+  void accept_local();
+  void take_stranger(wire::Link link, bool local);
   void drop_oldest_stranger();
   void hear_stranger(int fd);
-  void introduced(wire::Link link, const Json& hello);
+  void introduced(wire::Link link, bool local, const Json& hello);
   void replace_control(Uid uid, wire::Link link, const Json& hello);
   void watch(Uid uid);
   void hear(Uid uid);
@@ -194,6 +210,8 @@ class Links {
   Identity identity_;
   Hooks hooks_;
   wire::Fd listener_;
+  wire::Fd local_listener_;
+  std::string local_path_;
   std::string address_;
   bool holds_state_ = false;
   wire::FrameStream launcher_;

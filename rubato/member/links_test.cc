@@ -3,11 +3,15 @@
 #include "rubato/member/links.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <span>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "rubato/wire/frame_server.h"
 
@@ -24,7 +28,14 @@ class LinksTest : public testing::Test {
     std::unique_ptr<Links> links;
     std::vector<std::string> events;
     bool welcomed = false;
+    int by_network = 0;  // data connections
   };
+  static bool by_network(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    return address.ss_family != AF_UNIX;
+  }
   // What the master knows of a worker.
   struct Known {
     std::string address;
@@ -47,6 +58,7 @@ class LinksTest : public testing::Test {
     place.launcher = address_;
     place.uid = uid;
     place.key = key;
+    place.directory = directory_;
     Links::Hooks hooks;
     hooks.roster = [&node](const wire::RosterWord& word) {
       node.welcomed = true;
@@ -68,7 +80,8 @@ class LinksTest : public testing::Test {
     hooks.message = [&node](Uid peer, const Json& message) {
       node.events.push_back(fmt::format("{} says {}", peer, message.at("type").get<std::string>()));
     };
-    hooks.data = [&node](Uid peer, std::int64_t recovery, const wire::Link&) {
+    hooks.data = [&node](Uid peer, std::int64_t recovery, const wire::Link& link) {
+      node.by_network += by_network(link.fd());
       node.events.push_back(fmt::format("data {} of {}", peer, recovery));
     };
     hooks.refused = [](const std::string&) {};
@@ -143,6 +156,7 @@ class LinksTest : public testing::Test {
                             {.message = [this](int key, const Json& json) { hear(key, json); },
                              .dropped = [](int) {},
                              .handled = [] {}}};
+  std::string directory_;  // of the nodes that start from now on
   std::map<Uid, Known> known_;
   std::map<Uid, Node> nodes_;
 };
@@ -200,6 +214,37 @@ TEST_F(LinksTest, AWorkerWithAnotherKeyMeetsNobody) {
   EXPECT_TRUE(one.events.empty());
   EXPECT_TRUE(stranger.events.empty());
   EXPECT_EQ(known_.size(), 1U);
+}
+
+TEST_F(LinksTest, WorkersOfOneHostDoNotUseTheNetwork) {
+  std::string directory = testing::TempDir() + "/links-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  directory_ = directory;
+  Node& one = start(1);
+  until([&] { return one.welcomed; });
+  Node& two = start(2);
+  until([&] { return count(one, "connected 2") == 1 && count(two, "connected 1") == 1; });
+  const auto exchange_data = [&] {
+    const long before = count(one, "data 2 of 5");
+    Links::Dialled dialled = two.links->dial_data(1, 5);
+    EXPECT_TRUE(dialled.link.open());
+    const auto greeting = std::as_bytes(std::span(dialled.greeting));
+    std::size_t sent = 0;
+    until([&] {
+      if (sent < greeting.size()) sent += dialled.link.write(greeting.subspan(sent)).bytes;
+      return count(one, "data 2 of 5") > before;
+    });
+  };
+  exchange_data();
+  EXPECT_EQ(one.by_network, 0);
+  // Somebody else could enter the directory: a third worker does not use it.
+  ASSERT_EQ(chmod(directory.c_str(), 0755), 0);
+  Node& three = start(3);
+  until([&] { return count(three, "connected 1") == 1 && count(three, "connected 2") == 1; });
+  Links::Dialled dialled = three.links->dial_data(1, 5);
+  EXPECT_TRUE(by_network(dialled.link.fd()));
+  nodes_.clear();
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ void Membership::found(const MembershipPlan& plan, const StepPlan& first,
   const MembershipGeneration generation = std::max(
       MembershipGeneration{plan.number, 0}, MembershipGeneration{after.plan, after.revision + 1});
   const std::int64_t recovery = known_ ? known_->recovery + 1 : 0;
-  enter({generation, recovery, first.step, {{self_, Role::working, 0, 0}}});
+  enter({generation, recovery, first.step, {{self_, Role::working, 0, 0, host_of(self_)}}});
   next_ = first;
   applied_ = first.step - 1;
 }
@@ -107,6 +107,11 @@ bool Membership::planned(Uid uid) const {
          std::find(plan_.workers.begin(), plan_.workers.end(), uid) != plan_.workers.end();
 }
 
+std::string Membership::host_of(Uid uid) const {
+  const auto found = hosts_.find(uid);
+  return found == hosts_.end() ? "" : found->second;
+}
+
 // Workers are accepted only while all members work and no process that has left is alive. Then, if
 // a member knows an older record than others, its record has all of those others. Workers that join
 // at the same time must be connected to each other. They need no connection to workers that join
@@ -134,7 +139,7 @@ Record Membership::propose() const {
         continue;
       }
       if (is_level(member)) {
-        next.members.push_back({member.uid, Role::working, 0, 0});
+        next.members.push_back({member.uid, Role::working, 0, 0, member.host});
       } else {
         joining.push_back(member);
       }
@@ -164,7 +169,8 @@ Record Membership::propose() const {
           !ready_everywhere_.contains(uid)) {
         continue;
       }
-      next.members.push_back({uid, Role::joining, donors[turn++ % donors.size()], next_.step + 1});
+      next.members.push_back(
+          {uid, Role::joining, donors[turn++ % donors.size()], next_.step + 1, host_of(uid)});
     }
   }
   std::sort(next.members.begin(), next.members.end(),
@@ -471,7 +477,7 @@ Commit Membership::decide(const Record& record) const {
     if (dead_.contains(member.uid)) continue;
     const Report report = member.uid == self_ ? own_report() : reports_.at(member.uid);
     if (report.applied == kNoState) continue;  // it was joining and starts again
-    result.record.members.push_back({member.uid, member.role, 0, 0});
+    result.record.members.push_back({member.uid, member.role, 0, 0, member.host});
     if (report.applied > result.applied) {
       result.applied = report.applied;
       result.holder = member.uid;

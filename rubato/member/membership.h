@@ -87,8 +87,10 @@ class Membership {
   void adopt(const Proposal& proposal);
 
   void plan(const MembershipPlan& plan);  // from the launcher; older ones are ignored
-  void ready(Uid peer);                   // both connections exist
-  void unready(Uid peer);                 // ... and no longer do
+  // Where a worker is, this one or another. Only in a job that spans hosts.
+  void located(Uid uid, const std::string& host) { hosts_[uid] = host; }
+  void ready(Uid peer);    // both connections exist
+  void unready(Uid peer);  // ... and no longer do
   void level(Uid peer, const Level& level);
   void dead(Uid peer);  // its process has ended
   // The master's list of all that are gone, taken as one fact: a member that hears only the later
@@ -135,6 +137,7 @@ class Membership {
   };
 
   [[nodiscard]] bool planned(Uid uid) const;
+  [[nodiscard]] std::string host_of(Uid uid) const;
   [[nodiscard]] bool may_take_in(const Record& next) const;
   [[nodiscard]] Report own_report() const;
   void enter(const Record& record);
@@ -156,6 +159,7 @@ class Membership {
   void look_for_dead();
 
   Uid self_;
+  std::map<Uid, std::string> hosts_;
   MembershipPlan plan_;
   std::optional<Record> record_;
   std::optional<Record>

@@ -63,11 +63,12 @@ void describe_row(auto& f, Is<MembershipGeneration> auto& value) {
 }
 
 void describe(auto& f, Is<Member> auto& value) {
-  auto& [uid, role, donor, since] = value;
+  auto& [uid, role, donor, since, host] = value;
   f("uid", uid);
   f("role", role);
   f("donor", donor);
   f("since", since);
+  f.unless_plain("host", host);
 }
 
 void describe(auto& f, Is<Record> auto& value) {

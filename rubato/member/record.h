@@ -28,6 +28,9 @@ struct Member {
   Role role = Role::working;
   Uid donor = 0;   // if joining: the member that sends it the state
   Step since = 0;  // if joining: the first step it receives; differs between two attempts
+  // In a job that spans hosts: its host, as the member that proposed it knows it. All members must
+  // agree on it, because the ways of the gradients depend on it.
+  std::string host{};
   friend bool operator==(const Member&, const Member&) = default;
 };
 

@@ -329,7 +329,7 @@ void NodeAgent::connect_to_master(JobId job, Master& master) {
   auto fd = wire::connect_to("unix:" + files_of(job).socket());
   if (!fd) return;
   // The directory belongs to the job's user, who may have put a link to another socket there.
-  if (wire::listener_of(*fd) != owner_of_job(options_.state_directory, job)) return;
+  if (wire::user_at(*fd) != owner_of_job(options_.state_directory, job)) return;
   master.stream = wire::FrameStream(std::move(*fd));
   poller_.add(master.stream.fd(), [this, job](wire::Poller::Ready ready) {
     Master& there = masters_.at(job);

@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <utility>
 
 #include "rubato/base/check.h"
 #include "rubato/wire/socket_bio.h"
@@ -23,6 +24,10 @@ struct LinkKeys {
 namespace {
 
 constexpr std::size_t kLongestIdentity = 128;
+// How much is encrypted before the socket is called, and how much is read from it at once. A record
+// has at most 16 KiB, so this saves most of the calls.
+constexpr std::size_t kGather = std::size_t{128} << 10U;
+constexpr std::size_t kReadAhead = std::size_t{128} << 10U;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -74,6 +79,8 @@ SSL_CTX* make_context(const SSL_METHOD* method) {
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_read_ahead(context, 1);
+  SSL_CTX_set_default_read_buffer_len(context, kReadAhead);
   return context;
 }
 
@@ -100,18 +107,19 @@ SSL_CTX* listening() {
 }  // namespace
 
 struct Link::Tls {
-  Tls(SSL_CTX* context, int socket, LinkKeys with)
-      : fd(socket), keys(std::move(with)), ssl(SSL_new(context)) {
+  Tls(SSL_CTX* context, int socket, LinkKeys with) : keys(std::move(with)), ssl(SSL_new(context)) {
     CHECK(ssl != nullptr);
     CHECK(SSL_set_app_data(ssl, &keys) == 1);
-    BIO* bio = socket_bio(fd);
+    out.fd = socket;
+    BIO* bio = socket_bio(out);
     SSL_set_bio(ssl, bio, bio);
   }
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
   ~Tls() { SSL_free(ssl); }
 
-  int fd;
+  OutgoingRecords out;
+  std::size_t encrypted = 0;  // bytes of the owner that are in out.late
   LinkKeys keys;
   SSL* ssl;
 };
@@ -167,12 +175,7 @@ Link::Moved Link::read(std::span<std::byte> into) {
 
 Link::Moved Link::write(std::span<const std::byte> first, std::span<const std::byte> second) {
   if (!open() || !trouble_.empty()) return {0, true};
-  if (tls_) {
-    Moved moved = tls_write(first.empty() ? second : first);
-    if (moved.bytes < first.size() || first.empty() || second.empty()) return moved;
-    const Moved more = tls_write(second);
-    return {moved.bytes + more.bytes, false};  // trouble shows at the next call
-  }
+  if (tls_) return tls_write(first, second);
   // The kernel does not change the bytes, but its interface is older than const.
   std::array<iovec, 2> parts{iovec{const_cast<std::byte*>(first.data()), first.size()},
                              iovec{const_cast<std::byte*>(second.data()), second.size()}};
@@ -189,11 +192,11 @@ Link::Moved Link::write(std::span<const std::byte> first, std::span<const std::b
 bool Link::wants_out(bool unsent) const {
   if (!open()) return false;
   if (!tls_) return unsent;
-  if (SSL_want_write(tls_->ssl) == 1) return true;
+  if (SSL_want_write(tls_->ssl) == 1 || !tls_->out.late.empty()) return true;
   return unsent && SSL_is_init_finished(tls_->ssl) == 1;
 }
 
-bool Link::buffered() const { return tls_ && open() && SSL_pending(tls_->ssl) > 0; }
+bool Link::buffered() const { return tls_ && open() && SSL_has_pending(tls_->ssl) == 1; }
 
 Link::Moved Link::tls_read(std::span<std::byte> into) {
   ERR_clear_error();
@@ -202,19 +205,39 @@ Link::Moved Link::tls_read(std::span<std::byte> into) {
   return status == 1 ? Moved{size, false} : moved_nothing(status);
 }
 
-Link::Moved Link::tls_write(std::span<const std::byte> bytes) {
+// Encrypts many records, and sends them by one call. Bytes count as moved when the socket has taken
+// all of them. Until then the owner repeats its call, and the records are not made again.
+Link::Moved Link::tls_write(std::span<const std::byte> first, std::span<const std::byte> second) {
   ERR_clear_error();
   if (SSL_is_init_finished(tls_->ssl) == 0) {
     const int status = SSL_do_handshake(tls_->ssl);
     if (status != 1) return moved_nothing(status);
   }
-  if (bytes.empty()) return {};
-  std::size_t size = 0;
-  const int status = SSL_write_ex(tls_->ssl, bytes.data(), bytes.size(), &size);
-  if (status == 1) return {size, false};
-  // As above: what the other side sent before it closed can still be read.
-  if (SSL_get_error(tls_->ssl, status) == SSL_ERROR_SYSCALL) return {0, true};
-  return moved_nothing(status);
+  if (!tls_->out.late.empty()) {
+    if (!tls_->out.send_late()) return {0, true};
+    if (!tls_->out.late.empty()) return {};
+    if (tls_->encrypted > 0) return {std::exchange(tls_->encrypted, 0), false};
+  }
+  static thread_local std::string records;  // of no link between two calls
+  std::size_t moved = 0;
+  int status = 1;
+  tls_->out.gathered = &records;
+  for (std::span<const std::byte> bytes : {first, second}) {
+    while (status == 1 && !bytes.empty() && records.size() < kGather) {
+      std::size_t size = 0;
+      status = SSL_write_ex(tls_->ssl, bytes.data(), bytes.size(), &size);
+      if (status != 1) break;
+      bytes = bytes.subspan(size);
+      moved += size;
+    }
+    if (!bytes.empty()) break;
+  }
+  tls_->out.gathered = nullptr;
+  if (!tls_->out.send(records)) return {0, true};
+  if (status != 1 && moved == 0) return moved_nothing(status);
+  if (tls_->out.late.empty()) return {moved, false};
+  tls_->encrypted = moved;
+  return {};
 }
 
 Link::Moved Link::moved_nothing(int status) {

@@ -54,7 +54,7 @@ class Link {
   // Whether the owner should call write() (also with no bytes) when the socket takes bytes again.
   // `unsent`: whether the owner has bytes to send.
   [[nodiscard]] bool wants_out(bool unsent) const;
-  // Whether read() would return bytes although the socket has none: they are decrypted already. The
+  // Whether read() may return bytes although the socket has none: they have been read already. The
   // poller cannot see them. An owner that stops reading early must look here.
   [[nodiscard]] bool buffered() const;
 
@@ -66,7 +66,7 @@ class Link {
  private:
   struct Tls;
   Moved tls_read(std::span<std::byte> into);
-  Moved tls_write(std::span<const std::byte> bytes);
+  Moved tls_write(std::span<const std::byte> first, std::span<const std::byte> second = {});
   // What OpenSSL said to a call that moved nothing.
   Moved moved_nothing(int status);
 

@@ -157,7 +157,7 @@ Fd accept_from(const Fd& listener) {
 
 Fd watch_process(int pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
-std::optional<uid_t> listener_of(const Fd& connection) {
+std::optional<uid_t> user_at(const Fd& connection) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;

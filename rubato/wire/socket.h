@@ -46,9 +46,9 @@ class Fd {
 // An invalid Fd if no connection waits.
 [[nodiscard]] Fd accept_from(const Fd& listener);
 
-// The user of the process that listens at the other end of this connection to a unix socket.
+// The user of the process at the other end of this connection by a unix socket.
 // nullopt if the kernel does not know.
-[[nodiscard]] std::optional<uid_t> listener_of(const Fd& connection);
+[[nodiscard]] std::optional<uid_t> user_at(const Fd& connection);
 
 // Readable when the process has ended, even if it is not a child. Invalid if there is no such
 // process.

@@ -59,7 +59,7 @@ TEST(Socket, SpeaksOverUnixSockets) {
     ASSERT_TRUE(listener.ok());
     EXPECT_EQ(*address_of(*listener), address);
     expect_conversation(*listener, address);
-    EXPECT_EQ(listener_of(*connect_to(address)), geteuid());
+    EXPECT_EQ(user_at(*connect_to(address)), geteuid());
     EXPECT_FALSE(listen_on(address).ok()) << "taken";
   }
   EXPECT_FALSE(connect_to(address).ok()) << "nobody listens any more";
