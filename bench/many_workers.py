@@ -12,6 +12,7 @@ import argparse
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -100,6 +101,7 @@ def measure(build, options):
                         program, build / "librubato.so", f"-Wl,-rpath,{build}"], check=True)
         words = [program, options.steps, options.workers, network.shared]
         alone = Run(network, build, "alone", ["--workers", 1, "--quiet"], 0, [], [*words[:3]])
+        await_true(lambda: alone.process.poll() is not None, lambda: f"one worker alone; {alone.said()}", PATIENCE)
         expected = alone.digest()
         run = WideRun(network, build, hosts, each, options.workers // 2, words)
         try:
@@ -131,6 +133,8 @@ def measure(build, options):
                 run.process.wait()
             for one in network.runs:
                 one.output.close()
+            if options.keep_log and run.log.exists():
+                shutil.copy(run.log, options.keep_log)
 
 
 def main():
@@ -141,6 +145,7 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep-log", metavar="FILE", help="copies the log of the run there")
     options = parser.parse_args()
     if why_not():
         print(f"skipped: {why_not()}")
