@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The memory of a front host with many live jobs: the daemon, its agents, and the master of each job.
 
-    bench/masters.py [BUILD] [--jobs N] [--in-shares N] [--limit GIB]
+    bench/masters.py [BUILD] [--jobs N] [--in-shares N] [--limit GIB] [--watch SECONDS]
 
 Part 1: a real `rubato up` with virtual nodes; each job is a program that sleeps, on one slot. Part 2: masters whose
 workers are in shares (docs/many-hosts.md), each with a share and its encrypted connection. The shares and the programs
 would be on other hosts; here they need as many processes more, so part 2 may have fewer jobs. Memory is the
 proportional set size (PSS): a page that several processes share counts once. With more processes, a process has a
 smaller part of it. What the kernel needs for a process beyond that is given as the size of its page tables.
+With --watch, the processor time of each kind is measured for so long while nothing happens.
 
 Exit code: 0 all jobs were live at once and the front host of both parts stays below the limit, 1 not. For the second
 part, a master counts as often as there are jobs in the first.
@@ -25,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
@@ -55,16 +57,47 @@ class Memory:
                 f"{self.anonymous / self.processes:>10.0f} {self.tables / self.processes:>10.0f}")
 
 
-def memory_below(directory):
-    """By the verb of the rubato program, of all processes that were started with this directory."""
-    kinds = collections.defaultdict(Memory)
+def processes_below(directory):
+    """With the verb of the rubato program, all processes that were started with this directory."""
+    found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended
             words = (entry / "cmdline").read_bytes().split(b"\0")
             ours = str(directory).encode() in (entry / "environ").read_bytes() + b" ".join(words)
             if ours and pathlib.Path(os.fsdecode(words[0])).name == "rubato":
-                kinds[words[1].decode()].add(entry)
+                found.append((words[1].decode(), entry))
+    return found
+
+
+def memory_below(directory):
+    kinds = collections.defaultdict(Memory)
+    for kind, entry in processes_below(directory):
+        with contextlib.suppress(OSError):
+            kinds[kind].add(entry)
     return kinds
+
+
+def watch(directory, seconds):
+    """Prints the processor time of each kind while nothing happens."""
+    def used():
+        times, waits = collections.Counter(), collections.Counter()
+        for kind, entry in found:
+            times[kind] += sum(map(int, (entry / "stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+            waits[kind] += int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", (entry / "status").read_text(),
+                                         re.MULTILINE)[1])
+        return times, waits
+    if not seconds:
+        return
+    time.sleep(10)  # until the last one that began is quiet
+    found = processes_below(directory)
+    before, waited = used()
+    time.sleep(seconds)
+    after, waits = used()
+    for kind in sorted(after):
+        number = sum(one == kind for one, _ in found)
+        spent = (after[kind] - before[kind]) / os.sysconf("SC_CLK_TCK") / seconds
+        print(f"  {number} rubato {kind}: {1000 * spent:.1f} ms of the processor a second, each waits "
+              f"{(waits[kind] - waited[kind]) / number / seconds:.1f} times a second", flush=True)
 
 
 def show(kinds):
@@ -79,7 +112,7 @@ def front(up, agents, masters, jobs):
     return (up.pss + up.tables + agents.pss + agents.tables + jobs * one) / (1 << 20)
 
 
-def local_jobs(build, jobs):
+def local_jobs(build, jobs, seconds):
     """A daemon with so many jobs that run."""
     with Cluster(build, "fifo") as cluster:
         cluster.flags = ["--cluster", f"{-(-jobs // 64)}x64", "--most-jobs", str(2 * jobs)]
@@ -94,6 +127,7 @@ def local_jobs(build, jobs):
         def live():
             return sum(bool(json.loads(path.read_text())) for path in cluster.state.glob("jobs/*/workers.json"))
         await_true(lambda: live() == jobs, lambda: f"{jobs} jobs with a program that runs; {live()} have one", PART_SECONDS)
+        watch(cluster.directory, seconds)
         return memory_below(cluster.directory)
 
 
@@ -105,7 +139,7 @@ def launch_of(number, directory):
             "shares": {"directory": str(directory), "placed": [share], "address": "127.0.0.1"}}
 
 
-def managed_jobs(build, jobs):
+def managed_jobs(build, jobs, seconds):
     """So many masters with a share each."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="rubato-masters-"))
     rubato, started = str(build / "rubato"), []
@@ -126,6 +160,7 @@ def managed_jobs(build, jobs):
             if number % 20 == 0:  # not all at once
                 await_true(lambda number=number: live() >= number - 20, "the masters to keep up", PART_SECONDS)
         await_true(lambda: live() == jobs, lambda: f"{jobs} jobs with a worker; {live()} have one", PART_SECONDS)
+        watch(root, seconds)
         return memory_below(root)
     finally:
         kill_all_of(root)
@@ -140,16 +175,17 @@ def main():
     parser.add_argument("build", nargs="?", default="build")
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--in-shares", type=int, default=500, help="jobs of the second part")
+    parser.add_argument("--watch", type=float, default=0, metavar="SECONDS")
     parser.add_argument("--limit", type=float, default=4.0, help="GiB of the front host")
     options = parser.parse_args()
     build = pathlib.Path(options.build).resolve()
     try:
         print(f"{options.jobs} live jobs on virtual nodes of this machine")
-        local = local_jobs(build, options.jobs)
+        local = local_jobs(build, options.jobs, options.watch)
         require(local["master"].processes == options.jobs, f"{local['master'].processes} masters live")
         show(local)
         print(f"{options.in_shares} masters whose workers are in shares")
-        managed = managed_jobs(build, options.in_shares)
+        managed = managed_jobs(build, options.in_shares, options.watch)
         require(managed["master"].processes == options.in_shares, f"{managed['master'].processes} masters live")
         show(managed)
         for name, masters in (("on virtual nodes", local["master"]), ("in shares", managed["master"])):

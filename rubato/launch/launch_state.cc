@@ -161,6 +161,13 @@ void LaunchState::pass(Time now) {
   on_pass(now);
 }
 
+bool LaunchState::quiet() const {
+  const auto runs = [](const auto& worker) {
+    return worker.second.started && worker.second.killed_because.empty();
+  };
+  return !ending_ && !outcome_ && std::all_of(workers_.begin(), workers_.end(), runs) && on_quiet();
+}
+
 Result<void> LaunchState::check_limits(int workers) const {
   if (workers < limits_.least || workers > limits_.most) {
     return Error{fmt::format("{} workers are outside {}:{}, the limits this run was started with",

@@ -119,6 +119,9 @@ class LaunchState {
   void kill_all(Time now, const std::string& why);
   // Call it several times a second. It checks all time limits.
   void pass(Time now);
+  // Whether pass() has nothing to do but to notice that somebody is silent: twice a second is
+  // enough.
+  [[nodiscard]] bool quiet() const;
 
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
   [[nodiscard]] const std::optional<Outcome>& outcome() const { return outcome_; }
@@ -157,6 +160,7 @@ class LaunchState {
   virtual void on_resize(Time now) = 0;
   virtual void on_place(Time now) = 0;
   virtual void on_pass(Time now) = 0;
+  [[nodiscard]] virtual bool on_quiet() const { return true; }
   // Asks all workers to end. Returns the strongest signal that was used, 0 for a message.
   virtual int ask_to_end() = 0;
 

@@ -23,6 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kTick = 100ms;
+constexpr auto kQuietTick = 500ms;
 constexpr auto kHurriedTick = 20ms;
 constexpr Duration kLookAtSocketEvery = 1s;
 
@@ -188,7 +189,7 @@ Outcome Launcher::run() {
   carry_out();
   if (shares_ != nullptr) shares_->open();
   while (!state_->outcome() && !replaced()) {
-    poller_.wait(face_.hurries() || host_->hurries() ? kHurriedTick : kTick);
+    poller_.wait(tick());
     keep_listening();
     host_->turn();
     if (shares_ != nullptr) keep_shares();
@@ -197,6 +198,12 @@ Outcome Launcher::run() {
     face_.turn();
   }
   return state_->outcome().value_or(Outcome());
+}
+
+// What happens wakes the launcher at once. The rest is time limits, and most of the time none runs.
+std::chrono::milliseconds Launcher::tick() const {
+  if (face_.hurries() || host_->hurries()) return kHurriedTick;
+  return face_.quiet() && host_->quiet() && state_->quiet() ? kQuietTick : kTick;
 }
 
 void Launcher::begin() {

@@ -75,6 +75,8 @@ class LauncherFace {
   virtual void turn() = 0;
   // Whether something waits to be written, so that the next turn should come soon.
   [[nodiscard]] virtual bool hurries() const { return false; }
+  // Whether turn() has nothing to do before something happens.
+  [[nodiscard]] virtual bool quiet() const { return false; }
 };
 
 class Launcher {
@@ -139,6 +141,7 @@ class Launcher {
   void open_managed(const std::function<void(const std::string&)>& say, Shares::Hooks hooks);
   void set_shares(const std::vector<PlacedShare>& placed, const std::vector<ShareName>& ended);
   void begin();
+  [[nodiscard]] std::chrono::milliseconds tick() const;
   void adopt();
   void keep_shares();
   [[nodiscard]] WorkerStart worker_start(const StartWorker& start) const;

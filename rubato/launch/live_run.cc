@@ -407,6 +407,13 @@ void LiveRun::on_pass(Time now) {
   }
 }
 
+bool LiveRun::on_quiet() const {
+  return died_young_ == 0 && !starting_over_ && !finishing_ &&
+         std::all_of(workers_.begin(), workers_.end(), [this](const auto& entry) {
+           return (entry.second.said_hello || silent_) && !entry.second.outside;
+         });
+}
+
 Duration LiveRun::longest_load() const { return std::max(limits_.hello, 4 * slowest_hello_); }
 
 // A worker that joins runs at a low priority, so on a busy machine it may get no processor for

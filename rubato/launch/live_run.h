@@ -46,6 +46,7 @@ class LiveRun : public LaunchState {
   void on_resize(Time now) override;
   void on_place(Time now) override;
   void on_pass(Time now) override;
+  [[nodiscard]] bool on_quiet() const override;
   int ask_to_end() override;
 
   void heard_notice(Time now, Uid uid, const wire::Notice& notice);

@@ -31,6 +31,7 @@ class LocalHost : public WorkerHost {
   void signal(Uid uid, int signal) override;
   void turn() override;
   [[nodiscard]] bool hurries() const override;
+  [[nodiscard]] bool quiet() const override { return !hurries(); }
   void collect_all() override;
 
   [[nodiscard]] bool empty() const { return workers_.empty(); }

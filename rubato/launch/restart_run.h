@@ -26,6 +26,7 @@ class RestartRun : public LaunchState {
   void on_resize(Time now) override;
   void on_place(Time now) override { on_resize(now); }
   void on_pass(Time now) override;
+  [[nodiscard]] bool on_quiet() const override { return !killed_at_; }
   int ask_to_end() override;
 
   void failed(Time now, Uid uid, const Worker& worker, ProcessEnd end);

@@ -22,6 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kShareTick = 100ms;
+constexpr auto kQuietShareTick = 500ms;
 constexpr auto kHurriedShareTick = 20ms;
 constexpr auto kRedial = 200ms;
 // A master that was never reached is not there. One that was may come back.
@@ -121,7 +122,7 @@ int Share::run() {
   watch_signals();
   bool killed = false;
   while (!ending_ || !host_->empty()) {
-    poller_.wait(host_->hurries() ? kHurriedShareTick : kShareTick);
+    poller_.wait(tick());
     host_->turn();
     keep_link(Clock::now());
     if (leaving_ && !ending_ && (host_->empty() || Clock::now() > leave_until_))
@@ -140,6 +141,12 @@ int Share::run() {
                std::chrono::duration<double>(Clock::now() - began).count());
   }
   return *ending_;
+}
+
+// Only beats are due while the master is there.
+std::chrono::milliseconds Share::tick() const {
+  if (host_->hurries()) return kHurriedShareTick;
+  return master_.open() && !leaving_ && !ending_ ? kQuietShareTick : kShareTick;
 }
 
 // --- the master ---

@@ -50,6 +50,7 @@ class Share {
   using Clock = std::chrono::steady_clock;
 
   void watch_signals();
+  [[nodiscard]] std::chrono::milliseconds tick() const;
   void asked_to_end(int signal);
   void read_config(Clock::time_point now);
   void take_config(ShareConfig config);

@@ -604,6 +604,14 @@ void Shares::tell_share(const ShareOf& share, const ToShare& message) {
 
 // --- time ---
 
+// Beats are due twice a second anyway. Everything else waits for a share that is not there.
+bool Shares::quiet() const {
+  return !ending_ && pending_.empty() &&
+         std::all_of(shares_.begin(), shares_.end(), [](const auto& entry) {
+           return entry.second.connection >= 0 && entry.second.wanted && !entry.second.gone;
+         });
+}
+
 void Shares::turn() {
   const auto now = Clock::now();
   if (now >= beat_at_) {

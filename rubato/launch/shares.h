@@ -98,6 +98,7 @@ class Shares : public WorkerHost {
   void signal(Uid uid, int signal) override;
   void turn() override;
   [[nodiscard]] bool hurries() const override { return false; }
+  [[nodiscard]] bool quiet() const override;
   void collect_all() override {}
 
   // Of a Welcome only the peers are used: the rest is in the roster.

@@ -67,6 +67,8 @@ class WorkerHost {
   virtual void turn() = 0;
   // Whether the next turn should come soon.
   [[nodiscard]] virtual bool hurries() const = 0;
+  // Whether two turns a second are enough until something happens.
+  [[nodiscard]] virtual bool quiet() const = 0;
   // Counts processes that have ended as ended, even if their end has not been noticed yet.
   virtual void collect_all() = 0;
 };

@@ -430,6 +430,15 @@ void Master::turn() {
   logs_.events.flush();
 }
 
+// What a manager was told a moment ago may change before the next progress is due.
+bool Master::quiet() const {
+  const Time now = launcher_.now();
+  return !launch_.opportunistic && !launch_.stop_after &&
+         std::all_of(managers_.begin(), managers_.end(), [now](const auto& entry) {
+           return entry.second.told && now >= entry.second.progress_due;
+         });
+}
+
 void Master::tell_managers() {
   if (managers_.empty()) return;
   const JobStatus now_true = status();

@@ -66,6 +66,7 @@ class Master : private LauncherFace {
   void processes_changed() override;
   void complete(Environment& environment, const StartWorker& start) const override;
   void turn() override;
+  [[nodiscard]] bool quiet() const override;
 
   void obey(const Place& place);
   void obey(const StopJob& stop);
