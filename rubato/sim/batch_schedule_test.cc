@@ -41,7 +41,7 @@ TEST(BatchSchedule, OthersKeepTheirBatch) {
 
 // A job of 40 steps in epochs of 10. It has the first batch for one epoch, then one of twice the
 // size with half as many steps a second plus a bit: 2 x 6 = 12 instead of 10.
-SimJob changing_job(double submit_s) {
+std::shared_ptr<const ThroughputTable> changing_table() {
   auto table = std::make_shared<ThroughputTable>(2, 1);
   table->set_alone(0, GpuType(), 1, 10);
   table->set_alone(1, GpuType(), 1, 6);
@@ -49,6 +49,10 @@ SimJob changing_job(double submit_s) {
   table->set_beside(0, 1, GpuType(), 1, 5);
   table->set_beside(1, 0, GpuType(), 1, 3);
   table->set_beside(1, 1, GpuType(), 1, 2);
+  return table;
+}
+
+SimJob changing_job(double submit_s, const std::shared_ptr<const ThroughputTable>& table) {
   auto phases = std::make_shared<BatchPhases>();
   phases->modes = {{std::make_shared<TypedSpeed>(table, 0), 1},
                    {std::make_shared<TypedSpeed>(table, 1), 2}};
@@ -61,7 +65,7 @@ SimJob changing_job(double submit_s) {
 }
 
 TEST(BatchPhases, TheEngineGoesFromPhaseToPhase) {
-  const Workload workload = workload_of({changing_job(0)});
+  const Workload workload = workload_of({changing_job(0, changing_table())});
   const Cluster cluster = cluster_of("1x1");
   std::vector<double> seen;
   FunctionPolicy policy([&](const Snapshot& snapshot) -> Result<Decision> {
@@ -81,7 +85,8 @@ TEST(BatchPhases, TheEngineGoesFromPhaseToPhase) {
 }
 
 TEST(BatchPhases, WhoSharesTheGpusIsSlowedByTheBatchOfTheOther) {
-  const Workload workload = workload_of({changing_job(0), changing_job(0)});
+  const auto table = changing_table();
+  const Workload workload = workload_of({changing_job(0, table), changing_job(0, table)});
   const Cluster cluster = cluster_of("1x1");
   FunctionPolicy policy([&](const Snapshot& snapshot) -> Result<Decision> {
     Decision decision;
