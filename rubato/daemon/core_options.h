@@ -43,7 +43,7 @@ struct CoreOptions {
   Duration measure_every = from_seconds(5);     // at most one row of measurements a job
   Duration settle = from_seconds(3);            // after a start or resize, before speed is measured
   Duration verdict_within = from_seconds(120);  // for measuring a job before its verdict
-  bool judge_trials = true;  // stops, holds and releases trials of searches
+  bool judge_trials = true;                     // stops, holds and releases trials of searches
   std::uint64_t snapshot_rows = 50'000;
   std::uint64_t history_rows = 20'000;  // that one request for history reads
   Duration snapshot_every = std::chrono::hours(1);

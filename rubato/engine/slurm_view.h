@@ -68,9 +68,9 @@ class SlurmView {
   bool first_ = true;
 };
 
-// How long a node must answer before jobs that were lost on it are gone. Slurm tells it to kill them
-// when it answers again, and does not say when it has done so. On a busy machine with Slurm 24.11
-// this once took more than 5 s.
+// How long a node must answer before jobs that were lost on it are gone. Slurm tells it to kill
+// them when it answers again, and does not say when it has done so. On a busy machine with
+// Slurm 24.11 this once took more than 5 s.
 inline constexpr Duration kSlurmCleansUp = std::chrono::seconds(30);
 
 }  // namespace rubato::engine

@@ -271,25 +271,11 @@ class Draw {
   Progress progress() { return {number(), time(), number()}; }
   Batch batch() { return {whole<int>(), whole<int>()}; }
   std::shared_ptr<const JobSpec> spec() {
-    JobSpec spec{text(),
-                 text(),
-                 text(),
-                 whole<int>(),
-                 {},
-                 coin(),
-                 number(),
-                 whole<int>(),
-                 coin(),
-                 {},
-                 duration(),
-                 duration(),
-                 duration(),
-                 coin(),
-                 coin(),
-                 {},
-                 coin(),
-                 coin() ? 0 : whole<int>(),
-                 coin()};
+    JobSpec spec{
+        text(),     text(),       text(), whole<int>(), {},         coin(),
+        number(),   whole<int>(), coin(), {},           duration(), duration(),
+        duration(), coin(),       coin(), {},           coin(),     coin() ? 0 : whole<int>(),
+        coin()};
     spec.skew = maybe([&] { return number(); });
     spec.utility = maybe([&] { return Utility{number(), number(), duration()}; });
     spec.limits = {whole<int>(), whole<int>(), list([&] { return whole<int>(); })};

@@ -88,8 +88,6 @@ export interface NodeShown {
   cells?: { tenant: string; gpus: number }[];
   since: When;
   reason: string;
-  /** Only for admins, and only if there are cells. */
-  cells?: { tenant: string; gpus: number }[];
 }
 
 export interface TenantCells {
