@@ -1,10 +1,12 @@
 #include "rubato/policy/antman.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "rubato/base/text.h"
 #include "rubato/model/guest.h"
 
 namespace rubato::policy {
@@ -15,6 +17,13 @@ bool runs(const JobView& job) { return !job.target.empty(); }
 // Measuring runs first, then in order of submission.
 bool earlier(const JobView* a, const JobView* b) {
   return std::tuple(!a->spec->goes_first, a->id) < std::tuple(!b->spec->goes_first, b->id);
+}
+
+std::string above_quota(const JobSpec& spec, int quota) {
+  return fmt::format(
+      "needs {}, and the guaranteed jobs of {} may have {} together; submit it as opportunistic, "
+      "or with fewer GPUs",
+      plural(spec.requested, "GPU"), spec.user, quota);
 }
 
 }  // namespace
@@ -69,6 +78,18 @@ class AntMan::Round {
       if (granted_.contains(job->id) || placed.contains(job->id)) continue;
       if (const JobView* host = host_for(*job)) guests_.emplace(host->id, job->id);
     }
+  }
+
+  // New jobs that are larger than their user's whole quota. They would wait for ever.
+  [[nodiscard]] std::vector<Reject> rejects() const {
+    std::vector<Reject> rejects;
+    for (const JobView* job : guaranteed_) {
+      const auto quota = quota_.find(job->spec->user);
+      if (job->accepted() || quota == quota_.end()) continue;
+      if (job->spec->requested > quota->second)
+        rejects.push_back({job->id, above_quota(*job->spec, quota->second), std::nullopt});
+    }
+    return rejects;
   }
 
   [[nodiscard]] std::vector<Grant> grants() const {
@@ -146,6 +167,7 @@ Decision AntMan::decide(const Snapshot& snapshot, State& /*state*/) const {
   if (config.guests) round.add_guests();
   Decision decision;
   decision.run = round.grants();
+  decision.reject = round.rejects();
   return decision;
 }
 

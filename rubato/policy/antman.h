@@ -4,7 +4,8 @@
 // a guaranteed job does not use fully. There they are guests, and yield first.
 //
 //   guaranteed     in order of submission, each on the GPUs that it asks for, and never preempted.
-//                  A job that does not fit, or is above its user's quota, lets later ones pass
+//                  A job that does not fit, or is above its user's quota, lets later ones pass. A
+//                  new job that is larger than the whole quota is refused
 //   opportunistic  on GPUs that no guaranteed job wants; else as the only guest of a guaranteed
 //                  job. If a guaranteed job needs GPUs, opportunistic jobs leave theirs, the newest
 //                  first, and become guests where they can. A guest moves to GPUs that become idle,
@@ -23,7 +24,9 @@
 // the measured pairs; live, where pairs are not measured before, the host with the lowest number.
 // On generated traces this ends opportunistic jobs earlier than the oldest host (`host=oldest`;
 // docs/results.md).
-// [reading] A job above the quota waits. (An owner may submit it as opportunistic.)
+// [reading] A job above the quota waits. (An owner may submit it as opportunistic.) It is the only
+// one that waits beside idle GPUs on which it runs. A job that was taken in before the quota became
+// too small for it, waits until a newer job of its user brings a larger one.
 //
 // Deviates: a guest has as many GPUs as its host, because two jobs share all of their GPUs or none;
 // in the re-implementation a guest has one GPU, which may be one of a larger host. Memory is not

@@ -77,6 +77,36 @@ TEST(AntMan, AGuaranteedJobAboveItsUsersQuotaWaits) {
   EXPECT_EQ(world.decide(*policy), "1x1 2x1 3x1");
 }
 
+TEST(AntMan, AGuaranteedJobLargerThanTheWholeQuotaIsRefused) {
+  const auto policy = make_policy("antman");
+  World world("1x4");
+  world.submit({.gpus = 2, .work = 100, .quota = 2, .user = "ada"});
+  world.submit({.gpus = 3, .work = 100, .quota = 2, .user = "ada"});
+  world.submit({.gpus = 3, .work = 100, .opportunistic = true, .quota = 2, .user = "ada"});
+  world.submit({.gpus = 2, .work = 100, .quota = 2, .user = "ada"});
+  EXPECT_EQ(world.decide(*policy), "0x2 !1");
+  ASSERT_EQ(world.last().reject.size(), 1U);
+  EXPECT_EQ(world.last().reject[0].reason,
+            "needs 3 GPUs, and the guaranteed jobs of ada may have 2 together; submit it as "
+            "opportunistic, or with fewer GPUs");
+  world.finish(JobId(0));
+  EXPECT_EQ(world.decide(*policy), "3x2") << "one that only had to wait for the others runs";
+}
+
+TEST(AntMan, AJobThatWasTakenInIsNotRefusedWhenTheQuotaShrinks) {
+  const auto policy = make_policy("antman");
+  World world("1x4");
+  world.submit({.gpus = 3, .work = 100, .user = "bob"});
+  world.submit({.gpus = 3, .work = 100, .quota = 3, .user = "ada"});
+  EXPECT_EQ(world.decide(*policy), "0x3");
+  world.submit({.work = 100, .quota = 2, .user = "ada"});
+  EXPECT_EQ(world.decide(*policy), "0x3 2x1");
+  world.finish(JobId(0));
+  world.finish(JobId(2));
+  world.submit({.work = 100, .quota = 4, .user = "ada"});
+  EXPECT_EQ(world.decide(*policy), "1x3 3x1");
+}
+
 TEST(AntMan, TheNewestJobOfAUserCarriesTheQuota) {
   const auto policy = make_policy("antman");
   World world("1x4");

@@ -13,6 +13,7 @@
 #include "rubato/base/testing_seeds.h"
 #include "rubato/cells/celled_policy.h"
 #include "rubato/core/testing.h"
+#include "rubato/model/typed_speed.h"
 #include "rubato/policy/all.h"
 #include "rubato/sim/simulation.h"
 #include "rubato/sim/testing.h"
@@ -53,6 +54,28 @@ SimJob draw_celled_job(Random& random, double submit_s, double restart_s) {
     spec.preemptible = !bound;
     if (slow) spec.notice = 2 * kNotice;
   });
+}
+
+// Makes some jobs opportunistic, and gives some the speeds of pairs.
+void add_guests(Random random, CellScene& scene) {
+  auto table =
+      std::make_shared<ThroughputTable>(2, static_cast<std::size_t>(scene.cluster.types()));
+  for (int t = 0; t < scene.cluster.types(); ++t) {
+    const GpuType type(static_cast<GpuType::rep>(t));
+    for (const std::size_t row : {0U, 1U}) {
+      for (const int gpus : {1, 2, 4, 8}) {
+        table->set_alone(row, type, gpus, gpus);
+        for (const std::size_t other : {0U, 1U})
+          table->set_beside(row, other, type, gpus, gpus * random.uniform(0.5, 1));
+      }
+    }
+  }
+  for (SimJob& job : scene.workload.jobs) {
+    const bool opportunistic = random.below(2) == 0;
+    job = with(std::move(job), [&](JobSpec& spec) { spec.opportunistic = opportunistic; });
+    if (job.spec->limits.max == job.spec->limits.smallest() && random.below(4) != 0)
+      job.speed = std::make_shared<TypedSpeed>(table, random.below(2));
+  }
 }
 
 CellScene draw_cell_scene(std::uint64_t seed, bool several_types, bool restarts) {
@@ -170,9 +193,11 @@ class CellsUnder : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(CellsUnder, NobodyIsWhereItMayNotBe) {
+  const bool shares = GetParam() == "antman" || GetParam().find("packing=on") != std::string::npos;
   for (std::uint64_t seed = 0; seed < seeds(20) && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
-    const CellScene scene = draw_cell_scene(seed, !entry().one_type, true);
+    CellScene scene = draw_cell_scene(seed, !entry().one_type, true);
+    if (shares && seed % 2 == 1) add_guests(Random(seed).split(1), scene);
     if (scene.quotas.empty()) continue;
     auto policy = celled(GetParam(), scene.quotas, scene.options.placement);
     ASSERT_TRUE(policy.ok()) << policy.error().message;

@@ -235,7 +235,7 @@ class Watched : public Policy {
   std::unique_ptr<Policy> policy_;
 };
 
-// No waiting job fits into what was left idle.
+// No waiting job fits into what was left idle, on a type on which it runs.
 class WorkConserving final : public Watched {
  public:
   using Watched::Watched;
@@ -258,11 +258,15 @@ class WorkConserving final : public Watched {
       named.insert(grant.job);
     }
     for (const auto& reject : decision.reject) named.insert(reject.job);
-    const int most = *std::max_element(idle.begin(), idle.end());
     for (const auto& job : snapshot.jobs) {
       if (named.contains(job.id)) continue;
-      EXPECT_GT(least_gpus(*job.spec, *job.speed), most)
-          << "job " << job.id.value() << " waits beside idle GPUs at " << seconds(snapshot.now);
+      const int least = least_gpus(*job.spec, *job.speed);
+      for (std::size_t t = 0; t < idle.size(); ++t) {
+        const GpuType type(static_cast<GpuType::rep>(t));
+        EXPECT_FALSE(least <= idle[t] && job.speed->on(type, least) > 0)
+            << "job " << job.id.value() << " waits beside " << idle[t] << " idle GPUs of type " << t
+            << " at " << seconds(snapshot.now);
+      }
     }
   }
 };
