@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <gtest/gtest.h>
 #include <optional>
 #include <rapidcheck/gtest.h>
@@ -127,6 +128,58 @@ TEST(ShockwaveWindow, MostSmallPlansAreTheBestOnes) {
   }
   RecordProperty("equal", equal);
   EXPECT_GT(equal, kPlans / 2);
+}
+
+// The search finds what trying everything finds.
+RC_GTEST_PROP(ShockwaveWindow, TheOracleIsExact, ()) {
+  auto problem = draw_window(*rc::gen::arbitrary<std::uint32_t>());
+  Random random(*rc::gen::arbitrary<std::uint32_t>());
+  for (auto& job : problem.jobs)
+    job.least_rounds = random.below(4) == 0 ? std::min(1.5, job.left_s / problem.round_s) : 0;
+  const auto best = best_window(problem);
+  const auto plan = exact_window(problem, 100'000);
+  RC_ASSERT(plan.feasible == best.has_value());
+  if (!best) return;
+  RC_ASSERT(std::abs(plan.worth - *best) <= 1e-7);
+  RC_ASSERT(plan.bound == plan.worth);
+  RC_ASSERT(std::abs(window_worth(problem, rounds_of(problem, plan)) - plan.worth) <= 1e-9);
+}
+
+// A dozen jobs, at the published window: what the rounded relaxation misses. Where the oracle does
+// not prove its plan within its relaxations, its bound stands for the best plan.
+TEST(ShockwaveWindow, TheGapOnADozenJobsIsSmall) {
+  double sum = 0, worst = 0, proven = 0;
+  int exact = 0;
+  constexpr int kPlans = 60;
+  for (std::uint64_t seed = 0; seed < kPlans; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed + 1000);
+    WindowProblem problem{8, 20, 120, seed % 2 == 0 ? 1e-3 : 0.1, {}};
+    for (int i = 0; i < 12; ++i) {
+      const int gpus = 1 << random.below(4);
+      const double total = random.log_uniform(300, 20'000);
+      const double done = random.below(3) == 0 ? 0 : random.uniform(0, 0.9) * total;
+      problem.jobs.push_back({gpus, done, total - done, 1, 0});
+    }
+    const auto rounded = plan_window(problem);
+    const auto best = exact_window(problem, 1'000);
+    ASSERT_TRUE(best.feasible);
+    ASSERT_NEAR(window_worth(problem, rounds_of(problem, best)), best.worth, 1e-9);
+    ASSERT_LE(rounded.worth, best.worth + 1e-7);
+    ASSERT_LE(best.worth, best.bound + 1e-7);
+    ASSERT_LE(best.bound, rounded.bound + 1e-7) << "the bound must hold for the best plan";
+    if (best.bound <= best.worth) ++exact;
+    const double gap = (best.bound - rounded.worth) / std::abs(best.bound);
+    sum += gap;
+    worst = std::max(worst, gap);
+    proven += (rounded.bound - rounded.worth) / std::abs(rounded.bound);
+  }
+  std::printf(
+      "%d of %d solved exactly; missing on average %.2f%%, at worst %.1f%%; "
+      "by the bound of the relaxation %.2f%%\n",
+      exact, kPlans, 100 * sum / kPlans, 100 * worst, 100 * proven / kPlans);
+  EXPECT_GT(exact, kPlans * 9 / 10);
+  EXPECT_LT(sum / kPlans, 0.03);
 }
 
 TEST(Shockwave, RunsJobsInRoundsAndFillsIdleGpus) {

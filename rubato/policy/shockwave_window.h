@@ -16,6 +16,11 @@
 // rounds that are left, then those of the largest weight, then those that need fewest rounds. So
 // the plan may be worse than the best one; `bound` says by how much at most.
 //
+// exact_window() is the oracle that tells how good this is: branch and bound on the numbers of
+// rounds. Its relaxation knows which jobs fit side by side, and each plan that looks best is packed
+// by trying everything. (The published code leaves all of it to a solver of mixed-integer programs
+// with a time limit.) Its effort is limited in relaxations, never in seconds.
+//
 // Pure.
 #pragma once
 
@@ -30,7 +35,7 @@ struct WindowJob {
   double done_s = 0;  // seconds of work, at its speed on these GPUs
   double left_s = 0;
   double weight = 1;        // of its utility
-  double least_rounds = 0;  // that it must run
+  double least_rounds = 0;  // that it must run; not more than it can use
 };
 
 struct WindowProblem {
@@ -54,5 +59,10 @@ struct WindowPlan {
 [[nodiscard]] double window_worth(const WindowProblem& problem, const std::vector<int>& rounds);
 
 [[nodiscard]] WindowPlan plan_window(const WindowProblem& problem);
+
+// The best of all plans, if worth == bound afterwards; else the relaxations were too few. Not
+// feasible: no plan keeps the least rounds, or none was found. For about a dozen jobs: it lists the
+// sets of jobs that fit side by side.
+[[nodiscard]] WindowPlan exact_window(const WindowProblem& problem, int relaxations);
 
 }  // namespace rubato::policy
