@@ -1119,7 +1119,7 @@ def search(build):
 
         def submit(rate):
             return json.loads(cluster.run("submit", "--json", "--gpus", "1", "--search", "rate:trials=4:epochs=5", "--",
-                                          sys.executable, root / "examples/python/trial.py", rate, "1000").stdout)["id"]
+                                          PYTHON, root / "examples/python/trial.py", rate, "1000").stdout)["id"]
         ids = [submit(rate) for rate in ("0.0000001", "0.03", "0.00000001")]
         other = cluster.run("submit", "--search", "rate:trials=3:epochs=5", "--", "true", check=False)
         require(other.returncode == 2 and "with other settings" in other.stderr, f"other settings: {other}")

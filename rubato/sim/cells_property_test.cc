@@ -209,9 +209,17 @@ TEST_P(CellsUnder, NobodyIsWhereItMayNotBe) {
   }
 }
 
+// A job of a tenant that borrowed may end sooner than alone. A policy in rounds then begins its
+// next round at another moment, so a later job may wait longer for it (docs/cells.md).
+bool in_rounds(const std::string& policy) {
+  return policy.starts_with("gavel-") || policy.starts_with("isolated") ||
+         policy.starts_with("fifo-perf");
+}
+
 // Sharing safety: a tenant whose demand fits its cells is as well off as alone on a private cluster
 // of that shape, whatever the others do.
 TEST_P(CellsUnder, ATenantIsNotWorseOffThanAlone) {
+  if (in_rounds(GetParam())) GTEST_SKIP() << "decides in rounds";
   for (std::uint64_t seed = 0; seed < seeds(12) && !HasFailure(); ++seed) {
     SCOPED_TRACE("scene " + std::to_string(seed));
     Random random(seed);
