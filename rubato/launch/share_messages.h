@@ -22,6 +22,10 @@ namespace rubato::launch {
 // connection is closed.
 constexpr std::chrono::milliseconds kShareBeat{500};
 constexpr std::chrono::milliseconds kShareSilence{5000};
+// A share that says nothing for so long may be cut off, and its workers with it. They may have
+// spoken a moment before it did for the last time, so this is far below the silence of a worker
+// that hangs.
+constexpr std::chrono::milliseconds kShareLate{1500};
 
 // A share reads this from its standard input, or from a file of its user alone: the secret is
 // neither in an argument nor in the environment, where others could see it.

@@ -540,8 +540,10 @@ bool Shares::lost() { return core_.roster().ending && !std::exchange(told_lost_,
 std::vector<Uid> Shares::excused() const {
   std::vector<Uid> uids;
   for (const WorkerStart& start : pending_) uids.push_back(start.uid);
+  const auto now = Clock::now();
   for (const auto& [uid, worker] : workers_) {
-    if (shares_.at(worker.share).connection < 0) uids.push_back(uid);
+    const ShareOf& share = shares_.at(worker.share);
+    if (share.connection < 0 || now - share.heard > kShareLate) uids.push_back(uid);
   }
   return uids;
 }

@@ -27,7 +27,7 @@ using ValueInputs = std::array<double, kValueInputs>;
 math::Network value_network() { return math::Network({kValueInputs, 16, 1}); }
 
 // One choice: what could be chosen, and what was.
-struct Choice {
+struct ChoiceMade {
   std::size_t first = 0, candidates = 0;  // in Episode::inputs
   std::size_t chosen = 0;                 // candidates: it waits
   std::size_t moment = 0;
@@ -44,7 +44,7 @@ struct Moment {
 
 struct Episode {
   std::vector<Inputs> inputs;
-  std::vector<Choice> choices;
+  std::vector<ChoiceMade> choices;
   std::vector<Moment> moments;
   double entropy = 0;  // summed over the choices
   double cost = 0;
@@ -92,8 +92,8 @@ class Watched final : public Policy {
 };
 
 // The scores of all candidates and of waiting, as probabilities.
-void probabilities_of(const math::Network& network, const Episode& episode, const Choice& choice,
-                      math::Network::Pass& pass, std::vector<double>& p) {
+void probabilities_of(const math::Network& network, const Episode& episode,
+                      const ChoiceMade& choice, math::Network::Pass& pass, std::vector<double>& p) {
   p.clear();
   for (std::size_t i = 0; i < choice.candidates; ++i)
     p.push_back(network.forward(episode.inputs[choice.first + i], pass)[0]);
@@ -114,7 +114,7 @@ class Recording final : public Chooser {
       : network_(network), imitates_(imitates), random_(random), episode_(episode) {}
 
   std::size_t choose(std::span<const Inputs> candidates, bool may_wait) override {
-    Choice choice{episode_.inputs.size(), candidates.size(), 0, episode_.moments.size() - 1, 0};
+    ChoiceMade choice{episode_.inputs.size(), candidates.size(), 0, episode_.moments.size() - 1, 0};
     episode_.inputs.insert(episode_.inputs.end(), candidates.begin(), candidates.end());
     probabilities_of(network_, episode_, choice, pass_, p_);
     choice.chosen = imitates_ ? linear_choice(candidates, shipped_weights(), may_wait)
@@ -259,7 +259,7 @@ double climb_choices(const Memory& memory, std::size_t from, std::size_t to, boo
   for (std::size_t i = from; i < to; ++i) {
     const auto [e, c] = memory.choices[i];
     const Episode& episode = memory.episodes[e];
-    const Choice& choice = episode.choices[c];
+    const ChoiceMade& choice = episode.choices[c];
     probabilities_of(network, episode, choice, pass, p);
     const double now = std::log(std::max(p[choice.chosen], 1e-300));
     divergence += choice.log_probability - now;
