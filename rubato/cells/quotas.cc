@@ -70,10 +70,10 @@ class Blocks {
   // The block that shares its parent with the fewest GPUs that are left.
   [[nodiscard]] static std::optional<int> first_on(std::uint64_t left, int node_gpus, int gpus) {
     if (!is_level(gpus, node_gpus)) return std::nullopt;
-    std::optional<std::pair<int, int>> best;
+    std::optional<std::pair<std::int64_t, int>> best;
     for (int first = 0; first + gpus <= node_gpus; first += gpus) {
       if ((block(first, gpus) & ~left) != 0) continue;
-      int loss = 0;
+      std::int64_t loss = 0;  // a digit below 65 for each of at most six levels
       for (int level = node_gpus; level > gpus; level = below(level))
         loss = loss * 65 + std::popcount(left & block(first / level * level, level));
       if (!best || loss < best->first) best = {loss, first};

@@ -570,7 +570,7 @@ describe("what is new to the page", () => {
     await withPage(daemon.page(), async (page) => {
       await live(page);
       await goTo(page, "#/nodes");
-      await page.locator(".node").getByText("Cells: vision 4").waitFor();
+      await page.locator(".node").getByText("Cells of vision (4 GPUs)").waitFor();
       const row = page.getByRole("region", { name: "Table of tenants' cells" }).locator("tbody tr");
       assert.match(await row.textContent(), /vision.*1x4|vision.*1xnode/);
       assert.match(await row.textContent(), /ada/);

@@ -137,7 +137,7 @@ function NodeBox({ node }: { node: NodeShown }) {
         })}
       </div>
       {node.others.length > 0 && <p class="quiet">{plural(node.others.length, "GPU")} used outside Rubato{node.others_reason && <>: <bdi>{node.others_reason}</bdi></>}</p>}
-      {(node.cells ?? []).length > 0 && <p class="quiet">Cells: <bdi>{cellsOf(node)}</bdi></p>}
+      {node.cells && <p class="quiet">Cells of {node.cells.map((cell, i) => <>{i > 0 && ", "}<bdi>{cell.tenant}</bdi> ({plural(cell.gpus, "GPU")})</>)}</p>}
       {node.reason && <p class="quiet">{node.reason}</p>}
     </div>
   );
