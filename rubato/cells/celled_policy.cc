@@ -34,7 +34,7 @@ void add_to(Masks& masks, const Allocation& gpus) {
 
 // The job as a policy sees it that may give it only the GPUs `part` of its target. If the rest of a
 // target cannot be used alone, the job waits.
-JobView seen_with(const JobView& job, Allocation part, const Masks& allowed, Time now,
+JobView seen_with(const JobView& job, const Allocation& part, const Masks& allowed, Time now,
                   const std::shared_ptr<const JobSpec>& spec) {
   JobView view = job;
   view.spec = spec;

@@ -103,7 +103,7 @@ std::string name_of_part(const std::string& node, std::size_t part) {
 std::string node_of_part(const std::string& name) {
   const auto mark = name.rfind(kPartMark);
   if (mark == std::string::npos || mark == 0) return name;
-  const auto part = parse_integer(std::string_view(name).substr(mark + 1));
+  const auto part = parse_integer(name.substr(mark + 1));
   const std::string node = name.substr(0, mark);
   const bool is_part =
       part && *part > 0 && name_of_part(node, static_cast<std::size_t>(*part)) == name;
@@ -378,12 +378,13 @@ void ShareTable::set_others(const std::vector<NodeId>& parts, int others,
                             const std::vector<Use>& uses) {
   std::map<NodeId, std::uint64_t> chosen;
   int before = 0, left = others;
+  const std::vector<NodeId> last_first(parts.rbegin(), parts.rend());
   for (std::size_t choice = 0; choice < 4; ++choice) {
-    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-      std::uint64_t from = for_others(*part, uses[part->index()])[choice] & ~chosen[*part];
+    for (const NodeId part : last_first) {
+      std::uint64_t from = for_others(part, uses[part.index()])[choice] & ~chosen[part];
       for (; from != 0 && left > 0; --left) {
         const std::uint64_t highest = std::bit_floor(from);
-        chosen[*part] |= highest;
+        chosen[part] |= highest;
         from &= ~highest;
       }
     }
