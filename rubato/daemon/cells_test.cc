@@ -21,6 +21,19 @@ std::string explained(TestDaemon& daemon, const Caller& caller, JobId id) {
   return daemon.ask(caller, ExplainJob{id}).body["sentences"].dump();
 }
 
+// Runs such a job once, so that its speed is known.
+void run_once(TestDaemon& daemon, const Caller& owner, const JobFile& job) {
+  const JobId id = number_of(daemon.submit(owner, job));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(id) == "COMPLETED"; }, 600));
+}
+
+// A longer one with a deadline that can be promised.
+JobId promise(TestDaemon& daemon, const Caller& owner, JobFile job) {
+  job.work->amount = 8000;
+  job.deadline_after = from_seconds(2000);
+  return number_of(daemon.submit(owner, job));
+}
+
 TEST(Cells, AreSetListedAndRemoved) {
   TestDaemon daemon;
   daemon.start();
@@ -99,16 +112,14 @@ TEST(Cells, PromisesStandWhenCellsAreSetWhereTheyFit) {
   known.profile = "net";
   for (const int most : {4, 8}) {  // so it is known how fast it is on both
     known.gpus.max = most;
-    const JobId first = number_of(daemon.submit(kBob, known));
-    ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
+    ASSERT_NO_FATAL_FAILURE(run_once(daemon, kBob, known));
   }
-  known.work->amount = 8000;
-  known.deadline_after = from_seconds(2000);
-  const JobId promised = number_of(daemon.submit(kBob, known));
+  const JobId promised = promise(daemon, kBob, known);
   daemon.pass(5);
   EXPECT_EQ(daemon.ask(kRoot, SetCells{"ada", "1xnode", {}}).status, 200);
   daemon.pass(5);
   EXPECT_EQ(daemon.show(promised)["honoured"], true) << daemon.show(promised).dump();
+  known.work->amount = 8000;
   known.deadline_after = from_seconds(130);  // in time on 8 GPUs, not on 4
   EXPECT_EQ(daemon.submit(kBob, known).status, 409);
   daemon.kill();
@@ -125,11 +136,8 @@ TEST(Cells, APromiseThatTheyLeaveNoRoomForIsNotHonoured) {
   daemon.start();
   JobFile known = job_file("net", 400, 8, 8);
   known.profile = "net";
-  const JobId first = number_of(daemon.submit(kBob, known));
-  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
-  known.work->amount = 8000;
-  known.deadline_after = from_seconds(2000);
-  const JobId promised = number_of(daemon.submit(kBob, known));
+  ASSERT_NO_FATAL_FAILURE(run_once(daemon, kBob, known));
+  const JobId promised = promise(daemon, kBob, known);
   daemon.pass(5);
   EXPECT_EQ(daemon.show(promised)["honoured"], true);
   EXPECT_EQ(daemon.ask(kRoot, SetCells{"ada", "1xnode", {}}).status, 200);
@@ -152,11 +160,8 @@ TEST(Cells, APromisedJobSaysThatItIsInItsCells) {
   EXPECT_EQ(daemon.ask(kRoot, SetCells{"ada", "1xnode", {}}).status, 200);
   JobFile known = job_file("net", 400, 1, 4);
   known.profile = "net";
-  const JobId first = number_of(daemon.submit(kAda, known));
-  ASSERT_TRUE(daemon.pass_until([&] { return daemon.state(first) == "COMPLETED"; }, 600));
-  known.work->amount = 8000;
-  known.deadline_after = from_seconds(2000);
-  const JobId promised = number_of(daemon.submit(kAda, known));
+  ASSERT_NO_FATAL_FAILURE(run_once(daemon, kAda, known));
+  const JobId promised = promise(daemon, kAda, known);
   for (int i = 0; i < 20; ++i) {
     daemon.pass(5);
     const CellUse& use = *daemon.core->state().last_decision()->cell_use;
