@@ -344,8 +344,15 @@ other_build() {
 }
 
 damaged_checkpoint() {
-  local args=(--steps 60 --batch 16 --checkpoint-steps 20 --checkpoint-seconds 0)
-  undisturbed "${args[@]}" --checkpoint saved
+  local args=(--steps 60 --batch 16 --checkpoint-steps 20 --checkpoint-seconds 0) step
+  # A checkpoint is written while the training goes on, and skipped while the one before is still being written.
+  GATES=21,41 launch plain --workers 1 -- "$FAULTY" "${args[@]}" --checkpoint saved
+  touch fast
+  for step in 20 40; do
+    await test -e "saved/step-0000000000$step.ckpt"
+    touch "gate-$((step + 1))"
+  done
+  check 'an undisturbed run finishes' test "$(ended plain)" = 0
   cp -r saved flipped
   truncate -s -1000 saved/step-000000000060.ckpt
   python3 -c "
