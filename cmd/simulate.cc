@@ -162,7 +162,7 @@ Result<Policies> make_policies(const Comparison& c) {
     const QuietRule rule{c.options.quiet_loss,
                          c.options.contention_known ? c.options.contention.get() : nullptr};
     auto made = with_cells({one, policy.entry->elastic, policy.admits()}, c.quotas,
-                           c.options.placement, rule);
+                           c.options.placement, rule, c.options.skew_limit);
     if (!made) return made.error();
     policies.push_back(std::move(*made));
   }

@@ -176,7 +176,7 @@ struct CelledPolicy::Working {
 };
 
 MadePolicy with_cells(const PolicyMaker& maker, const Quotas& quotas, Placement placement,
-                      QuietRule rule) {
+                      QuietRule rule, double skew_limit) {
   auto borrowers = maker.make();
   if (!borrowers || quotas.empty()) return borrowers;
   std::vector<CelledPolicy::Zone> zones;
@@ -187,19 +187,20 @@ MadePolicy with_cells(const PolicyMaker& maker, const Quotas& quotas, Placement 
         {i < quotas.all().size() ? quotas.all()[i].tenant : "", std::move(*made), {}, {}, false});
   }
   return std::unique_ptr<Policy>(std::make_unique<CelledPolicy>(
-      quotas, std::move(zones), std::move(*borrowers), maker, placement, rule));
+      quotas, std::move(zones), std::move(*borrowers), maker, placement, rule, skew_limit));
 }
 
 CelledPolicy::CelledPolicy(Quotas quotas, std::vector<Zone> zones,
                            std::unique_ptr<Policy> borrowers, const PolicyMaker& maker,
-                           Placement placement, QuietRule rule)
+                           Placement placement, QuietRule rule, double skew_limit)
     : quotas_(std::move(quotas)),
       zones_(std::move(zones)),
       borrowers_(std::move(borrowers)),
       elastic_(maker.elastic),
       admits_(maker.admits),
       placement_(placement),
-      rule_(rule) {}
+      rule_(rule),
+      skew_limit_(skew_limit) {}
 
 std::size_t CelledPolicy::zone_of(const JobView& job) const {
   return quotas_.tenant_of(job.spec->user).value_or(zones_.size() - 1);
@@ -239,7 +240,7 @@ void CelledPolicy::divide(const Cluster& cluster) {
 void CelledPolicy::settle_zones(const Snapshot& snapshot) {
   const Cluster& cluster = snapshot.cluster;
   if (!differ_ || nodes_ != cluster.nodes().size()) {
-    differ_.emplace(placement_, cluster, rule_);
+    differ_.emplace(placement_, cluster, rule_, skew_limit_);
     nodes_ = cluster.nodes().size();
   }
   divide(cluster);

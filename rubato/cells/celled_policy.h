@@ -35,9 +35,11 @@ struct PolicyMaker {
   bool admits = false;   // ChosenPolicy::admits()
 };
 
-// The policy itself if there are no quotas. `rule` is for the placement quiet.
+// The policy itself if there are no quotas. `rule` is for the placement quiet, `skew_limit` for the
+// placement skew.
 [[nodiscard]] MadePolicy with_cells(const PolicyMaker& maker, const Quotas& quotas,
-                                    Placement placement, QuietRule rule = {});
+                                    Placement placement, QuietRule rule = {},
+                                    double skew_limit = kSkewLimit);
 
 // The state of a policy without cells as one with cells: it is that of the commons. And back.
 [[nodiscard]] Json to_celled_state(Json plain);
@@ -54,7 +56,7 @@ class CelledPolicy final : public Policy {
   };
 
   CelledPolicy(Quotas quotas, std::vector<Zone> zones, std::unique_ptr<Policy> borrowers,
-               const PolicyMaker& maker, Placement placement, QuietRule rule);
+               const PolicyMaker& maker, Placement placement, QuietRule rule, double skew_limit);
 
   Result<Decision> decide(const Snapshot& snapshot) override;
   [[nodiscard]] int least_gpus(const JobSpec& spec, const SpeedModel& speed) const override {
@@ -106,6 +108,7 @@ class CelledPolicy final : public Policy {
   bool admits_ = false;
   Placement placement_;
   QuietRule rule_;
+  double skew_limit_;
   std::optional<Differ> differ_;
   std::size_t nodes_ = 0;                  // that differ_ was made for
   std::map<JobId, Allocation> inside_;     // of the last decision: the GPUs in the job's own zone
