@@ -262,6 +262,7 @@ void Master::heard(Uid uid, const wire::FromWorker& message) {
 }
 
 void Master::heard_notice(const wire::Notice& notice) {
+  if (notice.kind == wire::notice::kFinished) meter_.finished();
   if (notice.kind != wire::notice::kMembers) return;
   if (const auto first = wire::read_members(notice.content).first) meter_.members_changed(*first);
 }

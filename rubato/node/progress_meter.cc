@@ -20,6 +20,7 @@ bool ProgressMeter::report(Time now, int round, const wire::StepReport& report) 
   }
   measure_pause(now, report);
   any_ = true;
+  finished_ = false;
   round_ = round;
   const double batch = report.samples.value_or(0);
   newest_.step = report.step;
@@ -101,7 +102,7 @@ JobProgress ProgressMeter::progress(Time now) const {
   const double steps = static_cast<double>(last.step - first.step);
   const double span = seconds(last.at - first.at);
   const double silence = seconds(now - last.at) - (steps > 0 ? span / steps : 0);
-  const double time = span + std::max(0.0, silence);
+  const double time = span + (finished_ ? 0.0 : std::max(0.0, silence));
   if (time <= 0) return progress;
   progress.step_rate = steps / time;
   progress.rate = std::max(0.0, last.samples - first.samples) / time;

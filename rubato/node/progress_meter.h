@@ -2,9 +2,9 @@
 // each change of its workers kept it waiting.
 //
 // A report is about one step (wire/worker_messages.h). The speed is that of the last seconds;
-// without reports it falls. The pause of a change is how much longer its first step took than the
-// steps before it, by the workers' clock. If all workers start again, the pause lasts from the last
-// step to the next. Pure.
+// without reports it falls, unless the training is done. The pause of a change is how much longer
+// its first step took than the steps before it, by the workers' clock. If all workers start again,
+// the pause lasts from the last step to the next. Pure.
 #pragma once
 
 #include <deque>
@@ -22,6 +22,8 @@ class ProgressMeter {
   // `round` counts how often all workers have started together; steps may be repeated after such a
   // start. False if the step was reported before, by a leader that died.
   bool report(Time now, int round, const wire::StepReport& report);
+  // A worker has done the last step. What the program does afterwards does not count as silence.
+  void finished() { finished_ = true; }
   // The members train in a new composition from this step on.
   void members_changed(std::int64_t first_step);
   // A resize was requested. Its pauses add up until it is settled.
@@ -46,6 +48,7 @@ class ProgressMeter {
   std::deque<Told> told_;  // those of the last seconds, and the one before
   int round_ = 0;
   bool any_ = false;
+  bool finished_ = false;
   std::optional<double> applied_at_;  // of the newest step, by the workers' clock
   Time reported_at_;
   double step_seconds_ = 0;  // typical, while the members stay the same

@@ -46,6 +46,16 @@ TEST(ProgressMeter, TellsHowFarAndHowFast) {
   EXPECT_LT(meter.progress(time_at(30)).step_rate, 4);
 }
 
+TEST(ProgressMeter, AProgramThatHasDoneItsLastStepIsNotSlow) {
+  ProgressMeter meter;
+  steps(meter, 1, 100, 10);
+  meter.finished();
+  EXPECT_NEAR(meter.progress(time_at(30)).step_rate, 10, 1e-6);
+  EXPECT_TRUE(meter.report(time_at(31), 1, step(90, 31))) << "all have started again";
+  EXPECT_TRUE(meter.report(time_at(32), 1, step(91, 32)));
+  EXPECT_LT(meter.progress(time_at(50)).step_rate, 0.1);
+}
+
 TEST(ProgressMeter, WhatWasToldIsNotToldAgain) {
   ProgressMeter meter;
   steps(meter, 1, 10, 10);
