@@ -216,9 +216,12 @@ stopped_worker() {
 all_dead() {
   local args=(--steps 80 --batch 16 --checkpoint-steps 20 --checkpoint-seconds 0) worker
   undisturbed "${args[@]}" --checkpoint plain.saved
-  export GATES=2,50
+  export GATES=2,40,50
   launch dead --workers 2 -- "$FAULTY" "${args[@]}" --checkpoint saved
   joined dead 2 2
+  # The next checkpoint is skipped while this one is still being written.
+  await test -e saved/step-000000000020.ckpt
+  touch gate-40
   await reached dead 48
   await test -e saved/step-000000000040.ckpt
   for worker in $(working dead); do kill -9 "$(pid_of dead "$worker")"; done

@@ -729,8 +729,9 @@ def accounts(build):
         await_true(lambda: explained(job, "AssocGrpGRES"), "the account's limit to be explained", 120)
         require("AssocGrp" not in cluster.run("nodes").stdout, "GPUs are kept from others because of one account")
         cluster.await_training(job, lambda count: count == 2)
-        # A job that needs more waits, with the reason.
-        other = cluster.submit("other", "--gpus", "2", steps=20)["id"]
+        # A job that needs more waits, with the reason. It is long: while the first is measured with one GPU, the other
+        # may begin with one, and must not end before it has waited for its second.
+        other = cluster.submit("other", "--gpus", "2", steps=cluster.steps(600))["id"]
         await_true(lambda: explained(other, "AssocGrpGRES"), "the reason why the other job waits", 120)
         cluster.run("cancel", other)
         # A size is asked for, because whether more workers are faster depends on what else the machine does.
