@@ -62,8 +62,10 @@ try {
     // The part in which something happened.
     await page.getByRole("button", { name: "Zoom in" }).click();
   });
-  // Its charts begin when the page is opened.
-  await picture(browser, "page-job", "dark", `#/jobs/${explore}`, ".plot canvas", () => pause(15));
+  await picture(browser, "page-job", "dark", `#/jobs/${explore}`, ".plot canvas", async (page) => {
+    await pause(15);
+    await page.getByRole("heading", { name: "Over time" }).evaluate((title) => title.scrollIntoView());
+  });
 } finally {
   await browser.close();
   await daemon.end();

@@ -77,6 +77,18 @@ async function settled(page) {
   } while (page.open.size > 0);
 }
 
+/** How many pixels of the timeline have exactly this colour. */
+function painted(page, wanted) {
+  return page.locator(".timeline canvas").first().evaluate((canvas, [red, green, blue]) => {
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+    copy.drawImage(canvas, 0, 0);
+    const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let i = 0; i < data.length; i += 4) if (data[i] === red && data[i + 1] === green && data[i + 2] === blue) count++;
+    return count;
+  }, wanted);
+}
+
 describe("the page", () => {
   test("is entered with a one-time code, which leaves no trace in the address", () =>
     withPage(daemon.page(), async (page, context) => {
@@ -133,7 +145,8 @@ describe("the page", () => {
 
 describe("a job on the page", () => {
   test("is submitted after its verdict was seen, grows, is resized and cancelled", () =>
-    withPage(daemon.page(), async (page) => {
+    withPage(daemon.page(), async (page, context) => {
+      await context.grantPermissions(["clipboard-read", "clipboard-write"]);
       await live(page);
       await goTo(page, "#/submit");
       const submit = page.getByRole("button", { name: "Submit", exact: true });
@@ -142,6 +155,9 @@ describe("a job on the page", () => {
       await page.getByLabel("Name").fill("oak");
       await page.getByLabel("Most GPUs").fill("4");
       assert.match(await page.locator("code.command").textContent(), /^rubato submit --name oak .* -- \S+mlp --steps 100000$/);
+      await page.getByRole("button", { name: "Copy" }).click();
+      await page.getByRole("button", { name: "Copied" }).waitFor();
+      assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await page.locator("code.command").textContent());
       const before = daemon.json("ls").jobs.length;
       await page.getByRole("button", { name: "What would happen?" }).click();
       await page.locator(".verdict").waitFor();
@@ -162,6 +178,8 @@ describe("a job on the page", () => {
       const marks = page.getByRole("region", { name: "Changes of this job" }).locator("tbody tr");
       await marks.filter({ hasText: "start" }).first().waitFor();
       await marks.filter({ hasText: "shrink" }).first().waitFor();
+      // What the change cost is told by the program, a moment later.
+      await marks.filter({ hasText: /shrink.*\d ms/ }).first().waitFor();
       const fact = (name) => page.locator(".facts-list div", { has: page.locator("dt", { hasText: name }) }).locator("dd").first();
       await until(async () => /^[1-9]/.test(await fact("Resizes").textContent()));
       assert.equal(await fact("Restarts").textContent(), "0", "a resize is no restart");
@@ -207,6 +225,15 @@ describe("a job on the page", () => {
       // The plan behind its promise is right of the present.
       await goTo(page, "#/");
       await page.getByLabel(/[1-9]\d* planned step/).waitFor();
+      // Its deadline is a flag in the colour of what is late.
+      const late = await page.evaluate(() => {
+        const probe = document.body.appendChild(document.createElement("i"));
+        probe.style.color = "var(--late)";
+        const numbers = getComputedStyle(probe).color.match(/\d+/g).map(Number);
+        probe.remove();
+        return numbers;
+      });
+      await until(async () => (await painted(page, late)) > 10);
 
       // Which promises another policy would not honour is known before the switch.
       await goTo(page, "#/policy");
@@ -378,16 +405,7 @@ describe("the cluster on the page", () => {
       assert.match(await row.textContent(), /now/);
       // Its colour is on the canvas, left of the present.
       const colour = await row.locator(".job-colour").evaluate((chip) => getComputedStyle(chip).backgroundColor.match(/\d+/g).map(Number));
-      const painted = (wanted) =>
-        page.locator(".timeline canvas").first().evaluate((canvas, [red, green, blue]) => {
-          const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
-          copy.drawImage(canvas, 0, 0);
-          const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
-          let count = 0;
-          for (let i = 0; i < data.length; i += 4) if (data[i] === red && data[i + 1] === green && data[i + 2] === blue) count++;
-          return count;
-        }, wanted);
-      await until(async () => (await painted(colour)) > 100);
+      await until(async () => (await painted(page, colour)) > 100);
       const before = await plot.getAttribute("data-time");
       await page.waitForFunction((text) => document.querySelector(".timeline-plot").dataset.time !== text, before);
 
@@ -403,6 +421,10 @@ describe("the cluster on the page", () => {
         const [a, b] = (document.querySelector(".timeline-plot")?.dataset.time ?? "0 0").split(" ").map(Number);
         return Math.abs(a - from) < 2 && Math.abs(b - to) < 2;
       }, [lo, hi]);
+
+      // An address without a part of the time leads back to all of it.
+      await goTo(page, "#/?table=1");
+      await until(async () => (([a, b]) => b - a > 1.2 * (hi - lo))((await plot.getAttribute("data-time")).split(" ").map(Number)));
 
       // Dragging zooms, with Shift it moves.
       const shown = async () => (await plot.getAttribute("data-time")).split(" ").map(Number);

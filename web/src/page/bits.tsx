@@ -105,14 +105,15 @@ export function Problem({ children }: { children: ComponentChildren }) {
   return <p class="trouble" role="alert">{children}</p>;
 }
 
+/** Browsers have no clipboard for pages that come without encryption from another machine. */
 export function CopyButton({ text }: { text: string }) {
-  const [copied, setCopied] = useState(false);
+  const [said, setSaid] = useState("Copy");
+  if (!navigator.clipboard) return null;
   const copy = async () => {
-    await navigator.clipboard.writeText(text).catch(() => {});
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1500);
+    setSaid(await navigator.clipboard.writeText(text).then(() => "Copied", () => "The browser forbids it"));
+    setTimeout(() => setSaid("Copy"), 1500);
   };
-  return <button type="button" class="plain" onClick={copy}>{copied ? "Copied" : "Copy"}</button>;
+  return <button type="button" class="plain" onClick={copy}>{said}</button>;
 }
 
 interface ConfirmProps {

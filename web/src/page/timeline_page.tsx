@@ -178,7 +178,16 @@ function useLive(model: TimelineModel, viewport: Viewport, span: number): void {
         if (route.path.length === 0 && (route.get("from") !== from || route.get("to") !== to)) route.set({ from, to });
       }, 400);
     });
+    // The address may be changed while the timeline is shown: by a link, by hand, by the browser's Back.
+    const follow = () => {
+      if (route.path.length > 0) return;
+      const wanted = spanInAddress();
+      if (wanted) viewport.show(wanted);
+      else viewport.reset();
+    };
+    addEventListener("hashchange", follow);
     return () => {
+      removeEventListener("hashchange", follow);
       clearTimeout(timer);
       stop();
     };
