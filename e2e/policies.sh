@@ -22,7 +22,8 @@ for name in "${names[@]}"; do
   check "$name shows itself" bash -c "rubato policies $name | grep -q '^  rubato simulate .*,$name\$'"
   check "$name as JSON" bash -c "rubato policies $name --json | python3 -c 'import json,sys; assert json.load(sys.stdin)[\"name\"] == \"$name\"'"
 done
-check 'every group has a heading' test "$(grep -c '^[a-z]*: ' list.txt)" -eq 5
+groups=$(sed -n 's/^\([a-z]*\): .*/\1/p' list.txt | tr '\n' ' ')
+check "the groups are $groups" test "$groups" = 'rigid elastic deadlines heterogeneous fair learned '
 "$RUBATO" policies nonsense >none.txt 2>none.err
 check 'an unknown policy is bad input' test "$?" -eq 2
 check 'with one sentence' test "$(wc -l <none.err)" -eq 1

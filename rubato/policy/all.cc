@@ -164,6 +164,7 @@ const std::vector<PolicyGroup>& policy_groups() {
       {"deadlines", "Deadlines come first"},
       {"heterogeneous", "Several types of GPUs"},
       {"fair", "Fair shares between jobs or users"},
+      {"learned", "Weights that were trained choose"},
   };
   return groups;
 }

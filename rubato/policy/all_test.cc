@@ -146,6 +146,14 @@ TEST(AllPolicies, TheTableIsWhatTheIssueAsksFor) {
     }
     EXPECT_TRUE(parse_policies(entry.name).value().front().make({}).ok()) << entry.name;
   }
+  Names groups;
+  for (const PolicyGroup& group : policy_groups()) {
+    groups.emplace_back(group.name);
+    EXPECT_TRUE(std::any_of(all_policies().begin(), all_policies().end(), [&](const auto& entry) {
+      return group_of(entry) == group.name;
+    })) << group.name;
+  }
+  EXPECT_EQ(groups, (Names{"rigid", "elastic", "deadlines", "heterogeneous", "fair", "learned"}));
   for (const auto* name : {"fifo",
                            "fifo-backfill",
                            "sjf",

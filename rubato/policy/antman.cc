@@ -8,6 +8,7 @@
 
 #include "rubato/base/text.h"
 #include "rubato/model/guest.h"
+#include "rubato/policy/victims.h"
 
 namespace rubato::policy {
 namespace {
@@ -17,6 +18,12 @@ bool runs(const JobView& job) { return !job.target.empty(); }
 // Measuring runs first, then in order of submission.
 bool earlier(const JobView* a, const JobView* b) {
   return std::tuple(!a->spec->goes_first, a->id) < std::tuple(!b->spec->goes_first, b->id);
+}
+
+// The one that loses most by stopping keeps its GPUs first.
+bool dearer(const JobView* a, const JobView* b) {
+  return std::tuple(!a->spec->goes_first, -restart_loss_per_gpu(*a)) <
+         std::tuple(!b->spec->goes_first, -restart_loss_per_gpu(*b));
 }
 
 std::string above_quota(const JobSpec& spec, int quota) {
@@ -56,14 +63,16 @@ class AntMan::Round {
 
   // Those with GPUs of their own keep them, the oldest first; then those that wait; then guests.
   void run_opportunistic() {
-    const auto give_to = [&](auto&& which) {
-      for (const JobView* job : opportunistic_) {
+    const auto give_to = [&](const auto& jobs, auto&& which) {
+      for (const JobView* job : jobs) {
         if (!granted_.contains(job->id) && which(*job)) give(*job);
       }
     };
-    give_to([](const JobView& job) { return runs(job) && !job.shares_with; });
-    give_to([](const JobView& job) { return !runs(job); });
-    give_to([](const JobView&) { return true; });
+    auto keeping = opportunistic_;
+    if (config_.cheapest_victims) std::stable_sort(keeping.begin(), keeping.end(), dearer);
+    give_to(keeping, [](const JobView& job) { return runs(job) && !job.shares_with; });
+    give_to(opportunistic_, [](const JobView& job) { return !runs(job); });
+    give_to(opportunistic_, [](const JobView&) { return true; });
   }
 
   void add_guests() {
@@ -180,9 +189,13 @@ std::vector<PolicyEntry> antman_rows() {
   entry.keys = {choice_key("guests", {"on", "off"},
                            "opportunistic jobs may share the GPUs of guaranteed ones"),
                 choice_key("host", {"fastest", "oldest"},
-                           "whose guest: beside whom it is fastest, or the oldest host")};
+                           "whose guest: beside whom it is fastest, or the oldest host"),
+                choice_key("victims", {"last", "cheapest"},
+                           "which opportunistic jobs leave their GPUs first: the newest, or those "
+                           "with the least restart cost per GPU")};
   entry.make = [](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
-    return erase(AntMan{{values.text("guests") == "on", values.text("host") == "fastest"}});
+    return erase(AntMan{{values.text("guests") == "on", values.text("host") == "fastest",
+                         wants_cheapest_victims(values)}});
   };
   return {entry};
 }

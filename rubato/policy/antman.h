@@ -24,6 +24,8 @@
 // the measured pairs; live, where pairs are not measured before, the host with the lowest number.
 // On generated traces this ends opportunistic jobs earlier than the oldest host (`host=oldest`;
 // docs/results.md).
+// [reading] The newest opportunistic job leaves first. With victims=cheapest it is the one that
+// loses least per GPU by it (victims.h).
 // [reading] A job above the quota waits. (An owner may submit it as opportunistic.) It is the only
 // one that waits beside idle GPUs on which it runs. A job that was taken in before the quota became
 // too small for it, waits until a newer job of its user brings a larger one.
@@ -47,6 +49,7 @@ struct AntMan {
   struct Config {
     bool guests = true;   // opportunistic jobs may share the GPUs of guaranteed ones
     bool fastest = true;  // a guest chooses the host beside which it is fastest, else the oldest
+    bool cheapest_victims = false;  // opportunistic jobs leave by least loss, else the newest first
   };
   struct State {
     [[nodiscard]] static Json save() { return Json::object(); }

@@ -10,7 +10,8 @@
 // whole epochs. Its own placement is not described in public, so the cluster's placement is used.
 //
 // At each event, and after every round while jobs wait, all jobs are sorted again, and every job
-// that fits runs, in that order.
+// that fits runs, in that order. With victims=cheapest, a job that comes before others stops those
+// that lose least per GPU by it, if their key is higher by more than their loss (victims.h).
 //
 // Knows: GPUs asked for, attained service, share of the work done. If the owner did not say how
 // much work there is, the progress is 0. Pure: decide() is const; State is that of sorted.h.
@@ -26,6 +27,7 @@ struct Elas {
   struct Config {
     Sorted::Order order = Sorted::Order::service_left;
     Duration round{};  // 0: only events
+    bool cheapest_victims = false;
   };
   using State = Sorted::State;
 

@@ -519,6 +519,7 @@ Decision Learned::decide(const Snapshot& snapshot, State& state) const {
 std::vector<PolicyEntry> learned_rows() {
   PolicyEntry entry;
   entry.name = "learned";
+  entry.group = "learned";
   entry.summary = "a learned score chooses order, counts and nodes, with contention in view";
   entry.knows = "work left, speed curve, restart cost; the speed that jobs report";
   entry.elastic = true;

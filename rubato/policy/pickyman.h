@@ -11,6 +11,8 @@
 //            Only jobs with more time left than the newcomer's time and their own loss are victims,
 //            so that each preemption is worth its loss. Victims that turn out not to be needed
 //            stay.
+// The choice of victims is in victims.h, because it is also a key of other preemptive policies.
+//
 // Deviates: remaining times are those of the job's speed and work, instead of the paper's
 // prediction from storage traffic.
 //
@@ -42,9 +44,6 @@ struct PickyMan {
   // What stopping the job now would cost, in microseconds.
   [[nodiscard]] double loss_micros(const JobView& job, Time now) const;
 };
-
-// The loss per GPU of a job that stops after any step: what it costs to free one of its GPUs.
-[[nodiscard]] double restart_loss_per_gpu(const JobView& job);
 
 [[nodiscard]] std::vector<PolicyEntry> pickyman_rows();
 

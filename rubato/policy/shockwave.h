@@ -28,11 +28,13 @@
 // `predict=off` takes the present speed for the rest of the job, as other policies do.
 //
 // Deviates: the relaxation is rounded instead of a mixed-integer solver with a time limit; the gap
-// is known. In the window a job advances at the mean speed of its predicted rest, where the
-// published code takes the mean of the epochs so far. Lateness counts from the submission, where
-// the published code divides moments on the scheduler's clock, so that the same delay counts less
-// the longer the scheduler runs. The published code re-estimates shares and plans when a job has
-// come or ended, but not at a change of batch; neither does this.
+// is known. The oracle that measures it is our own branch and bound (exact_window()), not a general
+// solver such as CBC: tests compare it with trying everything. In the window a job advances at the
+// mean speed of its predicted rest, where the published code takes the mean of the epochs so far.
+// Lateness counts from the submission, where the published code divides moments on the scheduler's
+// clock, so that the same delay counts less the longer the scheduler runs. The published code
+// re-estimates shares and plans when a job has come or ended, but not at a change of batch; neither
+// does this.
 //
 // Knows: the length of jobs at the GPUs they ask for, their age. Cluster of one GPU type.
 //

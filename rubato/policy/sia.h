@@ -22,7 +22,7 @@
 //
 // Sure, because it was read in the published code: all of the above but the points below. The
 // paper's text gives p = 0.5 as the default. Its code and its own section on sensitivity have -0.5,
-// and so has this.
+// and so has this. lambda = 1.1 is that of the code. With 2, new jobs wait less (docs/results.md).
 //
 // Readings: where no configuration is a legal count for a job, its smallest legal count is one.
 // In the published code a job that is not yet measured has the same goodput on all types. Here the

@@ -47,7 +47,21 @@ double Sorted::key(const JobView& job, Time now) const {
   return 0;
 }
 
+Precedence Sorted::precedence(const JobView& job, Time now) const {
+  const double place = key(job, now);
+  const int gpus = job.spec->requested;
+  const double micros = seconds(job.spec->restart_cost) * 1e6;
+  if (config.order == Order::gpus) return {place, place, {-place, micros / gpus}};
+  // The key of remaining_time is time, the others are GPU-time.
+  const double loss = config.order == Order::remaining_time ? micros : micros * gpus;
+  return {place, place - loss, {micros / gpus, -place}};
+}
+
 Decision Sorted::decide(const Snapshot& snapshot, State& state) const {
+  if (config.cheapest_victims) {
+    return decide_with_victims(snapshot,
+                               [&](const JobView& job) { return precedence(job, snapshot.now); });
+  }
   GangQueue& queue = state.queue;
   if (!config.preempts) queue.return_thrown_off(snapshot);
   std::int64_t ahead = queue.front_stamp(queue.running().size());
@@ -92,8 +106,11 @@ PolicyEntry sorted_row(std::string name, std::string summary, std::string knows,
   entry.knows = std::move(knows);
   entry.work_conserving = !config.head_blocks;
   entry.quick = true;
-  entry.make = [config](const KeyValues&, const PolicyInputs&) -> MadePolicy {
-    return erase(Sorted{config});
+  if (config.preempts) entry.keys = {victims_key()};
+  entry.make = [config](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
+    Sorted sorted{config};
+    sorted.config.cheapest_victims = config.preempts && wants_cheapest_victims(values);
+    return erase(std::move(sorted));
   };
   return entry;
 }

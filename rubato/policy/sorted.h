@@ -7,7 +7,12 @@
 //   srsf           least remaining time x GPUs first (Tiresias's "shortest-gpu")
 //
 // sjf, srtf and srsf preempt. They sort all jobs again at each event (ties keep the previous order)
-// and run every job that fits, in that order.
+// and run every job that fits, in that order. With victims=cheapest, a job that comes before others
+// stops those that lose least per GPU by it, and not the last ones (victims.h):
+//
+//   srtf, srsf  only jobs whose key is higher by more than their own loss. So srtf is then pickyman
+//   sjf         only jobs with more GPUs, those with the most first; of equals, the cheapest. GPUs
+//               and losses cannot be compared
 //
 // Knows: GPUs asked for; srtf and srsf also the work left and the speed.
 // Pure: decide() is const; State is what it remembers between calls.
@@ -15,6 +20,7 @@
 
 #include "rubato/policy/gangs.h"
 #include "rubato/policy/policy.h"
+#include "rubato/policy/victims.h"
 
 namespace rubato::policy {
 
@@ -31,6 +37,7 @@ struct Sorted {
     Order order = Order::submission;
     bool preempts = false;
     bool head_blocks = false;
+    bool cheapest_victims = false;  // victims.h; then there is no state
   };
   struct State {
     GangQueue queue;
@@ -48,6 +55,7 @@ struct Sorted {
 
  private:
   [[nodiscard]] double key(const JobView& job, Time now) const;
+  [[nodiscard]] Precedence precedence(const JobView& job, Time now) const;
 };
 
 // Time left at the requested count, rounded to microseconds so that equal times compare equal.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "rubato/policy/pickyman.h"
+#include "rubato/policy/victims.h"
 
 namespace rubato::policy {
 namespace {
@@ -237,7 +237,7 @@ MadePolicy make_tiresias(const KeyValues& values, const PolicyInputs& inputs, bo
   config.gittins = gittins;
   if (!gittins) {
     config.running_first = values.text("order") == "running";
-    config.cheapest_victims = values.text("victims") == "cheapest";
+    config.cheapest_victims = wants_cheapest_victims(values);
   }
   if (gittins) {
     std::vector<double> samples = default_service_samples();

@@ -43,7 +43,7 @@ struct Tiresias {
     // are enough. The Tiresias in the evaluation of Pollux (OSDI'21) does this.
     bool running_first = true;
     // LAS, with running_first: of the running jobs of a queue, those that lose least by it are
-    // stopped first (pickyman.h). Otherwise it is those that started last.
+    // stopped first (victims.h). Otherwise it is those that started last.
     bool cheapest_victims = false;
     GittinsTable table;
   };
