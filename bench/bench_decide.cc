@@ -5,10 +5,12 @@
 #include <bit>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "rubato/base/check.h"
 #include "rubato/base/random.h"
+#include "rubato/core/decision.h"
 #include "rubato/policy/all.h"
 #include "rubato/sim/catalogue.h"
 #include "rubato/sim/generator.h"
@@ -89,13 +91,49 @@ BENCHMARK(decide_shockwave)->Apply(sizes);
 BENCHMARK(decide_sia)->Args({500, 2048})->Apply(sizes);
 BENCHMARK(decide_sia_4_types)->Args({500, 2048})->Apply(sizes);
 
-// docs/learning.md: below 20 ms for 1,000 jobs.
+// Below 20 ms for 1,000 jobs on 512 GPUs: docs/learning.md.
 void decide_learned(benchmark::State& state) { decide_elastic(state, "learned", 1); }
 void decide_learned_network(benchmark::State& state) {
   decide_elastic(state, "learned:scorer=network", 1);
 }
 BENCHMARK(decide_learned)->Args({1000, 512})->Apply(sizes);
 BENCHMARK(decide_learned_network)->Args({1000, 512})->Apply(sizes);
+
+// The same when the first decision was carried out: the jobs that it chose have its GPUs, and the
+// others wait.
+void decide_again(benchmark::State& state, const std::string& name) {
+  Snapshot snapshot =
+      crowd(static_cast<int>(state.range(0)), static_cast<int>(state.range(1) / 8), 1, false);
+  const auto policy = policy_named(name);
+  const auto first = policy->decide(snapshot);
+  CHECK(first.ok());
+  for (const Grant& grant : first->run) {
+    JobView& job = *snapshot.jobs.find(grant.job);
+    job.held = job.target = std::get<Exact>(grant.want).gpus;
+    job.first_start = snapshot.now;
+    job.progress.rate = job.speed->on(job.target.type(), job.target.gpus());
+  }
+  for (auto _ : state) {
+    auto decision = policy->decide(snapshot);
+    CHECK(decision.ok());
+    benchmark::DoNotOptimize(decision->run.data());
+  }
+  state.counters["running"] = static_cast<double>(first->run.size());
+}
+void decide_again_learned(benchmark::State& state) { decide_again(state, "learned"); }
+void decide_again_learned_network(benchmark::State& state) {
+  decide_again(state, "learned:scorer=network");
+}
+BENCHMARK(decide_again_learned)
+    ->ArgNames({"jobs", "gpus"})
+    ->Args({1000, 512})
+    ->Args({1000, 8192})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(decide_again_learned_network)
+    ->ArgNames({"jobs", "gpus"})
+    ->Args({1000, 512})
+    ->Args({1000, 8192})
+    ->Unit(benchmark::kMillisecond);
 
 void decide_lyra(benchmark::State& state) { decide_elastic(state, "lyra", 1); }
 BENCHMARK(decide_lyra)->Apply(sizes);

@@ -21,7 +21,7 @@ struct LearnFlags {
   LearnOptions options;
   PpoOptions ppo;  // without its scenes
   std::string method = "cross-entropy";
-  std::string contention, models, checkpoint, report, out = "-";
+  std::string contention, models, imitated, checkpoint, report, out = "-";
 };
 
 // Steps of a search with a checkpoint after each. `first` is where it begins without one.
@@ -130,6 +130,12 @@ Result<void> by_ppo(const LearnFlags& flags) {
   return write_file(flags.out, to_text(state->best));
 }
 
+Result<Weights> read_weights(const std::string& path) {
+  const auto text = read_text_file(path);
+  if (!text) return text.error();
+  return parse_weights(*text, path);
+}
+
 int run(LearnFlags& flags) {
   if (flags.options.elite > flags.options.population)
     return bad_input({"--elite: must not be larger than --population"});
@@ -142,6 +148,11 @@ int run(LearnFlags& flags) {
                                     base::quoted(trim(name)))});
     }
     flags.options.models.emplace_back(trim(name));
+  }
+  if (!flags.imitated.empty()) {
+    const auto weights = read_weights(flags.imitated);
+    if (!weights) return bad_input(weights.error());
+    flags.ppo.imitated = *weights;
   }
   const auto done = flags.method == "ppo" ? by_ppo(flags) : by_cross_entropy(flags);
   return done ? 0 : bad_input(done.error());
@@ -181,6 +192,10 @@ void add_learn(CLI::App& app, Action& chosen) {
          "new workloads in each iteration of ppo")
       ->check(from_to(1, 1'000))
       ->capture_default_str();
+  option(
+      "--imitate", flags->imitated, "FILE",
+      "weights of the linear scorer that ppo imitates first, and whose order of the jobs it keeps "
+      "(default: the shipped ones)");
   option("--population", o.population, "NUMBER", "sets of weights in a generation")
       ->check(from_to(2, 10'000))
       ->capture_default_str();

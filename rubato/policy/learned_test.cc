@@ -30,6 +30,14 @@ struct Site {
     if (!job.held.empty()) job.first_start = kStart;
     return snapshot.jobs.insert(std::move(job));
   }
+  // The jobs begin as the decision says.
+  void begin(const Decision& decision) {
+    for (const Grant& grant : decision.run) {
+      JobView& job = *snapshot.jobs.find(grant.job);
+      job.held = job.target = std::get<Exact>(grant.want).gpus;
+      job.first_start = kStart;
+    }
+  }
   Decision decide(const Learned::Config& config) {
     Learned::State state;
     auto decision = Learned(config).decide(snapshot, state);
@@ -127,6 +135,21 @@ TEST(Learned, AnyNetworkDecidesValidlyAndIsReadBack) {
     EXPECT_EQ(parse_network(to_text(weights), "file").value(), weights);
   }
   EXPECT_FALSE(site.decide(network_config(shipped_network())).run.empty());
+}
+
+TEST(Learned, BothScorersDecideForAThousandJobs) {
+  for (const auto& config : {Learned::Config{}, network_config(shipped_network())}) {
+    Site site("64x8");
+    for (int i = 0; i < 1000; ++i) {
+      site.add(
+          {.gpus = 1 << (i % 4), .work = 100.0 + i, .curve = {{1, 1}, {2, 2}, {4, 3.9}, {8, 7}}},
+          i % 3 == 0 ? "a" : "b");
+    }
+    const auto first = site.decide(config);
+    EXPECT_FALSE(first.run.empty());
+    site.begin(first);
+    EXPECT_FALSE(site.decide(config).run.empty());
+  }
 }
 
 TEST(Learned, SaysWhatIsWrongWithANetwork) {

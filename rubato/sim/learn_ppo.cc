@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "rubato/base/json.h"
 #include "rubato/base/json_reader.h"
@@ -107,18 +108,25 @@ double entropy_of(const std::vector<double>& p) {
   return entropy;
 }
 
+struct Iteration {
+  const PpoOptions& options;
+  const math::Network& network;
+  bool imitates = false;
+};
+
 // Chooses by the network with chance, or as the linear scorer does, and keeps a record.
 class Recording final : public Chooser {
  public:
-  Recording(const math::Network& network, bool imitates, Random random, Episode& episode)
-      : network_(network), imitates_(imitates), random_(random), episode_(episode) {}
+  Recording(const Iteration& iteration, Random random, Episode& episode)
+      : iteration_(iteration), random_(random), episode_(episode) {}
 
   std::size_t choose(std::span<const Inputs> candidates, bool may_wait) override {
     ChoiceMade choice{episode_.inputs.size(), candidates.size(), 0, episode_.moments.size() - 1, 0};
     episode_.inputs.insert(episode_.inputs.end(), candidates.begin(), candidates.end());
-    probabilities_of(network_, episode_, choice, pass_, p_);
-    choice.chosen = imitates_ ? linear_choice(candidates, shipped_weights(), may_wait)
-                              : math::draw_index(p_, random_);
+    probabilities_of(iteration_.network, episode_, choice, pass_, p_);
+    choice.chosen = iteration_.imitates
+                        ? linear_choice(candidates, iteration_.options.imitated, may_wait)
+                        : math::draw_index(p_, random_);
     if (!may_wait && choice.chosen == candidates.size()) {
       // To wait was not possible, so nothing can be learned from this one.
       episode_.inputs.resize(choice.first);
@@ -131,19 +139,11 @@ class Recording final : public Chooser {
   }
 
  private:
-  const math::Network& network_;
-  bool imitates_;
+  const Iteration& iteration_;
   Random random_;
   Episode& episode_;
   math::Network::Pass pass_;
   std::vector<double> p_;
-};
-
-struct Iteration {
-  const PpoOptions& options;
-  const math::Network& network;
-  bool imitates = false;
-  Random random;
 };
 
 Moment moment_of(const Snapshot& snapshot, const Presence& base, std::size_t all_jobs) {
@@ -201,9 +201,9 @@ Result<Episode> play(const Iteration& iteration, const LearnScene& scene,
   if (auto jct = scene_jct(options, scene, rule, Placement::netpack); !jct) return jct.error();
   Episode episode;
   Learned::Config config;
+  config.weights = iteration.options.imitated;
   config.hidden = options.hidden;
-  config.chooser =
-      std::make_shared<Recording>(iteration.network, iteration.imitates, random, episode);
+  config.chooser = std::make_shared<Recording>(iteration, random, episode);
   const auto learned = erase(Learned(std::move(config)));
   Watched watched(*learned, [&](const Snapshot& snapshot) {
     episode.moments.push_back(moment_of(snapshot, base, scene.workload.jobs.size()));
@@ -296,9 +296,10 @@ void climb_value(const Memory& memory, math::Network& value) {
   }
 }
 
-NetworkWeights rounded(const std::vector<double>& network) {
-  NetworkWeights weights = shipped_network();  // for the order
-  weights.network.clear();
+// The first ones of `scorer` are those of the order.
+NetworkWeights rounded(const std::vector<double>& network, std::span<const double> scorer) {
+  NetworkWeights weights;
+  for (std::size_t i = 0; i < kJobFeatures; ++i) weights.order[i] = static_cast<float>(scorer[i]);
   for (const double weight : network) weights.network.push_back(static_cast<float>(weight));
   return weights;
 }
@@ -320,15 +321,16 @@ PpoState first_ppo_state(std::uint64_t seed) {
   PpoState state;
   state.network = network.weights();
   state.value = value.weights();
-  state.best = rounded(state.network);
+  state.best = rounded(state.network, shipped_weights());
   return state;
 }
 
 std::string PpoState::to_text() const {
   Json points = Json::array();
   for (const Point& point : curve) points.push_back({point.cost, point.drawn_cost, point.entropy});
-  const Json json = {{"iteration", iteration}, {"network", network},     {"value", value},
-                     {"best", best.network},   {"best_cost", best_cost}, {"curve", points}};
+  const Json json = {{"iteration", iteration}, {"network", network},  {"value", value},
+                     {"best", best.network},   {"order", best.order}, {"best_cost", best_cost},
+                     {"curve", points}};
   return json.dump() + "\n";
 }
 
@@ -342,7 +344,9 @@ Result<PpoState> PpoState::parse(std::string_view text, const std::string& sourc
   state.iteration = static_cast<int>(fields["iteration"].integer(0, 1'000'000));
   state.network = read_numbers(fields["network"], weights);
   state.value = read_numbers(fields["value"], value_network().weights().size());
-  state.best = rounded(read_numbers(fields["best"], weights));
+  auto order = read_numbers(fields["order"], kJobFeatures);
+  order.resize(kJobFeatures);
+  state.best = rounded(read_numbers(fields["best"], weights), order);
   state.best_cost = fields["best_cost"].number(0, 1e6);
   const JsonValue curve = fields["curve"];
   curve.each([&](const JsonValue& point) {
@@ -394,7 +398,7 @@ Result<PpoState> PpoLearner::step(PpoState state, std::atomic<std::size_t>* done
   network.weights() = state.network;
   value.weights() = state.value;
   const bool imitates = state.iteration < options_.imitations;
-  const Iteration iteration{options_, network, imitates, random};
+  const Iteration iteration{options_, network, imitates};
   std::vector<std::optional<Result<Episode>>> played(scenes->size());
   in_parallel(scenes->size(), drawn.threads, [&](std::size_t i) {
     played[i].emplace(play(iteration, (*scenes)[i], value, random.split(100 + i)));
@@ -431,7 +435,7 @@ Result<PpoState> PpoLearner::step(PpoState state, std::atomic<std::size_t>* done
   climb_value(memory, value);
   state.network = network.weights();
   state.value = value.weights();
-  const NetworkWeights found = rounded(state.network);
+  const NetworkWeights found = rounded(state.network, options_.imitated);
   const auto greedy = cost(found, done);
   if (!greedy) return greedy.error();
   point.cost = *greedy;

@@ -1,13 +1,14 @@
 // Trains the network of the policy learned (policy/learned.h) by proximal policy optimisation
 // (PPO, Schulman et al. 2017) on generated scenes (sim/learn.h).
 //
-// First the network imitates the linear scorer: it is trained to give high probability to the same
-// choices. Then each iteration draws new scenes, and simulates the policy on them with choices that
-// are drawn by softmax; to wait has the score 0. The reward is minus the number of jobs that are
-// there, integrated over time, so that its sum is the sum of all JCTs. Of it the same integral is
-// taken away for srsf with placement netpack on the same arrivals. All choices of one decision have
-// the same advantage: generalised advantage estimation (lambda 0.97, no discount) with a small
-// network for the value. An iteration ends early if the policy has moved too far.
+// First the network imitates a linear scorer: it is trained to give high probability to the same
+// choices. That scorer's order of the jobs stays. Then each iteration draws new scenes, and
+// simulates the policy on them with choices that are drawn by softmax; to wait has the score 0. The
+// reward is minus the number of jobs that are there, integrated over time, so that its sum is the
+// sum of all JCTs. Of it the same integral is taken away for srsf with placement netpack on the
+// same arrivals. All choices of one decision have the same advantage: generalised advantage
+// estimation (lambda 0.97, no discount) with a small network for the value. An iteration ends early
+// if the policy has moved too far.
 //
 // After each iteration the policy is simulated without chance on scenes that are always the same;
 // the best so far is the result.
@@ -28,10 +29,11 @@
 namespace rubato::sim {
 
 struct PpoOptions {
-  LearnOptions scenes;   // `scenes`: for the comparison of iterations
-  int imitations = 4;    // iterations that imitate
-  int iterations = 24;   // all of them
-  int drawn_scenes = 6;  // new ones in each iteration
+  LearnOptions scenes;                   // `scenes`: for the comparison of iterations
+  int imitations = 4;                    // iterations that imitate
+  int iterations = 24;                   // all of them
+  int drawn_scenes = 6;                  // new ones in each iteration
+  Weights imitated = shipped_weights();  // the linear scorer to imitate
 };
 
 struct PpoState {

@@ -80,12 +80,29 @@ TEST(LearnPpo, GivesTheSameBytesWithAnyNumberOfThreadsAndFromACheckpoint) {
   EXPECT_EQ(*weights, whole.best);
 }
 
+TEST(LearnPpo, KeepsTheOrderOfTheScorerThatItImitates) {
+  PpoOptions options = small_ppo();
+  options.imitated = first_weights();
+  const PpoState state = after(options, first_ppo_state(1), 1);
+  for (std::size_t i = 0; i < kJobFeatures; ++i)
+    EXPECT_EQ(state.best.order[i], static_cast<float>(options.imitated[i]));
+  EXPECT_NE(state.network, after(small_ppo(), first_ppo_state(1), 1).network);
+  EXPECT_EQ(PpoState::parse(state.to_text(), "file").value().best, state.best);
+}
+
+TEST(LearnPpo, LearnsOtherWeightsWithContentionHidden) {
+  PpoOptions hidden = small_ppo();
+  hidden.scenes.hidden = true;
+  EXPECT_NE(after(hidden, first_ppo_state(1), 2).network,
+            after(small_ppo(), first_ppo_state(1), 2).network);
+}
+
 TEST(LearnPpo, RefusesWhatIsNotACheckpoint) {
   EXPECT_FALSE(PpoState::parse("{}", "file").ok());
   EXPECT_FALSE(PpoState::parse(LearnState{}.to_text(), "file").ok());
 }
 
-// A decision for 1,000 jobs is quick enough to be taken at every event.
+// A decision for 1,000 jobs is quick enough to be taken at every event. bench_decide has the time.
 TEST(Learn, DecidesForAThousandJobs) {
   GeneratorOptions generator;
   generator.jobs = 1000;
