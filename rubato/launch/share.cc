@@ -34,6 +34,7 @@ constexpr auto kLastWords = 2s;
 constexpr auto kLeaveWithin = 20s;
 constexpr std::size_t kInstanceBytes = 8;
 constexpr std::size_t kMostOutput = std::size_t{1} << 20U;  // unsent bytes
+constexpr std::size_t kMostKept = std::size_t{256} << 10U;  // of each worker
 
 // They say what a host is. All others are those of the machine where the run was started.
 constexpr std::string_view kOfThisHost[] = {"HOME",     "USER",   "LOGNAME",        "SHELL",
@@ -125,6 +126,7 @@ int Share::run() {
     poller_.wait(tick());
     host_->turn();
     keep_link(Clock::now());
+    say_kept_output();
     if (leaving_ && !ending_ && (host_->empty() || Clock::now() > leave_until_))
       ending_ = 128 + *leaving_;
     if (ending_ && !std::exchange(killed, true)) host_->signal_all(SIGKILL);
@@ -290,23 +292,46 @@ void Share::obey(const ShareAskPort& ask) {
 }
 
 void Share::ended(Uid uid, ProcessEnd end) {
+  say_output(uid);  // the master wants nothing more of it when it knows of the end
   ends_[uid] = end;
   state_.ended(uid);
-  left_out_.erase(uid);
   say_status();
 }
 
+bool Share::has_room() const { return master_.open() && master_.unsent_bytes() <= kMostOutput; }
+
 void Share::output(Uid uid, bool is_err, std::string_view line) {
-  std::int64_t& left_out = left_out_[uid];
-  if (!master_.open() || master_.unsent_bytes() > kMostOutput) {
-    ++left_out;
-    return;
+  ShareOutput said{uid, is_err, std::string(line)};
+  if (has_room()) {
+    say_output(uid);
+    return say(said);
   }
-  if (left_out > 0) {
-    say(ShareOutput{uid, true, fmt::format("({} lines of output are left out here)", left_out)});
-    left_out = 0;
+  const auto size_of = [](const ShareOutput& one) { return sizeof(one) + one.line.size(); };
+  KeptOutput& kept = kept_output_[uid];
+  kept.bytes += size_of(said);
+  kept.lines.push_back(std::move(said));
+  while (kept.bytes > kMostKept) {
+    kept.bytes -= size_of(kept.lines.front());
+    kept.lines.pop_front();
+    ++kept.left_out;
   }
-  say(ShareOutput{uid, is_err, std::string(line)});
+}
+
+// What is kept of this worker, whether there is room or not.
+void Share::say_output(Uid uid) {
+  const auto found = kept_output_.find(uid);
+  if (found == kept_output_.end()) return;
+  const KeptOutput kept = std::move(found->second);
+  kept_output_.erase(found);
+  if (kept.left_out > 0) {
+    say(ShareOutput{uid, true,
+                    fmt::format("({} lines of output are left out here)", kept.left_out)});
+  }
+  for (const ShareOutput& line : kept.lines) say(line);
+}
+
+void Share::say_kept_output() {
+  while (!kept_output_.empty() && has_room()) say_output(kept_output_.begin()->first);
 }
 
 Result<std::string> Share::key_file(const wire::JobKey& key) {

@@ -4,16 +4,18 @@
 // It dials the master, and dials again when the connection breaks. If a cluster manager started it,
 // a file says where the master is (share_files.h); the share reads it again while it has no master,
 // because a new master listens elsewhere, and tells its workers by a file of its own. What its
-// workers print goes to the master; what does not fit into a buffer while the connection is slow or
-// broken is left out and counted. Its workers die with it. A share that hears of no master for long
-// kills its workers and ends.
+// workers print goes to the master. While the connection is slow or broken, the newest lines of
+// each worker are kept, because they say why it ended, and older ones are left out and counted. Its
+// workers die with it. A share that hears of no master for long kills its workers and ends.
 //
 // If somebody else tells it to end (SIGTERM: a preemption, a time limit), it tells the master, so
 // that its workers can leave, and ends when they have, or after kLeaveWithin.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +50,12 @@ class Share {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Lines of one worker that wait for the master.
+  struct KeptOutput {
+    std::int64_t left_out = 0;  // older lines
+    std::deque<ShareOutput> lines{};
+    std::size_t bytes = 0;
+  };
 
   void watch_signals();
   [[nodiscard]] std::chrono::milliseconds tick() const;
@@ -68,6 +76,9 @@ class Share {
   void say(const FromShare& message);
   void say_status();
   void output(Uid uid, bool is_err, std::string_view line);
+  [[nodiscard]] bool has_room() const;
+  void say_output(Uid uid);
+  void say_kept_output();
   void ended(Uid uid, ProcessEnd end);
   [[nodiscard]] Result<std::string> key_file(const wire::JobKey& key);
   [[nodiscard]] Environment environment_for(const ShareStart& message,
@@ -91,7 +102,7 @@ class Share {
   Clock::time_point redial_at_;
   Clock::time_point beat_at_;
   bool ever_heard_ = false;
-  std::map<Uid, std::int64_t> left_out_;        // lines of output
+  std::map<Uid, KeptOutput> kept_output_;
   std::map<std::string, std::string> secrets_;  // NAME -> path of the file
   Clock::time_point read_at_;                   // of the config, next
   std::optional<int> leaving_;                  // this signal has told us to end
