@@ -392,6 +392,7 @@ const BySeeds kBySeeds[] = {
     {"NotToldAgain", &Rules::told_again},
     {"LateLostOfOldConnection", &Rules::newer_connection_voids},
     {"JoinerLinkBreaks", &Rules::broken_joiner_dropped},
+    {"EachGroupsByWhatItHeard", &Rules::hosts_by_record},
 };
 INSTANTIATE_TEST_SUITE_P(Each, MembershipRule, testing::ValuesIn(kBySeeds),
                          [](const auto& info) { return info.param.name; });

@@ -439,6 +439,7 @@ void Hosts::dial_master(Worker& w) {
         w.pid, [this, &w] { dial_master(w); }, kSoon);
   }
   w.master = connect(w, *m);
+  w.address = fmt::format("{}/{}", w.host, m->pid % 2);
   w.said_to_master.reset();
   say_hello(w);
 }
@@ -553,6 +554,7 @@ void Hosts::found(Worker& w) {
   directory_.claims.push_back(claim);
   w.founding = false;
   trace("{} founds round {} at {}", w.uid, round, first.step);
+  w.membership.located(w.uid, w.address);
   w.membership.found(w.membership.newest_plan(), first);
   const Record& record = *w.membership.record();
   w.resumed = {record.recovery, first.step - 1, record.members};
@@ -598,10 +600,12 @@ void Hosts::dial(Worker& w, Uid to) {
   }
   peer.pending = connect(w, *other);
   send(peer.pending, w, LaneKind::control,
-       [this, other, &w, connection = peer.pending] { hello_from(*other, w, connection); });
+       [this, other, &w, connection = peer.pending, address = w.address] {
+         hello_from(*other, w, connection, address);
+       });
 }
 
-void Hosts::hello_from(Worker& w, Worker& from, int connection) {
+void Hosts::hello_from(Worker& w, Worker& from, int connection, const std::string& address) {
   if (!accepts(w, from)) {
     close_end(connection, w.pid);
     return break_connection(connection);
@@ -616,17 +620,19 @@ void Hosts::hello_from(Worker& w, Worker& from, int connection) {
     act(w);
     if (!w.alive) return;
   }
-  connected(w, from.uid, connection);
-  send(connection, w, LaneKind::control, [this, &from, to = w.uid, connection] {
-    if (from.peers[to].pending == connection) connected(from, to, connection);
+  connected(w, from.uid, connection, address);
+  send(connection, w, LaneKind::control, [this, &from, to = w.uid, connection, own = w.address] {
+    if (from.peers[to].pending == connection) connected(from, to, connection, own);
   });
 }
 
-void Hosts::connected(Worker& w, Uid to, int connection) {
+void Hosts::connected(Worker& w, Uid to, int connection, const std::string& address) {
   Worker::Peer& peer = w.peers[to];
   peer.connection = connection;
   peer.pending = kNone;
+  peer.address = address;
   for (const auto& unsent : std::exchange(peer.unsent, {})) unsent(connection);
+  w.membership.located(to, address);
   w.membership.ready(to);
   if (rules_.told_again) w.membership.reconnected(to);
 }
@@ -793,11 +799,13 @@ bool Hosts::complete(Worker& w) {
   if (before == Role::joining) --w.steps_to_level;
   ++w.steps_done;
   ++counts.steps;
-  w.completed_under[step.step] = record.recovery;
+  const Done done{record.recovery, places_of(w, record)};
+  w.completed_under[step.step] = done;
   if (w.history.size() > kRemembered) w.history.erase(w.history.begin());
   if (w.completed_under.size() > kRemembered) w.completed_under.erase(w.completed_under.begin());
   trace("{} did step {} in recovery {}", w.uid, step.step, record.recovery);
   check_groups(w, record.recovery, step.step);
+  check_places(w, step.step, done);
   if (!m.record()) return true;
   check_record(w);
   if (m.applied() != kNoState) check_state(w);
@@ -1011,7 +1019,7 @@ void Hosts::check_state(const Worker& w) const {
             fmt::format("{} and {} differ after step {}", w.uid, other->uid, step));
     const auto its = other->completed_under.find(step);
     require(under == w.completed_under.end() || its == other->completed_under.end() ||
-                its->second == under->second,
+                its->second.recovery == under->second.recovery,
             fmt::format("{} and {} did step {} in two recoveries", w.uid, other->uid, step));
   }
 }
@@ -1021,7 +1029,7 @@ bool Hosts::stepped(const Worker& besides, std::int64_t recovery) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const Worker* w) {
     return w != &besides && w->alive && w->standing.round() == besides.standing.round() &&
            std::any_of(w->completed_under.begin(), w->completed_under.end(),
-                       [&](const auto& done) { return done.second == recovery; });
+                       [&](const auto& done) { return done.second.recovery == recovery; });
   });
 }
 
@@ -1040,7 +1048,7 @@ void Hosts::check_groups(const Worker& w, std::int64_t recovery, Step step) {
     for (const Worker* other : workers_) {
       if (!fresh || !other->alive || other->standing.round() != w.standing.round()) continue;
       for (const auto& [done, under] : other->completed_under) {
-        require(under >= recovery || done <= own.after + 1,
+        require(under.recovery >= recovery || done <= own.after + 1,
                 fmt::format("{} steps after step {} though {} has done step {}", w.uid, own.after,
                             other->uid, done));
       }
@@ -1050,6 +1058,34 @@ void Hosts::check_groups(const Worker& w, std::int64_t recovery, Step step) {
     require(step <= later->second.after + 1 || !stepped(w, later->first),
             fmt::format("{} does step {} in recovery {} though others went on after step {} in {}",
                         w.uid, step, recovery, later->second.after, later->first));
+  }
+}
+
+// Without the rule, by what this worker has heard itself.
+Places Hosts::places_of(const Worker& w, const Record& record) const {
+  Places places;
+  for (const Uid uid : record.working()) {
+    if (rules_.hosts_by_record) {
+      places[uid] = record.find(uid)->host;
+    } else {
+      places[uid] = uid == w.uid ? w.address : w.peers.at(uid).address;
+    }
+  }
+  return places;
+}
+
+void Hosts::check_places(const Worker& w, Step step, const Done& own) const {
+  for (const auto& [uid, host] : own.places) {
+    require(host.starts_with(fmt::format("{}/", worker(uid)->host)),
+            fmt::format("{} takes '{}' for the host of {}", w.uid, host, uid));
+  }
+  for (const Worker* other : workers_) {
+    if (!other->alive || other->standing.round() != w.standing.round()) continue;
+    const auto its = other->completed_under.find(step);
+    if (its == other->completed_under.end() || its->second.recovery != own.recovery) continue;
+    require(its->second.places == own.places,
+            fmt::format("{} and {} know members on other hosts in step {} of recovery {}", w.uid,
+                        other->uid, step, own.recovery));
   }
 }
 

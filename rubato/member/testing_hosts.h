@@ -6,10 +6,15 @@
 // write and what they wanted to say; several masters live at once; the cluster manager calls a
 // share gone whose processes live.
 //
+// A host has two addresses. A worker tells its peers the one that leads to its master. So two peers
+// may know it by different ones after it has found another master.
+//
 // What must always hold:
 //   * Workers of one round that are not gone have one record a generation, and equal states.
 //   * Nobody, not even a worker that is gone, takes a step that the others have not taken or will
 //     repeat as it was: no two groups step.
+//   * All who take a step in one recovery know each member on the same host, which is really its
+//     host: the ways of the sums follow from this (elastic/reduction_plan.h).
 //   * No step is given up while a worker that is not gone has applied it. A round is given up only
 //     if no worker can go on.
 //   * A round begins with the newest checkpoint of the round before.
@@ -68,6 +73,7 @@ struct Rules {
   bool broken_joiner_interrupts = true;
   bool checkpoint_names = true;
   bool base_of_own_round = true;
+  bool hosts_by_record = true;
 };
 
 using History = std::map<Step, std::uint64_t>;  // the state after each step, as a hash
@@ -163,6 +169,12 @@ struct Gradient {
   std::uint64_t state;
 };
 
+using Places = std::map<Uid, std::string>;  // the host of each working member
+struct Done {
+  std::int64_t recovery = 0;  // in which a step was taken
+  Places places{};
+};
+
 // Those who went on together after a recovery.
 struct Group {
   std::int64_t recovery = 0;
@@ -179,7 +191,8 @@ struct Worker : Process {
   Pid share;
   Membership membership;
   Standing standing;
-  int master = kNone;  // connection
+  int master = kNone;   // connection
+  std::string address;  // of its host, as it tells its peers
   std::optional<wire::WorkerHello> said_to_master;
   bool welcomed = false;
   bool founding = false;
@@ -189,12 +202,13 @@ struct Worker : Process {
     int pending = kNone;
     int newest = kNone;  // connection that was ever made
     bool dials = false;
+    std::string address{};                                      // as it was told last
     std::vector<std::function<void(int connection)>> unsent{};  // data of this recovery
   };
   std::map<Uid, Peer> peers;
 
   History history;
-  std::map<Step, std::int64_t> completed_under;
+  std::map<Step, Done> completed_under;
   std::vector<Heard> words;
   std::pair<std::int64_t, Step> said{-1, -1};
   std::vector<Gradient> gradients;
@@ -309,8 +323,8 @@ class Hosts : public Network {
   void take_word(Worker& w, const wire::RosterWord& word);
   void meet_others(Worker& w);
   void dial(Worker& w, Uid to);
-  void hello_from(Worker& w, Worker& from, int connection);
-  void connected(Worker& w, Uid peer, int connection);
+  void hello_from(Worker& w, Worker& from, int connection, const std::string& address);
+  void connected(Worker& w, Uid peer, int connection, const std::string& address);
   void lost_peer(Worker& w, Uid peer);
   void lost_connection(Worker& w, int connection);
   void lost_connection(Master& m, int connection);
@@ -352,6 +366,8 @@ class Hosts : public Network {
   void check_state(const Worker& w) const;
   [[nodiscard]] bool stepped(const Worker& besides, std::int64_t recovery) const;
   void check_groups(const Worker& w, std::int64_t recovery, Step step);
+  [[nodiscard]] Places places_of(const Worker& w, const Record& record) const;
+  void check_places(const Worker& w, Step step, const Done& own) const;
   void check_end(const Master& m, const Roster& before) const;
 
   template <class Kind>
