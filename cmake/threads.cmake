@@ -1,5 +1,8 @@
-# build-tsan/: the tests of everything that has more than one thread, under the thread sanitizer. That is
-# the gradient path of a worker (elastic/, member/, wire/) and the daemon's HTTP server (http/, api/).
+# build-tsan/: the tests of what threads share, under the thread sanitizer. That is the gradient path of a worker
+# (elastic/, member/, wire/), the daemon's HTTP server (http/, api/) and the threads on which its policies decide
+# (daemon/background_threads). Not here: the runs of a simulation, which share nothing; the copy that elastic/driver.cc
+# makes for a checkpoint; the whole core with such threads (daemon/decisions_test.cc), which needs all policies and the
+# database.
 #
 # Few sources and one binary, so that it builds in minutes. Solvers, torch and the database stay outside:
 # they are not compiled with the sanitizer, which would not see how their threads synchronise.
@@ -21,9 +24,10 @@ file(GLOB threaded_sources CONFIGURE_DEPENDS
   rubato/jobfile/*.cc)
 list(FILTER threaded_sources EXCLUDE REGEX "_test\\.cc$|/elastic/(driver|options|tuner|tuning|straggler)\\.cc$")
 list(APPEND threaded_sources rubato/core/allocation.cc rubato/core/cluster.cc rubato/core/job.cc
-  rubato/journal/digest.cc rubato/launch/process.cc)
+  rubato/journal/digest.cc rubato/launch/process.cc rubato/daemon/background_threads.cc)
 file(GLOB threaded_tests CONFIGURE_DEPENDS rubato/http/*_test.cc)
-list(APPEND threaded_tests rubato/wire/poller_test.cc rubato/elastic/session_test.cc rubato/elastic/checkpoint_test.cc)
+list(APPEND threaded_tests rubato/wire/poller_test.cc rubato/elastic/session_test.cc rubato/elastic/checkpoint_test.cc
+  rubato/daemon/background_threads_test.cc)
 
 add_library(rubato_threaded STATIC ${threaded_sources})
 target_include_directories(rubato_threaded PUBLIC ${CMAKE_SOURCE_DIR})

@@ -1,11 +1,8 @@
 // Decisions that take longer than a turn: everybody but those who wait for a verdict goes on, and
 // what is stored is as good after a crash, and in a replay, as if each had been made at once.
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <gtest/gtest.h>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -256,63 +253,9 @@ TEST_F(Decisions, ReplayBelievesAnAnswerWhoseQuestionIsNoLongerKept) {
   EXPECT_GT(replayed->decisions, 0U) << "later ones are compared";
 }
 
-// --- threads ---
-
-TEST(BackgroundThreads, QuickWorkIsDoneAtOnce) {
-  std::atomic<int> woken = 0;
-  BackgroundThreads threads(std::chrono::minutes(1), [&] { ++woken; });
-  int written = 0;
-  const auto task = threads.start(Background::Length::unknown, [&] { written = 7; });
-  EXPECT_TRUE(task->done());
-  EXPECT_EQ(written, 7);
-  EXPECT_EQ(woken, 0);
-}
-
-TEST(BackgroundThreads, LongWorkWakesWhoWaits) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool may_end = false;
-  bool woken = false;
-  BackgroundThreads threads(std::chrono::milliseconds(0), [&] {
-    const std::lock_guard lock(mutex);
-    woken = true;
-    changed.notify_all();
-  });
-  const auto task = threads.start(Background::Length::unknown, [&] {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return may_end; });
-  });
-  EXPECT_FALSE(task->done());
-  std::unique_lock lock(mutex);
-  may_end = true;
-  changed.notify_all();
-  changed.wait(lock, [&] { return woken; });
-  EXPECT_TRUE(task->done());
-}
-
-TEST(BackgroundThreads, QuickWorkIsDoneOnTheThreadOfTheCaller) {
-  BackgroundThreads threads(std::chrono::milliseconds(0),
-                            [] { FAIL() << "nobody was left waiting"; });
-  std::thread::id where;
-  const auto task =
-      threads.start(Background::Length::quick, [&] { where = std::this_thread::get_id(); });
-  EXPECT_TRUE(task->done());
-  EXPECT_EQ(where, std::this_thread::get_id());
-}
-
-TEST(BackgroundThreads, WorkThatNobodyWantsAnyMoreEndsBeforeTheThreadsDo) {
-  std::atomic<int> ended = 0;
-  {
-    BackgroundThreads threads(std::chrono::milliseconds(0), [] {});
-    for (int i = 0; i < 4; ++i)
-      static_cast<void>(threads.start(Background::Length::unknown, [&] { ++ended; }));
-  }
-  EXPECT_EQ(ended, 4);
-}
-
 // Every decision on a thread of its own, none waited for: what comes out is as if each had been
 // made at once, and replays.
-TEST(BackgroundThreads, ACoreWithThreadsReplays) {
+TEST(DecisionsOnThreads, Replay) {
   TestDaemon daemon("4x4");
   daemon.options.policy = "pollux";
   daemon.options.background =
