@@ -28,7 +28,9 @@ import time
 import traceback
 
 PATIENCE = float(os.environ.get("PATIENCE", "240"))  # seconds to wait for an event
-LIMIT = float(os.environ.get("LIMIT", "300"))  # seconds for a scenario, about six times what it needs
+OUTAGES = int(os.environ.get("OUTAGES", "4"))  # of the scenario killed_daemon
+# Seconds for a scenario, about six times what it needs. Each outage more takes some.
+LIMIT = float(os.environ.get("LIMIT", 300 + 30 * max(0, OUTAGES - 4)))
 HERE = pathlib.Path(__file__).resolve().parent
 # Trainers in Python need numpy, which Debian's own python3 has.
 PYTHON = sys.executable if importlib.util.find_spec("numpy") else "/usr/bin/python3"
@@ -612,19 +614,18 @@ def one_outage(cluster, chance, masters):
 def killed_daemon(build):
     """Kills the daemon (-9) repeatedly: training continues, and each job's work is done once."""
     chance = random.Random(int(os.environ.get("SEED", "1")))
-    outages = int(os.environ.get("OUTAGES", "4"))
     with Cluster(build, "afs-l") as cluster:
         cluster.up()
         # Their largest counts fill the cluster and their speeds are known. So the policy pauses none of them,
         # neither for each other nor for jobs of unknown speed, which count as one hour long.
-        steps = cluster.steps(5 + 2 * outages)
+        steps = cluster.steps(5 + 2 * OUTAGES)
         ids = [cluster.submit(f"job{i}", "--gpus", gpus, steps=steps)["id"]
                for i, gpus in enumerate(("1:2", "1:2", "1:4"))]
         await_true(lambda: cluster.speeds_known() >= set(ids), "the speeds of all jobs to be known")
         masters = {job: cluster.master(job) for job in ids}
         with contextlib.closing(Submitting(cluster)) as submitting:
             submitting.start()
-            during = sum(one_outage(cluster, chance, masters) for _ in range(outages))
+            during = sum(one_outage(cluster, chance, masters) for _ in range(OUTAGES))
             acknowledged = submitting.finish()
         each_once(cluster, acknowledged)
         # If training has ended, some of them may have started or ended.
@@ -638,7 +639,7 @@ def killed_daemon(build):
         cluster.stop()
         cluster.replays()
         require(during > 0, "no job trained while the daemon was dead")
-        return (f"trained during {during} of {outages} outages, in which {len(acknowledged)} more were "
+        return (f"trained during {during} of {OUTAGES} outages, in which {len(acknowledged)} more were "
                 "acknowledged and kept")
 
 

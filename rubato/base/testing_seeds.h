@@ -4,8 +4,12 @@
 // quarter: they look for wrong accesses to memory, which every seed can meet, and not for the rare
 // seed that breaks a rule.
 //
-//   RUBATO_SEED=n    the seed n alone
-//   RUBATO_SEEDS=n   that many seeds, in either tree (`./dev test --all` sets it)
+//   RUBATO_SEED=n          the seed n alone
+//   RUBATO_SEEDS=n         that many seeds, in either tree
+//   RUBATO_SEED_FACTOR=n   n times as many as the release tree usually tries, in either tree
+//
+// `./dev test --all` sets the factor. The seeds that a test usually tries take seconds, whatever it
+// simulates, so the factor says how much longer the tests take.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +42,15 @@ inline std::optional<std::uint64_t> only_seed() { return number_from_environment
 
 // How many of so many tries are made.
 inline std::uint64_t tries(std::uint64_t usual) {
-  return number_from_environment("RUBATO_SEEDS") ? usual : usual / kTestPart;
+  const bool all = number_from_environment("RUBATO_SEEDS").has_value() ||
+                   number_from_environment("RUBATO_SEED_FACTOR").has_value();
+  return all ? usual : usual / kTestPart;
 }
 
 // How many seeds a simulation runs that can go on for ever.
 inline std::uint64_t seeds(std::uint64_t usual) {
-  return number_from_environment("RUBATO_SEEDS").value_or(tries(usual));
+  if (const auto wanted = number_from_environment("RUBATO_SEEDS")) return *wanted;
+  return tries(usual) * number_from_environment("RUBATO_SEED_FACTOR").value_or(1);
 }
 
 // A test that tries every place goes from one to the next in such steps.
