@@ -7,12 +7,15 @@
 The first scenarios test the manager of Slurm alone, the others train under `rubato up --engine slurm`.
 """
 
+import contextlib
 import functools
 import json
 import os
+import pathlib
 import pwd
 import queue
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,8 +23,8 @@ import threading
 import time
 import urllib.request
 
-from live import (QUIET_THREADS, Cluster, await_true, counts_seen, ended_well, live_resizes, lived_through_changes,
-                  main, require)
+from live import (PATIENCE, QUIET_THREADS, Cluster, await_true, counts_seen, ended_well, live_resizes,
+                  lived_through_changes, main, require)
 from slurm_cluster import ACCOUNTING_PROGRAMS, PROGRAMS, REST_PROGRAMS, Slurm, why_not
 
 PREFIX = "rubato-e2e-"
@@ -364,6 +367,20 @@ def preempted(build):
 
 # --- rubato up --engine slurm ------------------------------------------------------------------------
 
+JOB_USER, STRANGER = "nobody", "daemon"  # two users that every machine has
+# What stays the same in Slurm's record of a job that nobody touches.
+UNTOUCHED = ("UserId", "NodeList", "StartTime", "TimeLimit", "Restarts", "SuspendTime")
+
+
+def acting(name):
+    """This user, as root. Otherwise our own, because only root can act as others."""
+    return pwd.getpwnam(name) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+
+
+def as_user(user):
+    """How subprocess starts a program as this user."""
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+
 
 class OnSlurm(Cluster):
     """A daemon whose jobs run in shares on a private Slurm."""
@@ -373,17 +390,44 @@ class OnSlurm(Cluster):
         self.slurm = slurm
         self.flags = ["--engine", "slurm", "--measuring", "2", *flags]
         self.env["SLURM_CONF"] = str(slurm.conf)
+        self.strangers = {}  # number -> Slurm's record when the job had started
 
     def submission(self, name, *flags, **work):
         """Workers have the environment of their share, not that of the daemon."""
         return super().submission(name, *(word for one in QUIET_THREADS.items() for word in ("--env", "=".join(one))),
                                   *flags, **work)
 
+    def open_to_others(self):
+        """Before the daemon starts: other users can reach it, and have copies of the programs, because they may not be
+        able to enter the build directory."""
+        self.directory.chmod(0o711)
+        copies = self.directory / "build"
+        (copies / "examples").mkdir(parents=True)
+        for program in ("rubato", "examples/mlp"):
+            shutil.copy(self.build / program, copies / program)
+        self.build = copies
+        self.rubato = str(copies / "rubato")
+
+    def submit_as(self, user, name, *flags, **work):
+        """As submit(), by this user, in a private directory of the user."""
+        home = self.directory / f"of-{user.pw_name}"
+        home.mkdir(mode=0o700, exist_ok=True)
+        os.chown(home, user.pw_uid, user.pw_gid)
+        done = subprocess.run([self.rubato, *self.submission(name, *flags, **work)], env=self.env, capture_output=True,
+                              text=True, cwd=home, timeout=PATIENCE, **as_user(user))
+        require(done.returncode == 0, f"{user.pw_name} submits: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return json.loads(done.stdout)
+
     def shares(self, *states):
         """Slurm's jobs that are shares of ours, of all states by default: number, state, name, node."""
         rows = self.slurm.run("squeue", "-h", "-t", "all", "-o", "%i|%T|%j|%N").splitlines()
         rows = [row.split("|") for row in rows]
         return [row for row in rows if row[2].startswith("rub") and (not states or row[1] in states)]
+
+    def owners(self):
+        """The users of all shares, as Slurm has them."""
+        rows = [row.split("|") for row in self.slurm.run("squeue", "-h", "-t", "all", "-o", "%u|%j").splitlines()]
+        return {row[0] for row in rows if row[1].startswith("rub")}
 
     def await_running(self, count):
         await_true(lambda: len(self.shares("RUNNING")) == count, f"{count} shares to run")
@@ -419,14 +463,37 @@ class OnSlurm(Cluster):
         return self.run("health", "--json", check=False).stdout
 
     def stranger(self, *flags):
-        """A job of somebody else. Returns its number once it runs."""
-        number = self.slurm.run("sbatch", "--parsable", "--mem=100", "-o", "/dev/null", *flags, "--wrap",
-                                "sleep 1000").strip()
+        """A job of somebody else, which runs until end_strangers(). Returns its number once it runs."""
+        user = acting(STRANGER)
+        number = self.slurm.run("sbatch", "--parsable", "--chdir=/", "--mem=100", "-o", "/dev/null", *flags, "--wrap",
+                                f"until test -e {self.slurm.directory}/over-$SLURM_JOB_ID; do sleep 0.2; done",
+                                **as_user(user)).strip()
         await_true(lambda: self.state_of(number) == "RUNNING", "the stranger's job to run")
+        record = self.record(number)
+        require(record["UserId"] == f"{user.pw_name}({user.pw_uid})", f"the stranger is {record['UserId']}")
+        self.strangers[number] = record
         return number
+
+    def end_strangers(self, *numbers):
+        """The jobs of others come to their end. Nobody has moved, stopped, suspended or restarted them before."""
+        for number in numbers:
+            (self.slurm.directory / f"over-{number}").touch()
+        for number in numbers:
+            await_true(lambda number=number: self.state_of(number) not in ("RUNNING", "COMPLETING"),
+                       f"the stranger's job {number} to end")
+            before, now = self.strangers[number], self.record(number)
+            touched = {key: (before[key], now[key]) for key in UNTOUCHED if before[key] != now[key]}
+            require(not touched, f"the stranger's job {number} was touched: {touched}")
+            require((now["JobState"], now["ExitCode"]) == ("COMPLETED", "0:0"),
+                    f"the stranger's job {number} did not come to its end: {now['JobState']} {now['ExitCode']}")
 
     def state_of(self, number):
         return self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-o", "%T").strip()
+
+    def record(self, number):
+        """What Slurm has about a job."""
+        words = self.slurm.run("scontrol", "--oneliner", "show", "job", number).split()
+        return dict(word.split("=", maxsplit=1) for word in words if "=" in word)
 
 
 def by_completions(cluster):
@@ -488,15 +555,18 @@ def accounted(cluster):
 ACCOUNTS = {"accounts": ["add account lab description=lab organization=lab GrpTRES=gres/gpu=2",
                          "add account others description=others organization=others",
                          "add user {user} account=lab", "add user {user} account=others",
+                         "add user {stranger} account=others",
                          "add qos urgent Priority=100 Preempt=normal",
-                         "modify user {user} set QOS=normal,urgent"],
+                         "modify user {user} set QOS=normal,urgent", "modify user {stranger} set QOS=normal,urgent"],
             "settings": {"PreemptType": "preempt/qos", "PreemptMode": "CANCEL", "MinJobAge": 3600}}
 
 
 def with_accounts():
     """A Slurm with an account that may have 2 GPUs, and a quality of service that preempts others."""
-    user = pwd.getpwuid(os.geteuid()).pw_name
-    return {**ACCOUNTS, "accounts": [command.format(user=user) for command in ACCOUNTS["accounts"]]}
+    users = {"user": pwd.getpwuid(os.geteuid()).pw_name, "stranger": acting(STRANGER).pw_name}
+    commands = [command.format(**users) for command in ACCOUNTS["accounts"]]
+    # Both may be the same user, and sacctmgr refuses to add one twice.
+    return {**ACCOUNTS, "accounts": list(dict.fromkeys(commands))}
 
 
 def simulate_history(cluster):
@@ -544,25 +614,60 @@ PREEMPTING = {"settings": {"PreemptType": "preempt/partition_prio", "PreemptMode
               "partitions": ["high PriorityTier=10 PreemptMode=OFF"]}
 
 
+def uids_of(pid):
+    """The real, effective, saved and file system's user of a process."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return {int(uid) for uid in re.search(r"^Uid:(.*)$", status, re.MULTILINE)[1].split()}
+
+
+def uids_of_all(*words):
+    """The users of each process whose command begins with these words."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if command[:len(words)] == list(words):
+                found.append(uids_of(entry.name))
+    return found
+
+
+def runs_as(cluster, job, user, shares):
+    """All shares are this user's jobs in Slurm, and the processes of the job are this user's."""
+    require(cluster.owners() == {user.pw_name}, f"the shares are jobs of {cluster.owners()}, not of {user.pw_name}")
+    processes = {"master": [uids_of(cluster.master(job))],
+                 "shares": uids_of_all(os.path.realpath(cluster.rubato), "share"),
+                 "workers": uids_of_all(str(cluster.build / "examples" / "mlp"))}
+    require(all(uids == {user.pw_uid} for found in processes.values() for uids in found),
+            f"not all processes are {user.pw_name}'s: {processes}")
+    require(len(processes["shares"]) >= shares and len(processes["workers"]) >= shares,
+            f"there are fewer than {shares} of each: {processes}")
+
+
 @needs_slurm
 def strangers(build):
-    """Others take GPUs, also from a share: the job shrinks around them and grows again."""
+    """Others take GPUs, also from a share: the job shrinks around them and grows again, and their jobs come to their end.
+    As root, the others, the job's user and the daemon are three users."""
+    user = acting(JOB_USER)
     with Slurm(nodes=2, gpus=2, **PREEMPTING) as slurm, OnSlurm(build, slurm, "equal") as cluster:
         free = cluster.stranger("-p", "high", "-w", "n1", "--gres=gpu:1")
+        cluster.open_to_others()
         cluster.up()
-        job = cluster.submit("elastic", "--gpus", "1:4", steps=cluster.steps(600))["id"]
+        job = cluster.submit_as(user, "elastic", "--gpus", "1:4", steps=cluster.steps(600))["id"]
         cluster.await_training(job, lambda count: count == 3)
+        runs_as(cluster, job, user, 3)
         require("not Rubato's" in json.dumps(cluster.ask("nodes")), "nobody says who has the GPU")
         # It takes a GPU that a worker has.
         taken = cluster.stranger("-p", "high", "-w", "n0", "--gres=gpu:1")
         cluster.await_training(job, lambda count: count == 2)
         cluster.await_progress([job])
         require([cluster.state_of(one) for one in (free, taken)] == ["RUNNING"] * 2, "a stranger's job was touched")
-        slurm.run("scancel", free, taken)
+        cluster.end_strangers(free, taken)
         cluster.await_training(job, lambda count: count == 4)
         require(cluster.going_on(job)["restarts"] == 0 and cluster.going_on(job)["failures"] == 0, "it was restarted")
+        runs_as(cluster, job, user, 4)
         cluster.cancel_and_check(job)
-        return "workers: " + " ".join(map(str, counts_seen(cluster, job)))
+        return f"as {user.pw_name}, around jobs of {acting(STRANGER).pw_name}; workers: " + \
+            " ".join(map(str, counts_seen(cluster, job)))
 
 
 def await_saved(slurm):
@@ -577,16 +682,58 @@ def await_saved(slurm):
 
 @needs_slurm
 def outages(build):
-    """slurmctld and the daemon die while a job trains: it goes on, and no share is made twice."""
-    with Slurm(nodes=2, gpus=2) as slurm, OnSlurm(build, slurm, "equal") as cluster:
+    """slurmctld dies or stops, and the daemon dies, while a job trains: it goes on, no share is made twice, and the next
+    daemon cancels shares that nobody wants."""
+    with Slurm(nodes=2, gpus=3) as slurm, OnSlurm(build, slurm, "equal") as cluster:
         return live_through_outages(slurm, cluster)
 
 
 @needs(*REST_PROGRAMS)
 def rest_outages(build):
     """The same, and slurmrestd dies, too: Slurm is asked through it alone."""
-    with Slurm(nodes=2, gpus=2) as slurm, OnSlurm(build, slurm, "equal", "--slurm-rest", slurm.start_rest()) as cluster:
+    with Slurm(nodes=2, gpus=3) as slurm, OnSlurm(build, slurm, "equal", "--slurm-rest", slurm.start_rest()) as cluster:
         return live_through_outages(slurm, cluster)
+
+
+def await_trouble(cluster, there):
+    """Waits until the daemon says that Slurm does not answer, or no longer says it."""
+    await_true(lambda: ("Slurm does not answer" in cluster.problems()) == there,
+               "the trouble to be told" if there else "the trouble to be over")
+
+
+def stop_controller(slurm, cluster, job):
+    """slurmctld answers nobody for a while. What was asked for meanwhile is there once. Returns the shares."""
+    before = cluster.await_running(3)
+    slurm.controller.send_signal(signal.SIGSTOP)
+    cluster.resize(job, "4")
+    await_trouble(cluster, True)
+    cluster.await_progress([job])
+    slurm.controller.send_signal(signal.SIGCONT)
+    await_trouble(cluster, False)
+    cluster.await_training(job, lambda count: count == 4)
+    now = cluster.await_running(4)
+    require(all(share in now for share in before), f"shares were replaced: {before} {now}")
+    no_gpu_twice(cluster)
+    cluster.none_twice()
+    return now
+
+
+def submit_unwanted(slurm, cluster):
+    """Shares as a daemon leaves them if a submission arrives after its death: one of the job, on a GPU that it does not
+    want, and one of a job that no daemon knows. Returns their numbers once they run."""
+    used = {}
+    for _, _, name, node in cluster.shares("RUNNING"):
+        identity, job, generation, place, gpus, _ = name.split("-")
+        used[node, place] = used.get((node, place), 0) | int(gpus, 16)
+    free = [(node, place, 1 << gpu) for (node, place), gpus in used.items() for gpu in range(slurm.gpus[node])
+            if not gpus >> gpu & 1]
+    require(len(free) == 2, f"free are {free}")
+    numbers = []
+    for owner, (node, place, gpu) in zip((int(job, 16), int(job, 16) + 1), free):
+        numbers.append(slurm.run("sbatch", "--parsable", "-J", f"{identity}-{owner:x}-{generation}-{place}-{gpu:x}-late",
+                                 "-w", node, "--gres=gpu:1", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 1000").strip())
+    await_true(lambda: all(cluster.state_of(one) == "RUNNING" for one in numbers), "the unwanted shares to run")
+    return numbers
 
 
 def live_through_outages(slurm, cluster):
@@ -596,19 +743,20 @@ def live_through_outages(slurm, cluster):
     await_saved(slurm)
     before = sorted(cluster.await_running(2))
     slurm.kill_controller()
-    await_true(lambda: "Slurm does not answer" in cluster.problems(), "the trouble to be told")
+    await_trouble(cluster, True)
     cluster.await_progress([job])
     # What is wanted now waits for the controller, also beyond the daemon's death.
-    cluster.resize(job, "4")
+    cluster.resize(job, "3")
     cluster.kill()
     cluster.up(first=False)
     cluster.await_progress([job])
     slurm.start_controller()
-    await_true(lambda: "Slurm does not answer" not in cluster.problems(), "the trouble to be over")
-    cluster.await_training(job, lambda count: count == 4)
-    now = cluster.await_running(4)
+    await_trouble(cluster, False)
+    cluster.await_training(job, lambda count: count == 3)
+    now = cluster.await_running(3)
     require(all(share in now for share in before), f"shares were replaced: {before} {now}")
     cluster.none_twice()
+    now = stop_controller(slurm, cluster, job)
     if slurm.rest:
         slurm.rest.kill()
         slurm.rest.wait()
@@ -616,17 +764,22 @@ def live_through_outages(slurm, cluster):
         cluster.await_progress([job])
         slurm.start_rest()
         await_true(lambda: "slurmrestd" not in cluster.problems(), "the trouble to be over")
-    # The daemon alone.
+    # The daemon alone. The next one cancels what its jobs do not want, and nothing of another state directory.
     cluster.kill()
     step = cluster.step(job)
     await_true(lambda: cluster.step(job) > step, "training to go on without the daemon")
+    unwanted = submit_unwanted(slurm, cluster)
+    other = cluster.stranger("-J", "rub000000000-1-1-0-1-late")
     cluster.up(first=False)
     cluster.await_progress([job])
+    await_true(lambda: all(cluster.state_of(one) == "CANCELLED" for one in unwanted), "unwanted shares to be cancelled")
+    cluster.end_strangers(other)
     require(sorted(cluster.await_running(4)) == sorted(now), "shares were replaced")
     ended = cluster.going_on(job)
     require(ended["restarts"] == 0 and ended["failures"] == 0, f"it was restarted: {ended}")
     shares = cluster.cancel_and_check(job)
-    return f"trained on while the controller and the daemon were dead; {shares} shares, none twice"
+    return f"trained on while the controller was dead or stopped, and the daemon dead; {shares} shares, none twice; " \
+        f"{len(unwanted)} that nobody wanted were cancelled"
 
 
 @needs_slurm
@@ -753,8 +906,7 @@ def accounts(build):
         taken = cluster.stranger("--account", "others", "--qos", "urgent", "-w", node, "--gres=gpu:2")
         await_true(lambda: cluster.shares("PREEMPTED"), "shares to be preempted")
         cluster.await_training(job, lambda count: count == 2)
-        require(cluster.state_of(taken) == "RUNNING", "the stranger's job was touched")
-        slurm.run("scancel", taken)
+        cluster.end_strangers(taken)
         require(cluster.going_on(job)["failures"] == 0, "a preemption was counted as a failure of the job")
         secrets = no_secret_in(cluster)
         cluster.none_twice()
@@ -774,7 +926,7 @@ def many_types(build):
         cluster.up()
         names = [node["name"] for node in cluster.ask("nodes")["nodes"]]
         require(names == ["n0/a100", "n0/v100", "n1/a100", "n1/v100"], f"{names}")
-        cluster.stranger("-w", "n1", "--gres=gpu:a100:1")
+        other = cluster.stranger("-w", "n1", "--gres=gpu:a100:1")
         jobs = [cluster.submit(name, "--gpus", "2", steps=cluster.steps(600))["id"] for name in ("one", "two", "three")]
         for job in jobs:
             cluster.await_training(job, lambda count: count == 2)
@@ -786,6 +938,7 @@ def many_types(build):
                 of_job.setdefault(name.split("-")[1], set()).add(gpus.split(":")[-2])
         require(len(of_job) == 3 and all(len(kinds) == 1 for kinds in of_job.values()), f"types: {rows}")
         require(sorted(map(min, of_job.values())) == ["a100", "v100", "v100"], f"types: {rows}")
+        cluster.end_strangers(other)
         cluster.cancel_and_check(*jobs)
         return "each job has GPUs of one type"
 

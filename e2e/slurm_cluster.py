@@ -343,7 +343,8 @@ class Slurm:
     def close(self):
         if self.controller and self.controller.poll() is None:
             with contextlib.suppress(Exception):
-                self.run("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name, limit=10)
+                for user in set(self.run("squeue", "-h", "-o", "%u", limit=10).split()):
+                    self.run("scancel", "--user", user, limit=10)
                 self._await(lambda: not self.run("squeue", "-h", "-o", "%i", limit=10), 10)
         self._end_processes()
         for pid in self._leftover():
