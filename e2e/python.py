@@ -11,12 +11,14 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 import live
 
@@ -517,14 +519,23 @@ def refused(build, root):
 
 
 def lock(build, root):
-    """Python holds its lock for 1.5 s while another worker joins: the network has a thread of its own."""
-    run = single(build, root, "held", ["--workers", "1:2", "--start", "1"], FAULT="gil:14")
+    """The worker that gives its state away keeps Python's lock from before it does until all of the state has arrived. The
+    network has threads of its own, which do not need the lock; if they did, this would wait in vain."""
+    run = single(build, root, "held", ["--workers", "1:2", "--start", "1"], FAULT="gil", WIDE=2000, EPOCHS=3)
+    os.mkfifo(run.directory / "arrived")
     try:
         step = begin(run)
         grow_to(run, 2, step)
         run.allow(None)
-        check("a run whose programs hold Python's lock finishes", run.ended() == 0)
+        check("a run whose worker keeps Python's lock finishes", run.ended() == 0)
+        kept = re.search(r"worker 1 kept the lock in step (\d+) until (\d+) bytes had arrived", run.output())
+        check("the state of a large model arrived while the lock was kept", kept and int(kept[2]) > 40_000_000)
+        check("the other worker had the whole state in that step",
+              f"worker 2 has the whole state in step {kept[1]}\n" in run.output())
         check("nobody was taken for dead", not run.notices("recovered"))
+    except Failed:
+        print(run.output())
+        raise
     finally:
         run.clean_up()
 
@@ -549,7 +560,7 @@ def numpy(build, root):
 
 
 def package(build, root):
-    """The package installs offline, in an environment with the system's packages, and links no torch."""
+    """The wheel and the folder install offline, in an environment with the system's packages. Nothing links torch."""
     linked = subprocess.run(["ldd", build / "librubato.so"], capture_output=True, text=True, check=True).stdout
     check("librubato.so links neither torch nor Python", "torch" not in linked and "python" not in linked)
     source = root / "tree/python"  # a copy, because pip builds inside the folder
@@ -560,12 +571,28 @@ def package(build, root):
     del run.environment["PYTHONPATH"], run.environment["LIBRUBATO"]
     venv = root / "venv"
     subprocess.run([python(), "-m", "venv", "--system-site-packages", "--without-pip", venv], check=True)
-    installed = subprocess.run([venv / "bin/python", "-m", "pip", "install", "--no-index", "--no-build-isolation",
-                                "--quiet", source], check=False, env={**run.environment, "PIP_NO_INPUT": "1"})
-    check("pip installs it offline", installed.returncode == 0)
-    run.program[0] = str(venv / "bin/python")
+    program = str(venv / "bin/python")
+
+    def pip(interpreter, *words):
+        return subprocess.run([interpreter, "-m", "pip", *words, "--no-index", "--quiet"], check=False,
+                              env={**run.environment, "PIP_NO_INPUT": "1"}).returncode == 0
+    wanted = {file.name for file in (PACKAGE / "rubato").glob("*.py")} | {"librubato.so", "py.typed"}
+    check("pip builds a wheel offline", pip(python(), "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir",
+                                            root / "wheels", source))
+    wheels = list((root / "wheels").iterdir())
+    check("it is one wheel for all versions of Python", len(wheels) == 1 and "-py3-none-linux_" in wheels[0].name)
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        check("it has all modules, librubato.so and py.typed",
+              {f"rubato/{name}" for name in wanted} == {name for name in wheel.namelist() if name.startswith("rubato/")})
+        check("it has the librubato.so that was built",
+              wheel.read("rubato/librubato.so") == (build / "librubato.so").read_bytes())
+    check("pip installs the folder offline", pip(program, "install", "--no-build-isolation", "--no-compile", source))
+    folder = next(venv.glob("lib/python*/site-packages/rubato"))
+    check("that is the same", {file.name for file in folder.iterdir()} == wanted)
+    check("pip installs the wheel offline", pip(program, "install", "--force-reinstall", wheels[0]))
+    run.program[0] = program
     run.start()
-    check("a program runs with the installed package", run.ended() == 0 and "trained 21 steps" in run.output())
+    check("a program runs with the installed wheel", run.ended() == 0 and "trained 21 steps" in run.output())
 
 
 def alone_and_shared(build, root, names):
@@ -839,6 +866,75 @@ def policies(build, root):
         env.reset(seed=1)  # an episode that is given up
 
 
+TOWERS = '''import torch
+from torch.nn import Linear, ReLU, Sequential
+
+
+class Towers(torch.nn.Module):
+    """Two parts that can compute at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = (Sequential(Linear(64, 256), ReLU(), Linear(256, 32)) for _ in range(2))
+        self.head = Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(torch.cat([self.left(x), self.right(x)], 1))
+
+
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+'''
+
+
+def graph(build, root):
+    """rubato.graph makes a graph of a model, and `rubato graph place` places it on two devices. What is checked holds
+    whatever the measured times are."""
+    (root / "towers.py").write_text(TOWERS, encoding="utf-8")
+    traced = root / "towers.json"
+
+    def trace(model):
+        return subprocess.run([python(), "-m", "rubato.graph", f"towers.py:{model}", "--input", "256x64", "--backward",
+                               "--out", traced], cwd=root, env={**os.environ, "PYTHONPATH": str(PACKAGE)}, check=False,
+                              text=True, capture_output=True)
+    refused_one = trace("Branch")
+    check("a model that decides by its data is refused with a sentence",
+          refused_one.returncode == 2 and refused_one.stderr.startswith("rubato.graph: towers.py:Branch: ")
+          and refused_one.stderr.count("\n") == 1 and not traced.exists())
+    check("a model is traced", trace("Towers").returncode == 0)
+    operators = json.loads(traced.read_text(encoding="utf-8"))["operators"]
+    forward = ["x", *(f"{side}_{i}" for side in ("left", "right") for i in range(3)), "cat", "head"]
+    check("it has all operators, and their gradients in reverse",
+          [one["name"] for one in operators] == [*forward, *(f"{name} backward" for name in reversed(forward[1:]))])
+    (kind,) = operators[0]["seconds"]
+    check("all but the input were measured", all(one["seconds"][kind] > 0 for one in operators[1:]))
+
+    def place(*links):
+        said = subprocess.run([build / "rubato", "graph", "place", traced, "--devices", f"{kind}=2", "--methods",
+                               "single,heft,ppo,brute-force", "--samples", "300", "--seed", "5", "--json", *links],
+                              check=True, text=True, stdout=subprocess.PIPE).stdout
+        rows = {row.pop("method"): row for row in json.loads(said)["methods"]}
+        for row in rows.values():
+            del row["cpu_s"]
+        return rows
+    free = place("--bandwidth", "1e18", "--latency", "0")
+    alone = free["single"]["step_s"]
+    check("all methods place all groups", all(row["fits"] and set(row["placement"]) == set(forward)
+                                              for row in free.values()))
+    check("where sending costs nothing, no method is slower than one device",
+          all(row["step_s"] <= alone * (1 + 1e-6) for row in free.values()))
+    check("two devices are better", free["brute-force"]["step_s"] < alone)
+    links = place()
+    for name, rows in (("free", free), ("usual", links)):
+        check(f"{name} links: no method is better than the best of all placements",
+              all(row["step_s"] >= rows["brute-force"]["step_s"] for row in rows.values()))
+    check("the same seed gives the same placements", place() == links)
+    slow = place("--bandwidth", "1")
+    check("where sending takes for ever, everything is on one device",
+          all(len(set(slow[method]["placement"].values())) == 1 for method in ("single", "heft", "brute-force")))
+
+
 def examples(build, root):
     """The examples begin to train, and stop when they are asked to."""
     folder = HERE.parent / "examples/python"
@@ -1072,7 +1168,7 @@ def scenarios():
                     lambda build, root, o=optimizer, m=model, h=how: combination(build, root, o, m, h))
     others = (group, group_deaths, loaders, stream, alike, exception, interrupt, saves, refused, lock, numpy, package,
               other_loops, memory, warm, horovod, torchelastic, afterwards, simulation, policies, examples, cluster,
-              adaptive, tutorial)
+              adaptive, tutorial, graph)
     for function in (*others, on_slurm) if every else others:
         found[function.__name__] = function
     return found

@@ -7,7 +7,8 @@
     TRACK=1           trackers write what they are told to track-*.jsonl
     CHECKPOINT_STEPS=N | CHECKPOINT_EVERY=TEXT | SAVE_AT=STEP      when checkpoints are written
     STREAM=1          the data set is an IterableDataset that can begin anywhere
-    FAULT=throw:STEP | sync | iterable | nostep | clip | break | gil:STEP
+    FAULT=throw:STEP | sync | iterable | nostep | clip | break
+    FAULT=gil         worker 1 keeps Python's lock while its state goes to worker 2; needs a FIFO named arrived
     DIE=late:STEP | reduced:STEP | forming      with REDUCTION=gloo: worker 2 dies while the others wait for it in a step,
                                                 after it has summed but before it says so, or while a group is formed
 
@@ -16,10 +17,14 @@ the step into the file `waits`, and `noticed-WORKER` if it is told to leave mean
 a known step.
 """
 
+import ctypes
 import json
 import os
 import pathlib
 import signal
+import socket
+import sys
+import threading
 import time
 
 import torch
@@ -28,7 +33,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import rubato.torch as rt
-from rubato import _group
+from rubato import _group, _native
 
 FAULT, _, AT = os.environ.get("FAULT", "").partition(":")
 EPOCHS = int(os.environ.get("EPOCHS", "4"))
@@ -159,6 +164,63 @@ def arrange_death():
     rt._training.reduce = reduce
 
 
+def keep_lock():
+    """Worker 1 keeps Python's lock from before any of its state is sent until all of it has arrived at worker 2. Functions
+    of a PyDLL keep the lock, also while they wait. So nothing that needs Python can move the state."""
+    library, training, sizes = _native.library, rt._training, []
+    plain, keeping = library.rubato_next, ctypes.PyDLL(library._name).rubato_next
+    keeping.restype, keeping.argtypes = plain.restype, plain.argtypes
+    open_fifo = ctypes.PyDLL(None).open
+
+    def chunk(index):
+        part = type(training).chunk(training, index)
+        sizes.append(sum(size for _, size in part.pieces))
+        if len(sizes) == training.chunk_count():
+            pathlib.Path("state-bytes.new").write_text(str(sum(sizes)))
+            os.rename("state-bytes.new", "state-bytes")
+            sys.setswitchinterval(3600)  # Python does not pass the lock on between two functions
+        return part
+
+    def next_task(*arguments):
+        there = keeping(*arguments)
+        if len(sizes) == training.chunk_count():  # the library has begun to send them
+            arrived = open_fifo(b"arrived", os.O_RDONLY)  # returns when worker 2 has opened it, too
+            del training.chunk
+            library.rubato_next = plain
+            sys.setswitchinterval(0.005)
+            os.close(arrived)
+            print(f"worker 1 kept the lock in step {seen['step'] + 1} until {sum(sizes)} bytes had arrived", flush=True)
+        return there
+    training.chunk, library.rubato_next = chunk, next_task
+
+
+def tell_arrival():
+    """Worker 2 opens the FIFO when it has received as many bytes as the state has."""
+    said = pathlib.Path("state-bytes")
+    while not said.exists() or most_received() < int(said.read_text()):
+        time.sleep(0.01)
+    with open("arrived", "w", encoding="ascii"):
+        pass
+
+
+def most_received():
+    """Bytes that this process has received on one of its connections, the one with the most."""
+    most, libc = 0, ctypes.CDLL(None)
+    for descriptor in os.listdir("/proc/self/fd"):
+        info = (ctypes.c_uint64 * 17)()  # struct tcp_info; the last one is tcpi_bytes_received
+        size = ctypes.c_uint32(ctypes.sizeof(info))
+        if libc.getsockopt(int(descriptor), socket.IPPROTO_TCP, socket.TCP_INFO, info, ctypes.byref(size)) == 0:
+            most = max(most, info[16])
+    return most
+
+
+def arrange_lock():
+    if os.environ["RUBATO_WORKER"] == "1":
+        keep_lock()
+    else:
+        threading.Thread(target=tell_arrival, daemon=True).start()
+
+
 def wait_at_gate(step):
     said = False
     while True:
@@ -190,6 +252,8 @@ def main():
     average = torch.optim.swa_utils.AveragedModel(model)
     rt.register(average=average)
     arrange_death()
+    if FAULT == "gil":
+        arrange_lock()
     if os.environ.get("TRACK"):
         rt.tracker(Board)
         rt.tracker(WandbRun)
@@ -197,6 +261,8 @@ def main():
     @rt.on_step
     def _(result):
         average.update_parameters(model)
+        if FAULT == "gil" and seen["step"] == 0:
+            print(f"worker {os.environ['RUBATO_WORKER']} has the whole state in step {result.step}", flush=True)
         seen["step"] = result.step
         if os.environ.get("WATCH") and result.leader and result.step % 10 == 0:
             print(f"{result}", flush=True)
@@ -216,10 +282,6 @@ def main():
             time.sleep(float(os.environ.get("PACE", "0")))
             if FAULT == "throw" and step == int(AT):
                 raise ArithmeticError("this body was asked to fail")
-            if FAULT == "gil" and step == int(AT):
-                until = time.monotonic() + 1.5
-                while time.monotonic() < until:  # nothing else runs in Python
-                    pass
             logits = model(x)
             loss = functional.cross_entropy(logits, y)
             opt.zero_grad()
