@@ -1,11 +1,16 @@
-// Makes the pictures of the README from a real cluster with real jobs: node screenshots.mjs [OUT_DIR]
+// Makes the pictures of the README from a real cluster with real jobs: node screenshots.mjs [OUT_DIR] [--looks DIR]
+// With --looks, also each of them in light and dark, at 1440 and at 400 pixels, for a person to look at.
+import { mkdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 import { chromiumFlags, Daemon, until } from "./test/daemon.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const outDir = resolve(process.argv[2] ?? join(here, "..", "docs"));
+const { values, positionals } = parseArgs({ allowPositionals: true, options: { looks: { type: "string" } } });
+const outDir = resolve(positionals[0] ?? join(here, "..", "docs"));
+const looksDir = values.looks && resolve(values.looks);
 const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
 const daemon = new Daemon(["--cluster", "4x4"]);
@@ -39,8 +44,9 @@ async function fillCluster() {
   return explore;
 }
 
-async function picture(browser, name, scheme, hash, ready, steps) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 860 }, colorScheme: scheme, timezoneId: "UTC" });
+/** Takes a picture of what a window of this width shows, or of all of the page. */
+async function take(browser, { hash, ready, steps }, path, { scheme, width, fullPage }) {
+  const context = await browser.newContext({ viewport: { width, height: 860 }, colorScheme: scheme, timezoneId: "UTC" });
   const page = await context.newPage();
   await page.goto(daemon.page());
   await page.waitForSelector('[data-status="live"]');
@@ -48,24 +54,42 @@ async function picture(browser, name, scheme, hash, ready, steps) {
   await page.waitForSelector(ready);
   await steps(page);
   await pause(2);
-  const path = join(outDir, `${name}.png`);
-  await page.screenshot({ path });
+  await page.screenshot({ path, fullPage });
   console.log(path);
   await context.close();
+}
+
+const timeline = {
+  name: "page-timeline", hash: "#/?span=15m", ready: ".timeline-plot[data-time]",
+  steps: async (page) => {
+    // The part in which something happened.
+    await page.getByRole("button", { name: "Zoom in" }).click();
+  },
+};
+
+const oneJob = (id) => ({
+  name: "page-job", hash: `#/jobs/${id}`, ready: ".plot canvas",
+  steps: async (page) => {
+    await pause(15);
+    await page.getByRole("heading", { name: "Over time" }).evaluate((title) => title.scrollIntoView());
+  },
+});
+
+async function takeLooks(browser, pictures) {
+  mkdirSync(looksDir, { recursive: true });
+  for (const picture of pictures)
+    for (const width of [1440, 400])
+      for (const scheme of ["light", "dark"])
+        await take(browser, picture, join(looksDir, `${picture.name}-${width}-${scheme}.png`), { scheme, width, fullPage: true });
 }
 
 await daemon.start();
 const browser = await chromium.launch({ executablePath: process.env.RUBATO_CHROMIUM ?? "/usr/bin/chromium", headless: true, args: chromiumFlags });
 try {
-  const explore = await fillCluster();
-  await picture(browser, "page-timeline", "light", "#/?span=15m", ".timeline-plot[data-time]", async (page) => {
-    // The part in which something happened.
-    await page.getByRole("button", { name: "Zoom in" }).click();
-  });
-  await picture(browser, "page-job", "dark", `#/jobs/${explore}`, ".plot canvas", async (page) => {
-    await pause(15);
-    await page.getByRole("heading", { name: "Over time" }).evaluate((title) => title.scrollIntoView());
-  });
+  const job = oneJob(await fillCluster());
+  await take(browser, timeline, join(outDir, "page-timeline.png"), { scheme: "light", width: 1440 });
+  await take(browser, job, join(outDir, "page-job.png"), { scheme: "dark", width: 1440 });
+  if (looksDir) await takeLooks(browser, [timeline, job]);
 } finally {
   await browser.close();
   await daemon.end();

@@ -1,6 +1,6 @@
 // Opens the daemon's page in Chromium and uses it as a person would. The daemon and its jobs are real.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readFileSync, readSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, describe, test } from "node:test";
 import { chromium } from "playwright-core";
@@ -359,10 +359,38 @@ describe("a job on the page", () => {
     }));
 });
 
-describe("a log of 1 GB", () => {
-  const script = "yes 'epoch 3 step 000000012345 loss 0.123456 rate 51' | head -c 1000000000; echo; echo the-very-end; sleep 600";
+/** The most memory that a process of the browser that runs pages has had, in bytes. */
+async function mostMemoryOfPages() {
+  const session = await browser.newBrowserCDPSession();
+  const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+  await session.detach();
+  const pages = processInfo.filter(({ type }) => type === "renderer");
+  assert.ok(pages.length > 0);
+  return Math.max(...pages.map(({ id }) => peakOf(id)));
+}
 
-  test("is followed and linked to without hurting the browser", () =>
+function peakOf(pid) {
+  try {
+    return 1024 * Number(/^VmHWM:\s*(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]);
+  } catch {
+    return 0; // it has just ended
+  }
+}
+
+function endOf(path, bytes) {
+  const file = openSync(path);
+  const end = Buffer.alloc(bytes);
+  readSync(file, end, 0, bytes, fstatSync(file).size - bytes);
+  closeSync(file);
+  return end.toString();
+}
+
+describe("a log of 1 GB", () => {
+  const half = "yes 'epoch 3 step 000000012345 loss 0.123456 rate 51' | head -c 500000000; echo";
+  const script = `echo needle; ${half}; echo needle; ${half}; echo Needle; echo the-very-end; sleep 600`;
+  const patience = { timeout: 180_000 };
+
+  test("is followed, linked to, searched and downloaded without hurting the browser", () =>
     withPage(daemon.page(), async (page, context) => {
       const job = daemon.shell("gigabyte", script);
       await live(page);
@@ -379,15 +407,39 @@ describe("a log of 1 GB", () => {
         const { value } = await answer.body.getReader().read();
         abort.abort();
         return at + value.indexOf(10) + 1;
-      }, [job, 500_000_000]);
+      }, [job, 400_000_000]);
       await goTo(page, "#/jobs");
       await goTo(page, `#/jobs/${job}?tab=log&at=${middle}`);
+      const marked = log.locator(".log-line.is-marked");
       await log.locator(`.log-line.is-marked[data-at="${middle}"]`).waitFor();
+
+      await page.getByLabel("Search the log").fill("NEEDLE");
+      await page.keyboard.press("Enter");
+      await page.locator('[data-matches="3"]').waitFor(patience);
+      const places = [middle];
+      for (const button of ["Next match", "Next match", "Next match", "Previous match"]) {
+        await page.getByRole("button", { name: button }).click();
+        await until(async () => (await marked.count()) === 1 && Number(await marked.getAttribute("data-at")) !== places.at(-1));
+        assert.match(await marked.locator("mark").textContent(), /^needle$/i);
+        places.push(Number(await marked.getAttribute("data-at")));
+      }
+      const [, first, second, third, back] = places;
+      assert.equal(third, last - "Needle\n".length);
+      assert.equal(second - first, third - second);
+      assert.equal(back, second);
       assert.ok((await log.locator(".log-line").count()) < 200, "only what is in view is in the document");
+
+      const [download] = await Promise.all([page.waitForEvent("download", patience), page.getByRole("button", { name: "Download" }).click()]);
+      const path = await download.path();
+      assert.equal(statSync(path).size, last + "the-very-end\n".length);
+      assert.equal(endOf(path, 20), "Needle\nthe-very-end\n");
+      await download.delete();
       const session = await context.newCDPSession(page);
       await session.send("HeapProfiler.collectGarbage");
       const { usedSize } = await session.send("Runtime.getHeapUsage");
       assert.ok(usedSize < 50e6, `the heap has ${usedSize} bytes`);
+      const most = await mostMemoryOfPages();
+      assert.ok(most < 700e6, `the process of the page had ${most} bytes`);
       daemon.run("cancel", String(job));
     }));
 });

@@ -35,6 +35,27 @@ test("a line of a megabyte is cut on the screen and counted in full", () => {
   assert.equal(lines[1].at, (1 << 20) + 1);
 });
 
+test("pieces of a log without a match are left out, and the places of all other lines stay right", () => {
+  const text = "one\ntwo\n\x1b[1mth\x1b[0mree\nfour\nÄ five\nsix\nseven\n";
+  const bytes = new TextEncoder().encode(text);
+  const places = (words, size) => {
+    const splitter = new page.LineSplitter(0, false, (all) => page.mayShow(all, words));
+    const lines = [];
+    for (let at = 0; at < bytes.length; at += size) lines.push(...splitter.push(bytes.subarray(at, at + size)));
+    return [...lines, ...splitter.end()].filter(({ text }) => page.visibleText(text).toLowerCase().includes(words)).map(({ at }) => at);
+  };
+  const rest = new TextEncoder().encode(text.slice(0, text.indexOf("seven"))).length;
+  for (let size = 1; size <= bytes.length; size++) {
+    assert.deepEqual(places("three", size), [8]);
+    assert.deepEqual(places("ä five", size), [text.indexOf("Ä")]);
+    assert.deepEqual(places("seven", size), [rest]);
+    assert.deepEqual(places("eight", size), []);
+  }
+  const splitter = new page.LineSplitter(0, false, (all) => page.mayShow(all, "six"));
+  assert.deepEqual(splitter.push(new TextEncoder().encode("zero\none\ntwo\n")), [{ at: 0, text: "zero" }], "the first line may have begun before");
+  assert.deepEqual(splitter.push(new TextEncoder().encode("three\nsix\n")), [{ at: 13, text: "three" }, { at: 19, text: "six" }]);
+});
+
 test("colours of terminals are kept, all other sequences are dropped", () => {
   const text = (line) => page.piecesOf(line).map(({ text }) => text).join("");
   assert.deepEqual(page.piecesOf("a \x1b[1;31mred\x1b[0m b"), [

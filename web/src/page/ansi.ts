@@ -21,6 +21,9 @@ const names = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "wh
 // CSI sequences, OSC sequences, and single escapes; then whatever other control characters there are.
 const escapes = /\x1b\[([0-9;:?]*)([ -/]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
 
+/** What escapes and rewritten lines begin with. A text without these characters is shown as it is. */
+const control = /[\x00-\x08\x0b-\x1f\x7f-\x9f]/;
+
 /** A terminal that rewrites its line with "\r" shows the last version. */
 function lastVersion(line: string): string {
   const text = line.endsWith("\r") ? line.slice(0, -1) : line;
@@ -47,6 +50,11 @@ export function piecesOf(raw: string): Piece[] {
 /** What a reader sees, for searching and copying. */
 export function visibleText(raw: string): string {
   return lastVersion(raw).replace(escapes, "");
+}
+
+/** Whether one of these lines may show the words, which are in lower case. False is certain. */
+export function mayShow(lines: string, words: string): boolean {
+  return control.test(lines) || lines.toLowerCase().includes(words);
 }
 
 function changed(look: Look, codes: string): Look {

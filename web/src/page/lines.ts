@@ -9,6 +9,8 @@ export interface Line {
 /** Longer lines are cut on the screen; the download has them whole. */
 const longestLine = 4000;
 
+const newline = 10;
+
 /** Cuts bytes into lines, and remembers at which byte each of them begins. */
 export class LineSplitter {
   private readonly decoder = new TextDecoder();
@@ -16,19 +18,21 @@ export class LineSplitter {
   private restBytes = 0;
   private cut = false;
 
-  /** `partial`: the first bytes are the end of a line that began before; they are dropped. */
-  constructor(private at: number, private partial: boolean) {}
+  /** `partial`: the first bytes are the end of a line that began before; they are dropped. `mayMatter`: lines that came
+      together may be left out if it says no to their text. */
+  constructor(private at: number, private partial: boolean, private readonly mayMatter: (text: string) => boolean = () => true) {}
 
   push(bytes: Uint8Array): Line[] {
     const lines: Line[] = [];
-    let begin = 0;
-    for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, begin)) {
-      this.keep(bytes.subarray(begin, end));
+    const first = bytes.indexOf(newline);
+    const rest = bytes.lastIndexOf(newline) + 1;
+    if (first >= 0) {
+      this.keep(bytes.subarray(0, first));
       this.finish(lines);
       this.at += 1;
-      begin = end + 1;
+      this.takeWhole(bytes.subarray(first + 1, rest), lines);
     }
-    this.keep(bytes.subarray(begin));
+    this.keep(bytes.subarray(rest));
     return lines;
   }
 
@@ -36,6 +40,23 @@ export class LineSplitter {
     const lines: Line[] = [];
     if (this.restBytes > 0) this.finish(lines);
     return lines;
+  }
+
+  /** Lines that are here with their ends. They are decoded together, because a call for each costs more than all the rest. */
+  private takeWhole(bytes: Uint8Array, lines: Line[]): void {
+    const all = this.decoder.decode(bytes);
+    if (this.mayMatter(all)) {
+      for (let begin = 0, from = 0; begin < bytes.length; ) {
+        const end = bytes.indexOf(newline, begin);
+        const to = all.indexOf("\n", from);
+        const long = end - begin > longestLine;
+        const text = long ? `${this.decoder.decode(bytes.subarray(begin, begin + longestLine))} …` : all.slice(from, to);
+        lines.push({ at: this.at + begin, text });
+        begin = end + 1;
+        from = to + 1;
+      }
+    }
+    this.at += bytes.length;
   }
 
   private keep(bytes: Uint8Array): void {

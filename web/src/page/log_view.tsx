@@ -1,9 +1,9 @@
 // The log of a job: follow it, search it, link to a line of it.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { formatCount } from "../parts/format";
+import { formatCount, plural } from "../parts/format";
 import { useChanges } from "../parts/observable";
 import { piecesOf, visibleText } from "./ansi";
-import { send } from "./api";
+import { messageOf, send } from "./api";
 import { Problem } from "./bits";
 import type { Line } from "./lines";
 import { LogWindow } from "./log_window";
@@ -18,6 +18,8 @@ export function LogView({ job, name }: { job: number; name: string }) {
   useChanges(log.changed);
   const [text, setText] = useState(route.get("find") ?? "");
   const [match, setMatch] = useState(-1);
+  const [saving, setSaving] = useState(false);
+  const [saveProblem, setSaveProblem] = useState("");
   const marked = Number(route.get("at") ?? NaN);
   const list = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
@@ -53,7 +55,8 @@ export function LogView({ job, name }: { job: number; name: string }) {
   const { search } = log;
   const step = (by: number) => {
     if (!search || search.lines.length === 0) return;
-    const next = (match + by + search.lines.length) % search.lines.length;
+    const from = match < 0 && by < 0 ? 0 : match;
+    const next = (from + by + search.lines.length) % search.lines.length;
     setMatch(next);
     const at = search.lines[next]!;
     route.set({ at: String(at) });
@@ -72,8 +75,16 @@ export function LogView({ job, name }: { job: number; name: string }) {
     void log.follow();
   };
   const download = async () => {
-    const response = await send("GET", `/v1/jobs/${job}/log`);
-    saveAs(await response.blob(), `${name || "job"}-${job}.log`);
+    setSaving(true);
+    setSaveProblem("");
+    try {
+      const response = await send("GET", `/v1/jobs/${job}/log`);
+      // Not in the memory of this page: the browser takes the bytes as they come and keeps them on its disk.
+      saveAs(await response.blob(), `${name || "job"}-${job}.log`);
+    } catch (error) {
+      setSaveProblem(messageOf(error));
+    }
+    setSaving(false);
   };
   const scrolled = () => {
     const element = list.current!;
@@ -100,8 +111,9 @@ export function LogView({ job, name }: { job: number; name: string }) {
         <span class="quiet" role="status" data-matches={search?.done ? search.matches : undefined}>{searchText(log, match)}</span>
         <span class="spacer" />
         <button type="button" class="boxed" onClick={follow} aria-pressed={log.following}>{log.following ? "Following the end" : "Follow the end"}</button>
-        <button type="button" class="boxed" onClick={download}>Download</button>
+        <button type="button" class="boxed" onClick={download} disabled={saving}>{saving ? "Downloading…" : "Download"}</button>
       </form>
+      {saveProblem && <Problem>The log was not downloaded: {saveProblem}</Problem>}
       {log.problem && <Problem>{log.problem}</Problem>}
       <div class="log-lines" ref={list} onScroll={scrolled} tabIndex={0} role="log" aria-live="off" aria-label={`Log of job ${job}`}>
         <div style={{ height: `${log.lines.length * rowHeight}px`, position: "relative" }}>
@@ -124,9 +136,11 @@ export function LogView({ job, name }: { job: number; name: string }) {
 function searchText({ search }: LogWindow, match: number): string {
   if (!search) return "";
   if (search.problem) return search.problem;
-  const found = `${formatCount(search.matches)} ${search.matches === 1 ? "match" : "matches"} in ${formatCount(search.lines.length)} ${search.lines.length === 1 ? "line" : "lines"}`;
-  if (!search.done) return `${found} so far`;
-  return match >= 0 && search.lines.length > 0 ? `${formatCount(match + 1)} of ${found}` : found;
+  const { lines, matchingLines, matches } = search;
+  const found = `${formatCount(matches)} ${matches === 1 ? "match" : "matches"}`;
+  const where = match >= 0 && lines.length > 0 ? `line ${formatCount(match + 1)} of ${formatCount(matchingLines)}, ${found}` : `${found} in ${plural(matchingLines, "line")}`;
+  const reach = matchingLines > lines.length ? `; the arrows reach the first ${formatCount(lines.length)} lines` : "";
+  return `${where}${search.done ? "" : " so far"}${reach}`;
 }
 
 function LogLine({ line, marked, wanted }: { line: Line; marked: boolean; wanted: string }) {

@@ -2,7 +2,7 @@
 // the log is.
 import { Observable } from "../parts/observable";
 import { messageOf, send } from "./api";
-import { visibleText } from "./ansi";
+import { mayShow, visibleText } from "./ansi";
 import { LineSplitter, type Line } from "./lines";
 
 const mostBytes = 4 << 20;
@@ -13,15 +13,37 @@ const around = 512 << 10;
 
 export interface Search {
   text: string;
-  /** First bytes of the lines with a match. */
+  /** First bytes of the first lines with a match. */
   lines: number[];
+  /** How many lines have a match. */
+  matchingLines: number;
   matches: number;
-  readBytes: number;
   done: boolean;
   problem: string | null;
 }
 
 const mostMatchingLines = 100_000;
+/** Milliseconds without a chance for the browser to draw. */
+const longestTurn = 50;
+
+/** Bytes that are always there when they are wanted could keep the browser from drawing and from taking clicks. */
+class Turns {
+  private began = performance.now();
+
+  /** Gives the browser a chance, if it had none for a while. Returns whether it had one now. */
+  async next(): Promise<boolean> {
+    if (performance.now() - this.began < longestTurn) return false;
+    // A timer would be slow while the page is hidden.
+    const { port1, port2 } = new MessageChannel();
+    await new Promise((resolve) => {
+      port1.onmessage = resolve;
+      port2.postMessage(null);
+    });
+    port1.close();
+    this.began = performance.now();
+    return true;
+  }
+}
 
 export class LogWindow {
   readonly changed = new Observable();
@@ -77,8 +99,10 @@ export class LogWindow {
       const start = Number(response.headers.get("Rubato-Log-From") ?? Math.max(0, from));
       const splitter = new LineSplitter(start, start > 0);
       const reader = response.body!.getReader();
+      const turns = new Turns();
       let read = 0;
       for (;;) {
+        await turns.next();
         const { done, value } = await reader.read();
         if (abort.signal.aborted) return;
         if (done) break;
@@ -120,28 +144,30 @@ export class LogWindow {
       this.search = null;
       return this.changed.notify();
     }
-    const search: Search = { text, lines: [], matches: 0, readBytes: 0, done: false, problem: null };
+    const search: Search = { text, lines: [], matchingLines: 0, matches: 0, done: false, problem: null };
     this.search = search;
+    this.changed.notify();
     const wanted = text.toLowerCase();
     const take = (lines: Line[]) => {
       for (const line of lines) {
         const count = countIn(visibleText(line.text).toLowerCase(), wanted);
         if (count === 0) continue;
         search.matches += count;
+        search.matchingLines++;
         if (search.lines.length < mostMatchingLines) search.lines.push(line.at);
       }
     };
     try {
       const response = await send("GET", `/v1/jobs/${this.job}/log?from=0`, { signal: abort.signal });
-      const splitter = new LineSplitter(Number(response.headers.get("Rubato-Log-From") ?? 0), false);
+      const splitter = new LineSplitter(Number(response.headers.get("Rubato-Log-From") ?? 0), false, (all) => mayShow(all, wanted));
       const reader = response.body!.getReader();
+      const turns = new Turns();
       for (;;) {
+        if (await turns.next()) this.changed.notify();
         const { done, value } = await reader.read();
         if (abort.signal.aborted) return;
         if (done) break;
-        search.readBytes += value.length;
         take(splitter.push(value));
-        this.changed.notify();
       }
       take(splitter.end());
     } catch (error) {

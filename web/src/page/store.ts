@@ -6,6 +6,8 @@ import type { ServerEvent } from "./stream";
 
 const pageSize = 1000;
 const mostDecisions = 500;
+/** As many jobs that have ended as the daemon remembers. Otherwise a page that stays open for days would grow without end. */
+const mostEnded = 10_000;
 /** Who holds which GPU is asked at most this often. */
 const nodesEvery = 1000;
 /** GPUs of others change without an event for this reader. */
@@ -93,9 +95,19 @@ export class Store {
   }
 
   private keep(job: Job): void {
+    if (!ended.has(job.state)) this.live.set(job.id, job);
+    // Behind those that ended before it.
+    else if (this.live.delete(job.id)) this.jobs.delete(job.id);
     this.jobs.set(job.id, job);
-    if (ended.has(job.state)) this.live.delete(job.id);
-    else this.live.set(job.id, job);
+    if (this.jobs.size - this.live.size > mostEnded) this.dropOldest();
+  }
+
+  private dropOldest(): void {
+    for (const id of this.jobs.keys()) {
+      if (this.live.has(id)) continue;
+      this.jobs.delete(id);
+      return;
+    }
   }
 
   refreshNodes(): void {

@@ -3,7 +3,7 @@ import { Observable } from "../parts/observable";
 import { hues, jobPixel, late, mixPixels, onTime, others, toPixel, type LegendEntry, type Pixel } from "../parts/job_colours";
 import type { NodeMap } from "../parts/nodes";
 import { TimelineIndex } from "../parts/timeline_index";
-import { get, messageOf, type NodeShown, type TimelineAnswer, type TimelineMark } from "./api";
+import { get, messageOf, type NodeShown, type TimelineAnswer } from "./api";
 import { store } from "./store";
 import { layPlans, nodeMap, openRows, rectanglesOf, type Held, type Planned } from "./timeline_rows";
 import { iso, seconds } from "./time";
@@ -34,12 +34,13 @@ export interface Picture {
 }
 
 const planStrength = 0.45;
+/** An answer has at most 10,000 spans: the longest. When there are so many more, all are read again. */
+const mostSpans = 12_000;
 
 export class TimelineModel {
   readonly changed = new Observable();
   readonly held = new Map<string, Held>();
   plans: Planned[] = [];
-  marks: TimelineMark[] = [];
   truncated = false;
   loaded = false;
   problem: string | null = null;
@@ -47,6 +48,8 @@ export class TimelineModel {
   version = 0;
   /** The daemon's clock minus the browser's, in seconds. */
   private offset = 0;
+  /** How many seconds of the past are shown, and their beginning. */
+  private past = 0;
   private since = 0;
   private readTo = 0;
   private readonly known = new Map<number, Known>();
@@ -57,13 +60,13 @@ export class TimelineModel {
     return Date.now() / 1000 + this.offset;
   }
 
-  /** Reads everything from this moment on. */
-  async load(since: number): Promise<void> {
-    this.since = since;
+  /** Reads so many seconds of the past. */
+  async load(past: number): Promise<void> {
+    this.past = past;
+    this.since = this.now - past;
     this.held.clear();
-    this.marks = [];
     this.truncated = false;
-    this.readTo = since;
+    this.readTo = this.since;
     await this.refresh();
   }
 
@@ -93,6 +96,8 @@ export class TimelineModel {
   private take(answer: TimelineAnswer): void {
     const now = seconds(answer.now) ?? this.now;
     this.offset = now - Date.now() / 1000;
+    const whole = this.readTo <= this.since;
+    if (whole) this.known.clear();
     // What is from before the daemon's own records is not there; that is no reason to choose a shorter time.
     this.truncated ||= answer.truncated && (seconds(answer.complete_since) ?? 0) <= (seconds(answer.since) ?? 0);
     for (const job of answer.jobs) {
@@ -100,7 +105,7 @@ export class TimelineModel {
     }
     // A span that was open is answered again, with its end.
     for (const [key, span] of this.held) {
-      if (span.until === null) this.held.delete(key);
+      if (whole || span.until === null) this.held.delete(key);
     }
     for (const span of answer.spans) {
       const from = seconds(span.from)!;
@@ -108,13 +113,14 @@ export class TimelineModel {
         job: span.job, node: span.node, gpus: span.gpus, from, until: seconds(span.until),
       });
     }
+    this.since = Math.max(this.since, now - this.past);
     for (const [key, span] of this.held) {
       if (span.until !== null && span.until < this.since) this.held.delete(key);
     }
     this.plans = answer.plans.map((plan) => ({ job: plan.job, gpus: plan.gpus, from: seconds(plan.from)!, until: seconds(plan.until)! }));
-    const newest = this.marks.reduce((last, mark) => Math.max(last, seconds(mark.time)!), 0);
-    this.marks.push(...answer.marks.filter((mark) => seconds(mark.time)! > newest));
-    this.readTo = Math.max(this.since, now - 2);
+    const again = !whole && this.held.size > mostSpans;
+    this.readTo = again ? this.since : Math.max(this.since, now - 2);
+    if (again) this.again = true;
     this.loaded = true;
     this.version++;
   }

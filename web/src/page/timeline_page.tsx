@@ -145,7 +145,7 @@ function useLive(model: TimelineModel, viewport: Viewport, span: number): void {
   useEffect(() => {
     // A part of the future that is in the address can be shown once it is known how far the plans reach.
     const wanted = spanInAddress();
-    void model.load(model.now - span).then(() => {
+    void model.load(span).then(() => {
       viewport.moveOn(wholeOf(model, span));
       if (wanted) viewport.show(wanted);
     });
