@@ -110,7 +110,7 @@ PolicyEntry sorted_row(std::string name, std::string summary, std::string knows,
   entry.make = [config](const KeyValues& values, const PolicyInputs&) -> MadePolicy {
     Sorted sorted{config};
     sorted.config.cheapest_victims = config.preempts && wants_cheapest_victims(values);
-    return erase(std::move(sorted));
+    return erase(sorted);
   };
   return entry;
 }
