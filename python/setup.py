@@ -27,12 +27,15 @@ class WithLibrary(build_py):
 class AnyPython(bdist_wheel):
     """The library has a C interface, so one wheel serves every version of Python."""
 
-    def finalize_options(self):
-        super().finalize_options()
-        self.root_is_pure = False
-
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]
 
 
-setuptools.setup(cmdclass={"build_py": WithLibrary, "bdist_wheel": AnyPython})
+class WithBinary(setuptools.Distribution):
+    """A wheel of Python files alone would be one for every kind of machine, and would keep its files elsewhere."""
+
+    def has_ext_modules(self):
+        return True
+
+
+setuptools.setup(distclass=WithBinary, cmdclass={"build_py": WithLibrary, "bdist_wheel": AnyPython})

@@ -167,6 +167,9 @@ describe("a job on the page", () => {
       const id = Number(/jobs\/(\d+)/.exec(page.url())[1]);
       // It is alone, so it grows to its limit.
       await page.locator(".job-line", { hasText: "4 GPUs" }).waitFor();
+      const fact = (name) => page.locator(".facts-list div", { has: page.locator("dt", { hasText: name }) }).locator("dd").first();
+      // New workers that have not joined yet cost nothing when they leave.
+      await until(async () => /the last paused it for/.test(await fact("Resizes").textContent()));
 
       await page.getByRole("button", { name: "Resize…" }).click();
       const dialog = page.getByRole("dialog");
@@ -180,7 +183,6 @@ describe("a job on the page", () => {
       await marks.filter({ hasText: "shrink" }).first().waitFor();
       // What the change cost is told by the program, a moment later.
       await marks.filter({ hasText: /shrink.*\d ms/ }).first().waitFor();
-      const fact = (name) => page.locator(".facts-list div", { has: page.locator("dt", { hasText: name }) }).locator("dd").first();
       await until(async () => /^[1-9]/.test(await fact("Resizes").textContent()));
       assert.equal(await fact("Restarts").textContent(), "0", "a resize is no restart");
       await page.getByRole("button", { name: "Cancel…" }).click();
@@ -225,7 +227,9 @@ describe("a job on the page", () => {
       // The plan behind its promise is right of the present.
       await goTo(page, "#/");
       await page.getByLabel(/[1-9]\d* planned step/).waitFor();
-      // Its deadline is a flag in the colour of what is late.
+      // Its deadline, far beyond that, is a flag in the colour of what is late.
+      const due = Date.parse(daemon.json("status", String(job)).deadline) / 1000;
+      await goTo(page, `#/?span=7d&from=${Math.round(due - 3600)}&to=${Math.round(due + 600)}`);
       const late = await page.evaluate(() => {
         const probe = document.body.appendChild(document.createElement("i"));
         probe.style.color = "var(--late)";
@@ -424,15 +428,16 @@ describe("a log of 1 GB", () => {
         places.push(Number(await marked.getAttribute("data-at")));
       }
       const [, first, second, third, back] = places;
-      assert.equal(third, last - "Needle\n".length);
+      // A line begins with the number of its worker.
+      assert.equal(third, last - "[1] Needle\n".length);
       assert.equal(second - first, third - second);
       assert.equal(back, second);
       assert.ok((await log.locator(".log-line").count()) < 200, "only what is in view is in the document");
 
       const [download] = await Promise.all([page.waitForEvent("download", patience), page.getByRole("button", { name: "Download" }).click()]);
       const path = await download.path();
-      assert.equal(statSync(path).size, last + "the-very-end\n".length);
-      assert.equal(endOf(path, 20), "Needle\nthe-very-end\n");
+      assert.equal(statSync(path).size, last + "[1] the-very-end\n".length);
+      assert.equal(endOf(path, 28), "[1] Needle\n[1] the-very-end\n");
       await download.delete();
       const session = await context.newCDPSession(page);
       await session.send("HeapProfiler.collectGarbage");

@@ -32,12 +32,12 @@ const shortestPast = 120;
 /** Half pixels of a wide screen. */
 const finestTime = 3000;
 
-/** The past that was asked for, as far as anything happened in it, and the future as far as it is planned, but never
-    more than the past. */
+/** The past that was asked for, as far as anything happened in it, and the future as far as it is planned, but no more than
+    the past, or than what somebody chose. */
 function wholeOf(model: TimelineModel, span: number): { lo: number; hi: number } {
   const { now } = model;
   const past = Math.min(span, Math.max(shortestPast, (now - model.first) * 1.05));
-  const ahead = Math.min(past, Math.max(past * 0.08, (model.horizon - now) * 1.1));
+  const ahead = Math.min(route.get("span") === null ? past : span, Math.max(past * 0.08, (model.horizon - now) * 1.1));
   return { lo: now - past, hi: now + ahead };
 }
 
