@@ -87,6 +87,10 @@ TEST(SlurmJson, ReadsPartitions) {
 TEST(SlurmJson, ReadsAnswers) {
   EXPECT_EQ(read_submitted_slurm_job(R"({"job_id":7,"errors":[]})"), "7");
   EXPECT_EQ(read_submitted_slurm_job(R"({"errors":[]})"), "");
+  // Taken, though its node cannot start it now.
+  EXPECT_EQ(read_submitted_slurm_job(
+                R"({"job_id":8,"errors":[{"error":"Required node not available"}]})"),
+            "8");
   EXPECT_EQ(read_slurm_errors(R"({"errors":[]})"), "");
   EXPECT_EQ(read_slurm_errors(R"({"errors":[{"error_code":2045,"error":"Invalid account"}]})"),
             "Invalid account");

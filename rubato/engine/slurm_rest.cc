@@ -108,7 +108,9 @@ class RestCall final : public SlurmCall {
     const int status = answer_.get().result_int();
     std::string& body = answer_.get().body();
     const std::string why = read_slurm_errors(body);
-    if (status == 200 && why.empty()) return {true, std::move(body), {}, false};
+    // With a number, Slurm has taken the job, and the error only says why it waits.
+    const bool taken = !read_submitted_slurm_job(body).empty();
+    if (taken || (status == 200 && why.empty())) return {true, std::move(body), {}, false};
     // Without words of Slurm, nobody knows what was done.
     return {false, status == kNotFound && why.empty() ? std::string(kUnknownPath) : "",
             why.empty() ? fmt::format("slurmrestd answers with {}: {}", status,
