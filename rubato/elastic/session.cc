@@ -497,6 +497,8 @@ void Session::on_lost_data(Uid peer) {
 // A recovery closes the connections with joining workers. The side that connected must connect
 // again.
 void Session::redial_waiting() {
+  // The last words are sent until nothing is unsent, and a new connection begins with a greeting.
+  if (retired_ || closing_) return;
   if (!membership_.record() || membership_.recovering()) return;
   for (const Uid peer : links_->peers()) {
     const bool waits = membership_.record()->find(peer) == nullptr;
