@@ -4,10 +4,9 @@
     e2e/run.py [--at-once N] [BUILD] [NAME...]     all of them by default; exit 1 if one fails
 
 A check is a script beside this file, or one scenario of live.py, security.py, many_hosts.py, slurm.py, python.py or
-cells.py
-("live:afs"). As many run at once as the machine has cores. Half of the runners begin with the checks that train, which
-keep the cores busy, the others with those that mostly wait. The table at the end has the seconds that
-each took, and those of the processor.
+cells.py ("live:afs"). Half as many again run at once as the machine has cores, because most of them wait most of the
+time. A third of the runners begin with the checks that train, which keep the cores busy, the others with those that
+mostly wait. The table at the end has the seconds that each took, and those of the processor.
 """
 
 import argparse
@@ -87,7 +86,7 @@ def work(take, build, done):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--at-once", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
+    parser.add_argument("--at-once", type=int, default=len(os.sched_getaffinity(0)) * 3 // 2, metavar="N")
     parser.add_argument("build", nargs="?", default=str(HERE.parent / "build"))
     parser.add_argument("names", nargs="*", metavar="NAME")
     arguments = parser.parse_args()
@@ -102,7 +101,7 @@ def main():
     done = []
     began = time.monotonic()
     ends = (waiting.popleft, waiting.pop)
-    threads = [threading.Thread(target=work, args=(ends[i % 2], build, done))
+    threads = [threading.Thread(target=work, args=(ends[min(i % 3, 1)], build, done))
                for i in range(max(1, arguments.at_once))]
     for thread in threads:
         thread.start()
