@@ -344,7 +344,10 @@ Result<PpoState> PpoState::parse(std::string_view text, const std::string& sourc
   state.iteration = static_cast<int>(fields["iteration"].integer(0, 1'000'000));
   state.network = read_numbers(fields["network"], weights);
   state.value = read_numbers(fields["value"], value_network().weights().size());
-  auto order = read_numbers(fields["order"], kJobFeatures);
+  // Older versions always began from the shipped weights, and did not write the order.
+  const Weights shipped = shipped_weights();
+  std::vector<double> order(shipped.begin(), shipped.end());
+  if (json->contains("order")) order = read_numbers(fields["order"], kJobFeatures);
   order.resize(kJobFeatures);
   state.best = rounded(read_numbers(fields["best"], weights), order);
   state.best_cost = fields["best_cost"].number(0, 1e6);

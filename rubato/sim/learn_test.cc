@@ -90,6 +90,15 @@ TEST(LearnPpo, KeepsTheOrderOfTheScorerThatItImitates) {
   EXPECT_EQ(PpoState::parse(state.to_text(), "file").value().best, state.best);
 }
 
+TEST(LearnPpo, OpensCheckpointsFromBeforeTheyHadAnOrder) {
+  const PpoState state = first_ppo_state(1);
+  Json json = Json::parse(state.to_text());
+  EXPECT_EQ(json.erase("order"), 1U);
+  const auto old = PpoState::parse(json.dump(), "file");
+  ASSERT_TRUE(old.ok()) << old.error().message;
+  EXPECT_EQ(old->best, state.best);
+}
+
 TEST(LearnPpo, LearnsOtherWeightsWithContentionHidden) {
   PpoOptions hidden = small_ppo();
   hidden.scenes.hidden = true;
