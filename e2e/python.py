@@ -273,6 +273,8 @@ def combination(build, root, optimizer, model, how, **more):
                                                     for r in run.reports()))
         if how in ("grow", "shrink"):
             check("three workers shared the work", max(r["workers"] for r in run.reports()) == 3)
+            check("who joins has computed something before, and nobody else has",
+                  set(re.findall(r"worker (\d+) computes before it has joined", run.output())) == {"2", "3"})
         if how in ("leader", "donor"):
             check("the survivors recovered", bool(run.notices("recovered")))
         if how == "all":

@@ -237,6 +237,11 @@ def wait_at_gate(step):
         time.sleep(0.005)
 
 
+def say_warm_up(*_):
+    if not rt._training.working:
+        print(f"worker {os.environ['RUBATO_WORKER']} computes before it has joined", flush=True)
+
+
 def main():
     torch.manual_seed(1)
     samples = int(os.environ.get("SAMPLES", "1003"))
@@ -250,6 +255,7 @@ def main():
                                            digest_steps=int(os.environ.get("DIGEST_STEPS", "100")),
                                            reduction=os.environ.get("REDUCTION", "exact"))
     average = torch.optim.swa_utils.AveragedModel(model)
+    model.register_forward_pre_hook(say_warm_up)
     rt.register(average=average)
     arrange_death()
     if FAULT == "gil":

@@ -53,6 +53,9 @@ class Model:
     def release(self) -> None:
         """Nobody reads the chunks any more."""
 
+    def warm_up(self, leaf: Leaf) -> None:
+        """Only with the option "warm_up": computes the leaf before others wait for this worker. Nothing of it is used."""
+
     def load_chunk(self, index: int, head: str, body: memoryview) -> None:
         """`body` is a memoryview of bytes, valid during the call."""
         raise NotImplementedError
@@ -168,6 +171,9 @@ class Job:
                 continue
             if self._task.kind == _native.LEAF:
                 return Leaf(self._task)
+            if self._task.kind == _native.WARM_UP:
+                self._model.warm_up(Leaf(self._task))
+                continue
             # The job stays open, so that the launcher hears that this process is alive as long as it is.
             self.end = self._task.code
         return None

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import Tuple
 
-LEAF, END = 1, 2
+LEAF, END, WARM_UP = 1, 2, 3
 
 
 class Place(ctypes.Structure):

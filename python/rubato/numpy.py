@@ -17,13 +17,30 @@ from rubato._job import Chunk, Job, Refused, held
 
 
 class _Training(_job.Model):
-    def __init__(self, parameters: Dict[str, Any], update: Callable[..., None]):
-        self.parameters, self.update = parameters, update
+    def __init__(self, parameters: Dict[str, Any], gradient: Callable[..., Any], update: Callable[..., None]):
+        self.parameters, self.gradient, self.update = parameters, gradient, update
         self.names = list(parameters)
         self.state: Dict[str, Dict[str, Any]] = {name: {} for name in self.names}
         self.job: Any = None
         self.kept: List[Any] = []
         self.losses: List[float] = []
+
+    def compute(self, leaf: _job.Leaf) -> None:
+        loss, gradients = self.gradient(leaf.indices, numpy.random.default_rng(leaf.seed))
+        for index, (name, value) in enumerate(self.parameters.items()):
+            if name not in gradients:
+                continue
+            array = numpy.ascontiguousarray(gradients[name], numpy.float32)
+            if array.shape != value.shape or not self.job.gradient(index, array.ctypes.data, array.size):
+                raise ValueError(f"the gradient of {name} has shape {array.shape}, the parameter {value.shape}")
+        tail = numpy.array([loss * leaf.weight], numpy.float32)
+        self.job.leaf_done(tail.ctypes.data, 1)
+
+    def warm_up(self, leaf: _job.Leaf) -> None:
+        try:
+            self.compute(leaf)
+        except Exception:  # pylint: disable=broad-except
+            pass  # what is wrong with a real leaf is said there
 
     def chunk(self, index: int) -> Chunk:
         name = self.names[index]
@@ -79,10 +96,10 @@ def train(parameters: Dict[str, Any], gradient: Callable[..., Any], update: Call
     for name, value in parameters.items():
         if value.dtype != numpy.float32 or not value.flags.c_contiguous:
             raise Refused(f"parameter {name} must be a contiguous array of float32")
-    training = _Training(parameters, update)
+    training = _Training(parameters, gradient, update)
     options = {"samples": samples, "batch": batch, "epochs": epochs or 0, "steps": steps or 0, "shuffle": shuffle,
                "virtual_workers": virtual_workers, "seed": seed, "checkpoint": checkpoint or "",
-               "checkpoint_seconds": checkpoint_seconds,
+               "checkpoint_seconds": checkpoint_seconds, "warm_up": True,
                "parameters": [value.size for value in parameters.values()], "tail": 1, "chunks": len(parameters),
                "build": f"rubato for Python 1, numpy {numpy.__version__}",
                "schema": {"optimizer": getattr(update, "__name__", "update"), "bucket_floats": 1 << 21, "buffers": [],
@@ -90,15 +107,7 @@ def train(parameters: Dict[str, Any], gradient: Callable[..., Any], update: Call
                                           "trained": True} for name, value in parameters.items()]}}
     job = training.job = Job(training, options)
     while (leaf := job.next()) is not None:
-        loss, gradients = gradient(leaf.indices, numpy.random.default_rng(leaf.seed))
-        for index, (name, value) in enumerate(parameters.items()):
-            if name not in gradients:
-                continue
-            array = numpy.ascontiguousarray(gradients[name], numpy.float32)
-            if array.shape != value.shape or not job.gradient(index, array.ctypes.data, array.size):
-                raise ValueError(f"the gradient of {name} has shape {array.shape}, the parameter {value.shape}")
-        tail = numpy.array([loss * leaf.weight], numpy.float32)
-        job.leaf_done(tail.ctypes.data, 1)
+        training.compute(leaf)
     if job.end != 0:
         raise SystemExit(job.end)
     return training.losses

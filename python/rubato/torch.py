@@ -328,7 +328,7 @@ class _Training(_job.Model):
             "drop_last": sampling.drop_last, "epochs": epochs or 0, "steps": steps or 0,
             "parameters": [p.tensor.numel() for p in self.trained], "tail": self.tail.numel(),
             "chunks": self.chunk_count(), "schema": self.schema(), "build": _build() + self._reduction(),
-            "group": chosen["reduction"] != "exact", "may_overflow": self.scaler is not None,
+            "group": chosen["reduction"] != "exact", "may_overflow": self.scaler is not None, "warm_up": True,
             **{name: chosen[name] for name in
                ("seed", "virtual_workers", "adaptive", "largest_batch", "largest_per_worker", "checkpoint",
                 "checkpoint_steps", "checkpoint_seconds", "digest_steps", "bucket_bytes", "measure_noise",
@@ -366,6 +366,25 @@ class _Training(_job.Model):
                 self.loader.stop_workers()
                 raise SystemExit(self.job.end)
         return self.leaf
+
+    def warm_up(self, leaf):
+        """In the first pass the loader starts its processes, a library chooses its kernels, and memory is touched for the first
+        time. The body of the loop cannot run yet, because the epoch is not known. So the first model computes the first
+        thing of a batch. If it wants something else, its first pass comes with its first leaf."""
+        self.leaf = leaf
+        try:
+            given = self.loader.rehearse(leaf)
+            self.begin_leaf()
+            self.begin_part(0, 1, len(leaf.indices))
+            self.kept_back = False
+            _differentiable(_called(self.modules[0], given, self.device)).mean().backward()
+            self.job.leaf_done(self.tail.data_ptr(), self.tail.numel())
+            if self.too_large is None:
+                self.most_fitted = len(leaf.indices)
+        except Exception:  # pylint: disable=broad-except
+            pass  # what is wrong with a real leaf is said there
+        self.computing, self.too_large, self.leaf = False, None, None
+        self.begin_leaf()
 
     def begin_leaf(self):
         with torch.no_grad():
@@ -640,6 +659,23 @@ class _Training(_job.Model):
             parameter.optimizer.state[parameter.tensor] = value["state"]
 
 
+def _called(module, given, device):
+    """The output for a batch as loaders make them: inputs before labels, or inputs by name."""
+    def moved(value):
+        return value.to(device) if isinstance(value, torch.Tensor) else value
+    if isinstance(given, dict):
+        return module(**{name: moved(value) for name, value in given.items()})
+    return module(moved(given[0] if isinstance(given, (tuple, list)) else given))
+
+
+def _differentiable(output):
+    """The first tensor in the output of a model that has a gradient."""
+    if isinstance(output, torch.Tensor):
+        return output if output.requires_grad else None
+    items = output.values() if isinstance(output, dict) else output
+    return next(tensor for tensor in map(_differentiable, items) if tensor is not None)
+
+
 def _build():
     """What must be equal in all workers for equal bits."""
     capability = re.search(r"CPU capability usage: (\S+)", torch.__config__.show())
@@ -729,6 +765,10 @@ class _Ahead:
         self.indices = None
         self.given = []
 
+    def rehearse(self, indices):
+        """The same batch again and again."""
+        self.place, self.indices = None, indices
+
     def restart(self, leaf):
         self.place = _native.Place.from_buffer_copy(leaf.place)
         self.indices = leaf.indices
@@ -739,6 +779,8 @@ class _Ahead:
             yield self.take()
 
     def take(self):
+        if self.place is None:
+            return [(None, index) for index in self.indices]
         seed = _leaf_seed(self.training, self.place)
         batch = [(seed if i == 0 else None, index) for i, index in enumerate(self.indices)]
         self.given.append(self.place.key())
@@ -807,6 +849,11 @@ class Loader:
                 batch = None
                 training.give_up_part(len(indices))
                 waiting = _split(indices + [index for part in waiting for index in part], training.largest_part)
+
+    def rehearse(self, leaf):
+        """A batch before the first real one. It starts the processes of the loader, which then stay."""
+        self._ahead.rehearse(leaf.indices)
+        return next(iter(self._inner))
 
     def _load(self, leaf, indices):
         seed = _leaf_seed(self.training, leaf.place)

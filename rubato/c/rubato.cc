@@ -68,6 +68,7 @@ void take_options(const Json& json, elastic::Options& options) {
   take(json, "bucket_bytes", options.bucket_bytes);
   take(json, "group", options.group);
   take(json, "may_overflow", options.may_overflow);
+  take(json, "warm_up", options.warm_up);
   take(json, "build", options.build);
 }
 
@@ -75,7 +76,7 @@ Result<Settings> read_settings(const char* text) {
   auto json = parse_json(text, "the options of the job");
   if (!json) return json.error();
   Settings settings;
-  settings.options.warm_up = false;  // the loop belongs to the program
+  settings.options.warm_up = false;  // only for programs that know it
   try {
     take_options(*json, settings.options);
     std::string rule;
@@ -263,7 +264,7 @@ int rubato_next(rubato_job* job, int milliseconds, rubato_task* task) {
   at(job).leaf = std::move(std::get<Driver::Leaf>(*next));
   const Driver::Leaf& leaf = at(job).leaf;
   at(job).model.accumulator().begin(leaf.summing, leaf.measure, leaf.ready);
-  task->kind = RUBATO_LEAF;
+  task->kind = leaf.warm_up ? RUBATO_WARM_UP : RUBATO_LEAF;
   task->last = leaf.ready ? 1 : 0;
   task->place = place_of(leaf);
   task->weight = leaf.weight;
@@ -296,7 +297,8 @@ int rubato_leaf_done(rubato_job* job, const float* tail, size_t floats) {
   if (floats != accumulator.layout().buckets.back().count) {
     return refuse(job, fmt::format("the tail has {} floats", floats));
   }
-  at(job).driver->leaf_done(accumulator.finish({tail, floats}).sqr_norm);
+  const elastic::Measured measured = accumulator.finish({tail, floats});
+  if (!at(job).leaf.warm_up) at(job).driver->leaf_done(measured.sqr_norm);
   return 0;
 }
 

@@ -46,11 +46,11 @@ typedef struct rubato_place {
   int32_t count; /* samples of the leaf */
 } rubato_place;
 
-enum { RUBATO_LEAF = 1, RUBATO_END = 2 };
+enum { RUBATO_LEAF = 1, RUBATO_END = 2, RUBATO_WARM_UP = 3 };
 
 typedef struct rubato_task {
   int32_t kind;
-  /* RUBATO_LEAF */
+  /* RUBATO_LEAF, RUBATO_WARM_UP */
   int32_t last; /* this worker has no other leaf in the step */
   rubato_place place;
   double weight; /* the leaf's share of the step's samples */
@@ -118,6 +118,10 @@ typedef struct rubato_model {
  * "linear", "sqrt"), "measure_noise", "checkpoint", "checkpoint_steps", "checkpoint_seconds",
  * "digest_steps", "bucket_bytes", "group", "may_overflow", "build". The batch variables of a job
  * file override them.
+ *
+ * With "warm_up" (false by default), a worker that joins first gets a leaf or two of the kind
+ * RUBATO_WARM_UP: it computes them like others, before anybody waits for it. What it gives is
+ * not used, and it may give nothing.
  *
  * NULL if it failed. `problem` then points to the reason until the next call of this function in
  * this thread. */
