@@ -1082,7 +1082,7 @@ TEST(Core, GoodputIsKnownByGpuType) {
   ASSERT_EQ(known->types().size(), 2U);
   const Shape slow{gpu_type(0), 1, 1, 1}, fast{gpu_type(1), 1, 1, 1};
   EXPECT_GT(known->rate(fast), 2 * known->rate(slow));
-  const Json before = daemon.core->state().snapshot().value();
+  const std::string before = daemon.core->state().snapshot().value();
   daemon.kill();
   daemon.start();
   EXPECT_EQ(daemon.core->state().snapshot().value(), before);
@@ -1106,7 +1106,7 @@ TEST(Core, APolicyAndALaterJobOfTheProfileKnowTheLargestTensor) {
   EXPECT_EQ(daemon.core->state().view(id)->spec->skew, 0.7) << "later reports may leave it out";
   const JobId next = id_of(daemon.submit(kAda, file));
   EXPECT_EQ(daemon.core->state().view(next)->spec->skew, 0.7);
-  const Json before = daemon.core->state().snapshot().value();
+  const std::string before = daemon.core->state().snapshot().value();
   daemon.kill();
   daemon.start();
   EXPECT_EQ(daemon.core->state().snapshot().value(), before);
