@@ -603,6 +603,12 @@ def steady(gaps, first, last):
     return median(inside) if inside else None
 
 
+def unsteadiness(gaps, first, last):
+    """Median distance of the steps first..last from their median. A shorter pause cannot be told from none."""
+    usual = steady(gaps, first, last)
+    return median([abs(gaps[s] - usual) for s in range(first, last + 1) if s in gaps]) if usual else 0.0
+
+
 class LiveResize:
     """(a): rubato resize of a running job."""
 
@@ -652,7 +658,8 @@ class LiveResize:
             last = changes[i + 1][0] - 1 if i + 1 < len(changes) else run.steps
             usual = max(old, steady(gaps, first + 1, last) or 0)
             self.samples.append({"to": workers, "pause": gaps[first] - usual,
-                                 "ratio": gaps[first] / usual, "steady": usual, "step": first})
+                                 "ratio": gaps[first] / usual, "steady": usual, "step": first,
+                                 "unsteadiness": unsteadiness(gaps, first + 1, last)})
             old = steady(gaps, first + 1, last) or old
         self.note_disturbance(asked, at, gaps, before, changes[-1][0], grew)
 

@@ -120,9 +120,13 @@ def resize(arguments, directory):
         pauses[name] = [sample["pause"] for sample in way.samples]
         elastic.row(f"{name}: pause", pauses[name], "ms", 1000)
         elastic.row(f"{name}: step of the change / steady step", [sample["ratio"] for sample in way.samples], "x")
-    medians = {name: max(elastic.median(values), elastic.SHORTEST_PAUSE) for name, values in pauses.items()}
+        elastic.row(f"{name}: steady steps, distance from their median", [sample["unsteadiness"] for sample in way.samples],
+                    "ms", 1000)
+    shortest = max(elastic.median([sample["unsteadiness"] for sample in plain.samples]), elastic.SHORTEST_PAUSE)
+    medians = {name: max(elastic.median(values), shortest) for name, values in pauses.items()}
     ratio = medians["Python"] / medians["C++"]
-    print(f"the median pause in Python is {ratio:.2f} times that in C++")
+    print(f"the median pause in Python is {ratio:.2f} times that in C++; what is shorter than {1000 * shortest:.1f} ms, by "
+          "which steady steps in C++ differ, cannot be told from none and counts as that")
     return [] if ratio <= PAUSE_GOAL else [f"the median pause is {ratio:.2f} times that in C++; the goal is {PAUSE_GOAL}"]
 
 
