@@ -28,9 +28,17 @@ mount_chroot() {
   mount -t sysfs -o ro sysfs "$1/sys"
 }
 
-# in_chroot ROOT COMMAND...: with an environment of its own.
+# in_chroot ROOT COMMAND...: with an environment of its own. The root is the real one of its mount namespace, not only that
+# of the process: programs that make or enter namespaces themselves (the test hosts) would otherwise leave it.
 in_chroot() {
-  local root=$1
-  shift
-  chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb LC_ALL=C.UTF-8 "$@"
+  # shellcheck disable=SC2016 # the inner shell expands them
+  unshare --mount sh -euc '
+    mount --rbind "$1" "$1"
+    cd "$1"
+    shift
+    mkdir -p outside
+    pivot_root . outside
+    cd /
+    umount -l outside
+    exec env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb LC_ALL=C.UTF-8 "$@"' sh "$@"
 }
