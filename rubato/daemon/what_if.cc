@@ -24,6 +24,8 @@ constexpr std::size_t kMostJobs = 5'000;
 constexpr Duration kLeastAfter = std::chrono::minutes(10);
 // A core that takes so many turns without time passing would never end.
 constexpr int kMostTurnsAtOnce = 100'000;
+// Between two looks of a daemon (daemon.cc).
+constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kNeverAgain = std::chrono::hours(24) * 36'525;
 
 // A journal that nobody keeps, in memory where there is such a place.
@@ -85,10 +87,14 @@ class WhatIfRun {
         if (loop_time(input.at) > now || input.turn != past_.inputs[first].turn) break;
         take(now, input, as_run, inputs);
       }
-      for (JobStatus& status : world_->reports(now)) inputs.emplace_back(std::move(status));
+      const auto stores = [&](JobId id) { return stored_from(id) <= now; };
+      for (JobStatus& status : world_->reports(now, stores)) inputs.emplace_back(std::move(status));
+      // Nobody sees what happens inside of a job.
+      if (!world_->advance(now) && inputs.empty() && core_->again_at() > now) continue;
       const Turn turn = core_->turn(now, wall(now), std::move(inputs));
       if (!turn.trouble.empty()) return Error{turn.trouble};
       for (const JobId id : turn.gone) world_->forget(id);
+      report_when_stored(now);
       if (progress) progress(share(now));
       const bool rest = next_input == past_.inputs.size() && now > loop_time(past_.until);
       if (rest && (!turn.gone.empty() || turns == 0) && all_ended()) break;
@@ -134,6 +140,7 @@ class WhatIfRun {
     options.snapshot_every = kNeverAgain;
     options.switch_policy = policy != kAsRun;
     options.policy = policy == kAsRun ? past_.policy : policy;
+    measure_every_ = options.measure_every;
     Cluster cluster = then.now().cluster;
     world_ = std::make_unique<WhatIfWorld>(
         std::move(cluster), [this](JobId id) { return truth_of(id); }, past_.distance());
@@ -161,6 +168,21 @@ class WhatIfRun {
     }
     const auto found = past_.truths.find(job != nullptr ? original(*job) : id);
     return found == past_.truths.end() ? &nothing_known_ : &found->second;
+  }
+
+  // From when on the daemon stores what a job reports; kNever: the job is gone.
+  [[nodiscard]] Time stored_from(JobId id) const {
+    const JobRecord* job = core_->state().job(id);
+    if (job == nullptr || job->gone()) return kNever;
+    return job->measured_at ? *job->measured_at + measure_every_ : kStart;
+  }
+  // A report that comes too soon after the last one is stored when the daemon looks at its jobs for
+  // the first time after it may be.
+  void report_when_stored(Time now) {
+    for (const JobId id : world_->due()) {
+      const Time at = stored_from(id);
+      if (at > now && at < now + measure_every_) world_->report_by(id, at + kTick / 2);
+    }
   }
 
   // The n-th run that measures a job does what the n-th really did.
@@ -226,6 +248,7 @@ class WhatIfRun {
   std::unique_ptr<WhatIfWorld> world_;
   std::unique_ptr<Core> core_;
   JobTruth nothing_known_;
+  Duration measure_every_{0};
   std::uint64_t asked_ = 0;
   Time ended_ = kStart;
 };

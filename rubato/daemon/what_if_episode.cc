@@ -12,7 +12,7 @@ constexpr Duration kSoon = std::chrono::milliseconds(500);
 // What happens soon after a command is written down in full.
 constexpr Duration kOftenFor = std::chrono::seconds(20);
 
-struct Point {
+struct Reached {
   Duration after{0};
   double work = 0;
 };
@@ -21,13 +21,13 @@ struct Point {
 // returns true.
 template <typename Use>
 void each_piece(const Episode& episode, Use use) {
-  Point last;
-  for (const Episode::Report& report : episode.reports) {
-    const Point next{report.at - episode.from, std::max(report.done - episode.done, last.work)};
+  Reached last;
+  for (const Episode::Point& point : episode.points) {
+    const Reached next{point.at - episode.from, std::max(point.done - episode.done, last.work)};
     if (use(last, next)) return;
     last = next;
   }
-  use(last, Point{episode.length(), std::max(episode.done_until - episode.done, last.work)});
+  use(last, Reached{episode.length(), std::max(episode.done_until - episode.done, last.work)});
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ double Episode::last_speed() const {
 double Episode::work_by(Duration after) const {
   double work = std::max(0.0, done_until - done);
   if (after > length()) return work + last_speed() * seconds(after - length());
-  each_piece(*this, [&](const Point& a, const Point& b) {
+  each_piece(*this, [&](const Reached& a, const Reached& b) {
     if (after >= b.after) return false;
     work = a.work + (b.work - a.work) * seconds(after - a.after) / seconds(b.after - a.after);
     return true;
@@ -49,7 +49,7 @@ double Episode::work_by(Duration after) const {
 
 std::optional<Duration> Episode::time_of(double work) const {
   std::optional<Duration> found;
-  each_piece(*this, [&](const Point& a, const Point& b) {
+  each_piece(*this, [&](const Reached& a, const Reached& b) {
     if (b.work < work || !(b.work > a.work)) return false;
     const double share = std::max(0.0, (work - a.work) / (b.work - a.work));
     found = a.after + from_seconds(share * seconds(b.after - a.after));
@@ -84,11 +84,14 @@ void EpisodeWriter::told(Time now, CommandKind kind, int gpus) {
 }
 
 void EpisodeWriter::running(Time now) {
-  if (open_ && !episodes_.back().running) episodes_.back().running = now;
+  if (!open_ || episodes_.back().running) return;
+  episodes_.back().running = now;
+  // It has not trained before that.
+  if (!points_.empty() && points_.back().done == 0) did(now, 0);
 }
 
-void EpisodeWriter::released(Time now) {
-  if (open_) episodes_.back().released = now;
+void EpisodeWriter::released(Time now, const Allocation& gpus) {
+  if (open_) episodes_.back().releases.push_back({now, gpus});
 }
 
 void EpisodeWriter::report(const Episode::Report& report, Duration distance) {
@@ -133,7 +136,10 @@ void EpisodeWriter::leave_out_end(Time now) {
                                    [](const Episode& one) { return !one.reports.empty(); });
   if (before == episodes_.rend()) return;
   Episode::Report& last = before->reports.back();
-  if (end.speed > 0 && end.progress.workers == last.progress.workers) last.speed = end.speed;
+  // A report before the first step knows no workers. Then the job trains when all its workers run.
+  const bool as_many = last.progress.workers == end.progress.workers ||
+                       (last.progress.workers == 0 && before->running);
+  if (end.speed > 0 && as_many) last.speed = end.speed;
 }
 
 // A program that has done its last step may still report for some time, for example while it waits
@@ -158,6 +164,9 @@ std::vector<Episode> EpisodeWriter::finish(Time begin) {
     if (one.until <= begin || one.until <= one.from) continue;
     one.done = done_at(one.from);
     one.done_until = done_at(one.until);
+    const auto after = [](Time at, const Point& point) { return at < point.at; };
+    const auto first = std::upper_bound(points_.begin(), points_.end(), one.from, after);
+    one.points.assign(first, std::upper_bound(first, points_.end(), one.until, after));
     found.push_back(std::move(one));
   }
   return found;
@@ -181,13 +190,19 @@ double EpisodeWriter::done_at(Time moment) const {
 
 const Episode* Record::next(CommandKind told, int gpus, double done, double tolerance) {
   if (episodes_ == nullptr) return nullptr;
+  std::optional<std::size_t> nearest;
+  double distance = 0;
   for (std::size_t i = position_; i < episodes_->size(); ++i) {
     const Episode& one = (*episodes_)[i];
-    if (one.told != told || one.gpus != gpus || std::abs(one.done - done) > tolerance) continue;
-    position_ = i + 1;
-    return &one;
+    const double away = std::abs(one.done - done);
+    if (one.told != told || one.gpus != gpus || away > tolerance) continue;
+    if (nearest && away >= distance) continue;
+    nearest = i;
+    distance = away;
   }
-  return nullptr;
+  if (!nearest) return nullptr;
+  position_ = *nearest + 1;
+  return &(*episodes_)[*nearest];
 }
 
 const Episode* Record::at(Time moment) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rubato/base/time.h"
+#include "rubato/core/allocation.h"
 #include "rubato/launch/master_messages.h"
 
 namespace rubato::daemon {
@@ -22,20 +23,29 @@ struct Episode {
     double speed = 0;  // work a second, as its program measured it
     JobProgress progress;
   };
+  struct Release {
+    Time at;
+    Allocation gpus;
+  };
+  struct Point {
+    Time at;
+    double done = 0;  // work, in all
+  };
 
   CommandKind told = CommandKind::start;
   int gpus = 0;
-  Time from = kStart;            // the command
-  Time until = kStart;           // what is known ends: the next command, or its last report
-  double done = 0;               // work at its beginning
-  double done_until = 0;         // and at its end
-  std::optional<Time> running;   // all workers ran
-  std::optional<Time> released;  // the GPUs that it should give up were free
-  std::vector<Report> reports;   // in order, and none at the end of the job
+  Time from = kStart;             // the command
+  Time until = kStart;            // what is known ends: the next command, or its last report
+  double done = 0;                // work at its beginning
+  double done_until = 0;          // and at its end
+  std::optional<Time> running;    // all workers ran
+  std::vector<Release> releases;  // of GPUs that it should give up, in order
+  std::vector<Report> reports;    // in order, and none at the end of the job
+  std::vector<Point> points;      // what reports and facts say of its work, in order
 
   [[nodiscard]] Duration length() const { return until - from; }
   [[nodiscard]] double last_speed() const;
-  // The work since its beginning, so long after it; between two reports in proportion. After its
+  // The work since its beginning, so long after it; between two points in proportion. After its
   // end, the job goes on as fast as it last was.
   [[nodiscard]] double work_by(Duration after) const;
   // How long after its beginning so much work is done; nullopt: never.
@@ -52,7 +62,7 @@ class EpisodeWriter {
  public:
   void told(Time now, CommandKind kind, int gpus);
   void running(Time now);
-  void released(Time now);
+  void released(Time now, const Allocation& gpus);
   // In a long episode, reports are kept at this distance.
   void report(const Episode::Report& report, Duration distance);
   // It had done so much work; more is known than from the reports alone.
@@ -64,10 +74,7 @@ class EpisodeWriter {
   [[nodiscard]] std::vector<Episode> finish(Time begin);
 
  private:
-  struct Point {
-    Time at;
-    double done = 0;
-  };
+  using Point = Episode::Point;
   void close(Time now);
   void leave_out_end(Time now);
   void not_done_before_last(double all);
@@ -84,8 +91,8 @@ class Record {
   Record() = default;
   explicit Record(const std::vector<Episode>* episodes) : episodes_(episodes) {}
 
-  // The next episode that began with this command, at this point of the work up to `tolerance`;
-  // nullptr if there is none. Episodes before it are over.
+  // Of the next episodes that began with this command, the one at the nearest point of the work,
+  // no farther away than `tolerance`; nullptr if there is none. Episodes before it are over.
   [[nodiscard]] const Episode* next(CommandKind told, int gpus, double done, double tolerance);
   // The episode in which this moment was; nullptr if there is none. Those before it are over.
   [[nodiscard]] const Episode* at(Time moment);

@@ -13,6 +13,12 @@ Episode::Report report(double at, double done, double speed = 0) {
 
 constexpr Duration kAll = std::chrono::seconds(1);
 
+Allocation gpus(std::uint64_t mask) {
+  Allocation some;
+  some.add({NodeId(0), mask});
+  return some;
+}
+
 // Starts at 10 s, trains from 12 s on, is resized at 20 s and completes at 33 s.
 std::vector<Episode> example(Time begin = kStart) {
   EpisodeWriter writer;
@@ -21,7 +27,8 @@ std::vector<Episode> example(Time begin = kStart) {
   writer.running(time_at(13));
   writer.report(report(17, 50, 10), kAll);
   writer.told(time_at(20), CommandKind::shrink, 2);
-  writer.released(time_at(21));
+  writer.released(time_at(20.5), gpus(0b0100));
+  writer.released(time_at(21), gpus(0b1000));
   writer.running(time_at(21.5));
   writer.report(report(22, 100, 10), kAll);
   writer.report(report(27, 125, 5), kAll);
@@ -36,10 +43,12 @@ TEST(Episode, IsWhatHappenedBetweenTwoCommands) {
   EXPECT_EQ(all[0].told, CommandKind::start);
   EXPECT_EQ(all[0].gpus, 4);
   EXPECT_EQ(all[0].running, time_at(13));
-  EXPECT_FALSE(all[0].released);
+  EXPECT_TRUE(all[0].releases.empty());
   EXPECT_DOUBLE_EQ(all[0].done_until, 80);  // between the reports of 17 s and 22 s
   EXPECT_DOUBLE_EQ(all[1].done, 80);
-  EXPECT_EQ(all[1].released, time_at(21));
+  ASSERT_EQ(all[1].releases.size(), 2U);
+  EXPECT_EQ(all[1].releases[0].at, time_at(20.5));
+  EXPECT_EQ(all[1].releases[1].gpus, gpus(0b1000));
 }
 
 TEST(Episode, DoesNotKnowWhenTheJobCompleted) {
@@ -108,7 +117,7 @@ TEST(Episode, OfAStopNothingIsKnownAfterItsEnd) {
   writer.report(report(5, 10, 2), kAll);
   writer.told(time_at(6), CommandKind::stop, 0);
   writer.report(report(7, 13, 2), kAll);
-  writer.released(time_at(7));
+  writer.released(time_at(7), gpus(1));
   writer.ended(time_at(7), false);
   const Episode stop = writer.finish(kStart).at(1);
   EXPECT_DOUBLE_EQ(stop.done_until, 13);
@@ -157,6 +166,20 @@ TEST(Record, FindsTheSameCommandAtAboutTheSamePoint) {
   EXPECT_EQ(record.next(CommandKind::start, 4, 5, 10), all.data());
   EXPECT_EQ(record.next(CommandKind::start, 4, 5, 10), nullptr) << "it is over";
   EXPECT_EQ(record.next(CommandKind::shrink, 2, 85, 10), &all[1]);
+}
+
+TEST(Record, FindsTheOneAtTheNearestPoint) {
+  std::vector<Episode> all(3);
+  for (const auto& [i, done] : {std::pair(0, 40), {1, 44}, {2, 52}}) {
+    all[i].told = CommandKind::grow;
+    all[i].gpus = 4;
+    all[i].done = done;
+  }
+  Record record(&all);
+  EXPECT_EQ(record.next(CommandKind::grow, 4, 45, 10), &all[1]);
+  EXPECT_EQ(record.next(CommandKind::grow, 4, 45, 10), &all[2]);
+  Record other(&all);
+  EXPECT_EQ(other.next(CommandKind::grow, 4, 42, 10), all.data()) << "of two as near, the first";
 }
 
 TEST(Record, BeginsInTheMiddle) {

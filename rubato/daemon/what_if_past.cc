@@ -20,6 +20,10 @@ using Reports = JobTruth::Reports;
 constexpr double kNearlyDone = 1e-6;
 constexpr double kAbove = 1.001;
 
+// Masters report twice a second, and a report needs a moment until it is stored. So what it says of
+// the work of its job is so old on average.
+constexpr Duration kReportAge = std::chrono::milliseconds(300);
+
 // More parts of a job's work are joined two by two.
 constexpr std::size_t kMostPaces = 1000;
 
@@ -124,12 +128,14 @@ struct Latencies {
   Took grows;
   Took shrinks;
   Took stops;
+  Took halts;  // stops of jobs that had not trained
   void add(const Latencies& other) {
     trains.add(other.trains);
     runs.add(other.runs);
     grows.add(other.grows);
     shrinks.add(other.shrinks);
     stops.add(other.stops);
+    halts.add(other.halts);
   }
 };
 
@@ -463,7 +469,6 @@ class PastReader {
   void note_progress(const JournalRow& row, const Json& body) {
     const JobRecord* job = job_in(body);
     if (job == nullptr || !job->file.work) return;
-    if (in_own_unit(job->progress, unit_of(job->file, job->progress)) <= 0) return;
     const Json& told = body.at("progress");
     const auto left = told.at("work_left").get<double>();
     const double least = std::max(told.at("rate").get<double>(), kNearlyDone * job->work);
@@ -570,10 +575,12 @@ class PastReader {
     if (row.type == "released") {
       if (!body.value("stopped", false)) return;
       if (seen.told && seen.told->what == CommandKind::stop) {
-        note_took(seen.took.stops, *seen.told, seconds(row.time - seen.told->at));
+        const bool trained = seen.running || seen.done > seen.done_at_start;
+        note_took(trained ? seen.took.stops : seen.took.halts, *seen.told,
+                  seconds(row.time - seen.told->at));
         seen.told.reset();
       }
-      seen.episodes.released(row.time);
+      seen.episodes.released(row.time, gpus_released(row));
       end_run(seen, row.time);
       return;
     }
@@ -585,16 +592,23 @@ class PastReader {
     ++past_.failures;
   }
 
+  [[nodiscard]] static Allocation gpus_released(const JournalRow& row) {
+    SpeedPool pool;
+    const auto event = decode_event({row.type, row.version, row.body}, pool);
+    const auto* released = event ? std::get_if<Released>(&*event) : nullptr;
+    return released != nullptr ? released->gpus : Allocation();
+  }
+
   // Workers leave one after another.
   void note_shrunk(const JournalRow& row, const Json& body) {
     const JobId id(body.at("job").get<JobId::rep>());
     const JobView* view = state_->view(id);
     Seen& seen = seen_[id];
     if (view == nullptr) return;
+    seen.episodes.released(row.time, gpus_released(row));
     // Once all is released, the fold issues the next command, which may be to release more.
     const bool next = view->generation != Generation(body.at("generation").get<Generation::rep>());
     if (view->release_due > 0 && !next) return;
-    seen.episodes.released(row.time);
     if (!seen.told || seen.told->what != CommandKind::shrink) return;
     note_took(seen.took.shrinks, *seen.told, seconds(row.time - seen.told->at));
     seen.told.reset();
@@ -698,6 +712,12 @@ class PastReader {
     truth.shrinks = own_or(seen.took.shrinks, took_.shrinks);
     const auto stops = own_or(seen.took.stops, took_.stops);
     if (!stops.empty()) truth.stops = stops.begin()->second;
+    const auto halts = own_or(seen.took.halts, took_.halts);
+    if (!halts.empty()) truth.halts = halts.begin()->second;
+    // Of a job that reports nothing, the time that it ran is its work.
+    truth.ends = truth.reports == Reports::nothing
+                     ? Duration(0)
+                     : std::max(Duration(0), truth.stops - kReportAge);
     if (seen.pause > 0) truth.pause = from_seconds(seen.pause);
     if (const JobRecord* job = state_->job(id)) truth.tuning = job->rates.tuning;
     truth.rates = seen.rates();
@@ -723,6 +743,7 @@ class PastReader {
     }
     // Nobody knows its speed. A second is its unit of work.
     truth.reports = Reports::nothing;
+    truth.ends = Duration(0);
     truth.rates = {{1, 1.0}, {2, 1.0}};
     truth.paces.clear();
     truth.amount.reset();

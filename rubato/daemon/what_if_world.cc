@@ -15,7 +15,8 @@ constexpr Duration kReleases = std::chrono::milliseconds(300);  // if it was nev
 constexpr Duration kLoads = std::chrono::seconds(1);
 constexpr Duration kOftenFor = std::chrono::seconds(20);
 constexpr Duration kOften = std::chrono::seconds(1);
-constexpr Duration kFresh = std::chrono::milliseconds(50);
+constexpr Duration kSpeedOf = std::chrono::seconds(5);  // the last seconds (node/progress_meter.cc)
+constexpr Duration kFirst = std::chrono::milliseconds(50);
 // Of work that is done up to rounding.
 constexpr double kNothing = 1e-9;
 // A job does again what it did at another point of its work, if that is no farther away than this
@@ -29,6 +30,17 @@ Duration nearest(const Delays& by_gpus, int gpus, Duration otherwise) {
   if (above == by_gpus.begin()) return above->second;
   const auto below = std::prev(above);
   return gpus - below->first <= above->first - gpus ? below->second : above->second;
+}
+
+// As many GPUs of `all` as there are in `like`: the same ones as far as possible.
+Allocation some_of(const Allocation& all, const Allocation& like) {
+  Allocation some = common(all, like);
+  const Allocation others = minus(all, like);
+  for (const Slice& slice : others.slices()) {
+    for (std::uint64_t rest = slice.mask; rest != 0 && some.gpus() < like.gpus(); rest &= rest - 1)
+      some.add({slice.node, rest & ~(rest - 1)});
+  }
+  return some;
 }
 
 }  // namespace
@@ -93,6 +105,26 @@ double WhatIfWorld::Job::done_by(Time now) const {
   return now > at && trains_on > 0 ? truth->done_after(trains_on, done, seconds(now - at)) : done;
 }
 
+// Before its first step there is nothing to measure.
+void WhatIfWorld::Job::mark(Time now) {
+  const double work = done_by(now);
+  if (marks.size() == 1 && !(work > marks.front().second)) marks.pop_back();
+  marks.emplace_back(now, work);
+  while (marks.size() > 2 && marks[1].first <= now - kSpeedOf) marks.pop_front();
+}
+
+double WhatIfWorld::Job::speed(Time now) const {
+  if (trains_on == 0 || marks.empty()) return 0;
+  auto [from, work] = marks.front();
+  if (const Time begin = now - kSpeedOf; marks.size() > 1 && from < begin) {
+    const auto& [next, then] = marks[1];
+    work += (then - work) * seconds(begin - from) / seconds(next - from);
+    from = begin;
+  }
+  if (from < now) return (done_by(now) - work) / seconds(now - from);
+  return truth->rate(trains_on, done);
+}
+
 Time WhatIfWorld::Job::time_of(double work) const {
   if (follows != nullptr) {
     const auto after = follows->time_of(work - done_then);
@@ -116,15 +148,15 @@ bool WhatIfWorld::follow(Time now, Job& job, CommandKind told, int gpus) const {
   job.follows = job.record.next(told, gpus, job.done, tolerance);
   job.follows_since = now;
   job.done_then = job.done;
-  const bool known = job.follows != nullptr && job.follows->released;
-  job.releases_at = known ? now + (*job.follows->released - job.follows->from) : kNever;
-  job.sent = now;
+  job.releases = 0;
+  plan_release(job);
   if (job.follows != nullptr) plan_report(now, job);
   return job.follows != nullptr;
 }
 
 void WhatIfWorld::follow_no_more(Time now, Job& job) {
   job.done = job.done_by(now);
+  job.mark(now);
   job.at = now;
   job.follows = nullptr;
 }
@@ -172,6 +204,7 @@ void WhatIfWorld::load(Time now, Job& job) {
 
 void WhatIfWorld::train_on(Time now, Job& job, int gpus) {
   job.done = job.done_by(now);
+  job.mark(now);
   job.at = now;
   job.trains_on = job.truth->rate(gpus) > 0 ? gpus : 0;
 }
@@ -183,7 +216,7 @@ void WhatIfWorld::train(Time now, Job& job) {
   job.phase = Phase::training;
   job.until = kNever;
   job.changed = now;
-  job.report_at = now;
+  if (job.follows == nullptr) job.report_at = now;
 }
 
 void WhatIfWorld::carry_out(Time now, std::span<const Command> commands) {
@@ -201,13 +234,21 @@ void WhatIfWorld::start(Time now, JobId id, Generation generation, const Allocat
   found.gpus = found.to = found.holds = gpus;
   follow(now, found, CommandKind::start, gpus.gpus());
   found.reported = {};
+  found.marks.clear();
+  found.heard = false;
   load(now, found);
+  if (found.follows == nullptr) found.report_at = now + kFirst;
 }
 
 void WhatIfWorld::resize(Time now, JobId id, Generation generation, const Allocation& gpus) {
   Job& found = job(id);
   if (generation <= found.generation) return;
   found.generation = generation;
+  if (found.phase == Phase::ending) {
+    found.to = gpus;
+    found.holds.add(minus(gpus, found.holds));
+    return;
+  }
   if (found.phase == Phase::away) {  // it failed while the command was on its way
     facts_.emplace_back(FailedFact{id, generation, true, "its run has ended"});
     return;
@@ -238,8 +279,10 @@ void WhatIfWorld::resize(Time now, JobId id, Generation generation, const Alloca
   } else {
     const Duration average =
         grows ? nearest(truth.grows, count, starts) : nearest(truth.shrinks, count, kReleases);
+    const Duration whole = takes(found, average + truth.pause);
     found.phase = Phase::resizing;
-    found.until = std::max(now, now + takes(found, average + truth.pause) - truth.pause);
+    found.pause = std::min(truth.pause, whole);
+    found.until = now + (whole - found.pause);
   }
   found.changed = now;
 }
@@ -252,12 +295,15 @@ void WhatIfWorld::stop(Time now, JobId id, Generation generation) {
     facts_.emplace_back(ReleasedFact{id, generation, Allocation(), true});
     return;
   }
+  if (found.phase == Phase::ending) return;
+  const bool trained = found.phase != Phase::loading || found.trains_on > 0;
   train_on(now, found, 0);
   follow(now, found, CommandKind::stop, 0);
   found.phase = Phase::stopping;
   found.trains_at = kNever;
-  const Time known = std::exchange(found.releases_at, kNever);
-  found.until = known != kNever ? known : now + found.truth->stops;
+  const Duration takes = trained ? found.truth->stops : found.truth->halts;
+  found.until = found.releases_at != kNever ? found.releases_at : now + takes;
+  found.releases_at = kNever;
 }
 
 void WhatIfWorld::change_node(Time now, NodeId node, NodeState state) {
@@ -301,7 +347,16 @@ Time WhatIfWorld::next() const {
   return next;
 }
 
-void WhatIfWorld::collect(Time now, std::vector<Fact>& facts) {
+bool WhatIfWorld::tells(Time now, const Job& job) {
+  if (job.phase == Phase::away) return false;
+  if (job.releases_at <= now) return true;
+  const bool pauses = job.phase == Phase::resizing && job.pause > Duration(0);
+  if (job.until <= now && !pauses) return true;
+  const auto [work, fails] = goal(job);
+  return fails && job.time_of(*work) <= now;
+}
+
+bool WhatIfWorld::advance(Time now) {
   for (;;) {
     JobId first;
     Time at = kNever;
@@ -315,6 +370,11 @@ void WhatIfWorld::collect(Time now, std::vector<Fact>& facts) {
     if (at > now) break;
     happen(at, first, jobs_[first]);
   }
+  return !facts_.empty();
+}
+
+void WhatIfWorld::collect(Time now, std::vector<Fact>& facts) {
+  static_cast<void>(advance(now));
   for (Fact& fact : facts_) facts.push_back(std::move(fact));
   facts_.clear();
 }
@@ -325,14 +385,17 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
   const bool trains = one.follows != nullptr || one.trains_on > 0;
   if (trains && work && one.done_by(now + Duration(1)) >= *work * (1 - kNothing)) {
     train_on(now, one, 0);
-    leave(now, one);
-    one.done = *work;
     if (fails) {
+      leave(now, one);
       ++one.failures;
       facts_.emplace_back(FailedFact{id, one.generation, false, one.truth->fails_why});
     } else {
-      facts_.emplace_back(Finished{id, one.generation, std::nullopt});
+      follow_no_more(now, one);
+      one.phase = Phase::ending;
+      one.until = now + one.truth->ends;
+      one.trains_at = one.releases_at = one.report_at = kNever;
     }
+    one.done = *work;
     return;
   }
   if (one.follows != nullptr && one.follows_until() <= now) {
@@ -341,8 +404,7 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
     return;
   }
   if (one.releases_at <= now) {
-    one.releases_at = kNever;
-    release(id, one);
+    release_again(id, one);
     if (one.until > now) return;
   }
   if (one.trains_at <= now) {
@@ -361,7 +423,7 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
     case Phase::resizing:
       train_on(now, one, 0);
       one.phase = Phase::pausing;
-      one.until = now + one.truth->pause;
+      one.until = now + one.pause;
       break;
     case Phase::pausing: {
       release(id, one);
@@ -377,6 +439,10 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
       leave(now, one);
       break;
     }
+    case Phase::ending:
+      leave(now, one);
+      facts_.emplace_back(Finished{id, one.generation, std::nullopt});
+      break;
     case Phase::training:
     case Phase::away:
       one.until = kNever;
@@ -385,10 +451,29 @@ void WhatIfWorld::happen(Time now, JobId id, Job& one) {
 }
 
 void WhatIfWorld::release(JobId id, Job& job) {
-  const Allocation released = minus(job.holds, job.to);
-  job.holds = job.to;
   job.releases_at = kNever;
-  if (!released.empty()) facts_.emplace_back(ReleasedFact{id, job.generation, released, false});
+  let_go(id, job, minus(job.holds, job.to));
+}
+
+void WhatIfWorld::let_go(JobId id, Job& job, const Allocation& gpus) {
+  job.holds.remove(gpus);
+  if (!gpus.empty()) facts_.emplace_back(ReleasedFact{id, job.generation, gpus, false});
+}
+
+// Workers leave one after another. The last release leaves nothing.
+void WhatIfWorld::release_again(JobId id, Job& job) {
+  if (job.follows == nullptr) return release(id, job);
+  const Allocation then = job.follows->releases[job.releases++].gpus;
+  plan_release(job);
+  const Allocation all = minus(job.holds, job.to);
+  let_go(id, job, job.releases_at == kNever ? all : some_of(all, then));
+}
+
+void WhatIfWorld::plan_release(Job& job) {
+  const Episode* then = job.follows;
+  const bool more = then != nullptr && job.releases < then->releases.size();
+  job.releases_at =
+      more ? job.follows_since + (then->releases[job.releases].at - then->from) : kNever;
 }
 
 void WhatIfWorld::leave(Time now, Job& job) {
@@ -399,19 +484,33 @@ void WhatIfWorld::leave(Time now, Job& job) {
 }
 
 // Real jobs report so often that the daemon always knows what they do. Here that is enough when
-// the daemon looks, and when something of what they really reported was written down.
-std::vector<JobStatus> WhatIfWorld::reports(Time now) {
+// something happens to them, and when something of what they really reported was written down.
+std::vector<JobStatus> WhatIfWorld::reports(Time now, const std::function<bool(JobId)>& stores) {
   std::vector<JobStatus> statuses;
+  due_.clear();
   for (auto& [id, one] : jobs_) {
-    const bool looked_at = one.follows != nullptr && now - one.sent >= kFresh;
+    const bool due = one.report_at <= now;
     const bool ends = one.phase == Phase::stopping && one.until <= now;
-    if (one.report_at > now && !looked_at && !ends) continue;
+    const bool acts = tells(now, one);
+    const bool again = one.unread && stores && stores(id);
+    if (!due && !ends && !again && !(one.heard && acts)) continue;
+    one.unread = !due && !ends && !again;
+    if (due) {
+      one.heard = true;
+      due_.push_back(id);
+    }
     plan_report(now, one);
-    one.sent = now;
     statuses.push_back(status_of(now, id, one));
     if (ends) statuses.back().ended.emplace().how = JobEnd::How::stopped;
   }
   return statuses;
+}
+
+void WhatIfWorld::report_by(JobId id, Time at) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end() || found->second.phase == Phase::away) return;
+  found->second.report_at = std::min(found->second.report_at, at);
+  found->second.unread = true;
 }
 
 void WhatIfWorld::plan_report(Time now, Job& job) const {
@@ -475,14 +574,14 @@ JobStatus WhatIfWorld::status_of(Time now, JobId id, Job& one) {
   JobProgress& progress = status.progress;
   const JobTruth& truth = *one.truth;
   const double done = one.done_by(now);
+  one.mark(now);
   if (one.follows != nullptr) {
     if (const auto* then = one.follows->report_about(now - one.follows_since))
       one.reported = then->progress;
     progress = one.reported;
   } else {
     progress.workers = one.trains_on;
-    const double rate = one.trains_on > 0 ? truth.rate(one.trains_on, done) : 0;
-    if (truth.reports != JobTruth::Reports::nothing) report_speed(truth, rate, progress);
+    if (truth.reports != JobTruth::Reports::nothing) report_speed(truth, one.speed(now), progress);
   }
   if (truth.tuning && !progress.tuning) report_tuning(*truth.tuning, one.gpus.gpus(), progress);
   report_work(truth, done, progress);

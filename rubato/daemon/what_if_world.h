@@ -10,6 +10,7 @@
 // Pure, deterministic.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,11 +52,13 @@ struct JobTruth {
   Delays runs;                   // from a start until all its workers run
   Delays grows;                  // from the command to grow until all its workers run
   Delays shrinks;                // from the command to shrink until the others have left
-  Duration stops = from_seconds(0.5);
-  Duration pause = from_seconds(0.1);  // of a resize
-  std::optional<Tuning> tuning;        // of a job that chooses its batch size: what it measured
-  bool elastic = true;                 // otherwise a resize is a restart
-  std::vector<double> fails_at;        // its run failed when this much work was done; ascending
+  Duration stops = from_seconds(0.5);   // from the command to stop until all has ended
+  Duration halts = from_seconds(0.05);  // the same before it has trained
+  Duration ends = from_seconds(0.2);    // from the report of its last step until all has ended
+  Duration pause = from_seconds(0.1);   // of a resize
+  std::optional<Tuning> tuning;         // of a job that chooses its batch size: what it measured
+  bool elastic = true;                  // otherwise a resize is a restart
+  std::vector<double> fails_at;         // its run failed when this much work was done; ascending
   std::string fails_why;
   std::vector<Episode> episodes;  // in order; none that was over when the what-if begins
 
@@ -94,14 +97,22 @@ class WhatIfWorld final : public Engine {
 
   void carry_out(Time now, std::span<const Command> commands) override;
   void collect(Time now, std::vector<Fact>& facts) override;
+  // Whether there is something to collect then.
+  [[nodiscard]] bool advance(Time now);
 
-  // The progress that is due to be reported.
-  [[nodiscard]] std::vector<JobStatus> reports(Time now);
+  // The progress that is due to be reported. `stores`: whether the daemon stores what it knows of a
+  // job by now. That is then new, too.
+  [[nodiscard]] std::vector<JobStatus> reports(Time now,
+                                               const std::function<bool(JobId)>& stores = nullptr);
+  // The jobs in reports() whose report was due. Others report because something happens.
+  [[nodiscard]] const std::vector<JobId>& due() const { return due_; }
+  // The daemon has not stored what the job last reported. It reports again, at the latest then.
+  void report_by(JobId job, Time at);
   // When something happens next if no command comes.
   [[nodiscard]] Time next() const;
 
  private:
-  enum class Phase : std::uint8_t { away, loading, training, resizing, pausing, stopping };
+  enum class Phase : std::uint8_t { away, loading, training, resizing, pausing, stopping, ending };
   struct Job {
     const JobTruth* truth = nullptr;
     Generation generation;
@@ -111,12 +122,14 @@ class WhatIfWorld final : public Engine {
     Allocation holds;           // that it has not released; of a growth that was taken back, too
     Time until = kNever;        // the end of the phase
     Time trains_at = kNever;    // after a start
-    Time releases_at = kNever;  // what it holds too much, before the end of the phase
+    Time releases_at = kNever;  // something of what it holds too much, before the end of the phase
+    std::size_t releases = 0;   // of the episode, that are done
     double done = 0;
     Time at = kStart;   // when that was done
     int trains_on = 0;  // workers; 0: it stands still
     Time report_at = kNever;
     Time changed = kStart;
+    Duration pause{0};  // of this resize
     std::vector<double> pauses;
     int resizes = 0;
     std::size_t failures = 0;
@@ -126,9 +139,15 @@ class WhatIfWorld final : public Engine {
     Time follows_since = kStart;
     double done_then = 0;  // its work at that moment
     JobProgress reported;  // last, of an episode
-    Time sent = kStart;    // its newest status
+    bool heard = true;     // it has reported since its start
+    bool unread = false;   // the daemon may not have stored what it reported last
+
+    std::deque<std::pair<Time, double>> marks;  // work at moments of the last seconds
 
     [[nodiscard]] double done_by(Time now) const;
+    void mark(Time now);
+    // What its program reports: the mean of the last seconds.
+    [[nodiscard]] double speed(Time now) const;
     // What it did then says nothing about later.
     [[nodiscard]] Time follows_until() const {
       return follows->last_speed() > 0 ? kNever : follows_since + follows->length();
@@ -153,9 +172,14 @@ class WhatIfWorld final : public Engine {
   static void leave(Time now, Job& job);
   static void train_on(Time now, Job& job, int gpus);
   void release(JobId id, Job& job);
+  void release_again(JobId id, Job& job);
+  void let_go(JobId id, Job& job, const Allocation& gpus);
+  static void plan_release(Job& job);
   // The work at which the job ends or fails, and whether it fails.
   [[nodiscard]] static std::pair<std::optional<double>, bool> goal(const Job& job);
   [[nodiscard]] static Time event_of(const Job& job);
+  // Whether a fact follows from its next event.
+  [[nodiscard]] static bool tells(Time now, const Job& job);
   void happen(Time now, JobId id, Job& one);
   [[nodiscard]] static JobStatus status_of(Time now, JobId id, Job& one);
 
@@ -164,6 +188,7 @@ class WhatIfWorld final : public Engine {
   Duration seldom_;
   std::map<JobId, Job> jobs_;
   std::vector<Fact> facts_;
+  std::vector<JobId> due_;
 };
 
 }  // namespace rubato::daemon
