@@ -26,6 +26,8 @@ constexpr Duration kLeastAfter = std::chrono::minutes(10);
 constexpr int kMostTurnsAtOnce = 100'000;
 // Between two looks of a daemon (daemon.cc).
 constexpr Duration kTick = std::chrono::milliseconds(100);
+// So much later may happen what a program waited for before it asked for something.
+constexpr Duration kPatience = std::chrono::seconds(1);
 constexpr Duration kNeverAgain = std::chrono::hours(24) * 36'525;
 
 // A journal that nobody keeps, in memory where there is such a place.
@@ -75,7 +77,7 @@ class WhatIfRun {
     for (;;) {
       Time next = std::min(world_->next(), core_->again_at());
       if (next_input < past_.inputs.size())
-        next = std::min(next, loop_time(past_.inputs[next_input].at));
+        next = std::min(next, time_of(past_.inputs[next_input]));
       if (next > end || (next == kNever)) break;
       turns = next > now ? 0 : turns + 1;
       if (turns > kMostTurnsAtOnce) return Error{"the simulated daemon does not come to rest"};
@@ -84,7 +86,7 @@ class WhatIfRun {
       const std::size_t first = next_input;
       for (; next_input < past_.inputs.size(); ++next_input) {
         const PastInput& input = past_.inputs[next_input];
-        if (loop_time(input.at) > now || input.turn != past_.inputs[first].turn) break;
+        if (time_of(input) > now || input.turn != past_.inputs[first].turn) break;
         take(now, input, as_run, inputs);
       }
       const auto stores = [&](JobId id) { return stored_from(id) <= now; };
@@ -95,6 +97,7 @@ class WhatIfRun {
       if (!turn.trouble.empty()) return Error{turn.trouble};
       for (const JobId id : turn.gone) world_->forget(id);
       report_when_stored(now);
+      if (next_input < past_.inputs.size()) look_for_awaited(now, past_.inputs[next_input]);
       if (progress) progress(share(now));
       const bool rest = next_input == past_.inputs.size() && now > loop_time(past_.until);
       if (rest && (!turn.gone.empty() || turns == 0) && all_ended()) break;
@@ -110,6 +113,24 @@ class WhatIfRun {
  private:
   [[nodiscard]] Time loop_time(WallTime at) const { return past_.start + (at - past_.since); }
   [[nodiscard]] WallTime wall(Time now) const { return past_.since + (now - past_.start); }
+  // A program that waited for something waits for it here, too, if that is only a little later.
+  [[nodiscard]] Time time_of(const PastInput& input) const {
+    const Time then = loop_time(input.at);
+    if (!input.after) return then;
+    if (const auto found = late_.find(*input.after); found != late_.end())
+      return then + found->second;
+    return has_happened(*input.after) ? then : then + kPatience;
+  }
+  [[nodiscard]] bool has_happened(const PastInput::Awaited& awaited) const {
+    const JobRecord* real = past_.real->job(awaited.job);
+    const auto id = real != nullptr ? here(awaited.job, real->user) : std::nullopt;
+    const JobRecord* job = id ? core_->state().job(*id) : nullptr;
+    return job == nullptr || job->gone() || (awaited.verdict && !job->measured_by);
+  }
+  void look_for_awaited(Time now, const PastInput& input) {
+    if (!input.after || late_.contains(*input.after) || !has_happened(*input.after)) return;
+    late_[*input.after] = std::max(Duration(0), now + input.later - loop_time(input.at));
+  }
   [[nodiscard]] double share(Time now) const {
     return std::min(1.0, seconds(now - past_.start) / seconds(Duration{past_.until - past_.since}));
   }
@@ -249,6 +270,7 @@ class WhatIfRun {
   std::unique_ptr<Core> core_;
   JobTruth nothing_known_;
   Duration measure_every_{0};
+  std::map<PastInput::Awaited, Duration> late_;  // how much later it happened
   std::uint64_t asked_ = 0;
   Time ended_ = kStart;
 };

@@ -24,6 +24,9 @@ constexpr double kAbove = 1.001;
 // the work of its job is so old on average.
 constexpr Duration kReportAge = std::chrono::milliseconds(300);
 
+// Sooner than people act.
+constexpr Duration kAtOnce = std::chrono::milliseconds(100);
+
 // More parts of a job's work are joined two by two.
 constexpr std::size_t kMostPaces = 1000;
 
@@ -344,6 +347,7 @@ class PastReader {
   void look_after(const JournalRow& row, const Json& body) {
     const WallTime at = state_->wall(row.time);
     if (row.type == "verdict") verdict_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
+    if (row.type == "verdict" || row.type == "finished") note_awaited(row, body);
     if (row.type == "plain" || row.type == "quota")
       plain_at_[JobId(body.at("job").get<JobId::rep>())] = row.time;
     if (row.type == "measured") note_measured(row, body);
@@ -377,6 +381,13 @@ class PastReader {
     if (body.contains("reported")) add_input({at, NodeChanged{node, state_->reported(node), ""}});
   }
 
+  void note_awaited(const JournalRow& row, const Json& body) {
+    const JobId id(body.at("job").get<JobId::rep>());
+    if (measures_.contains(id)) return;
+    awaited_ = {id, row.type == "verdict"};
+    awaited_at_ = state_->wall(row.time);
+  }
+
   void note_machines(WallTime at, const JournalRow& row) {
     SpeedPool pool;
     const auto event = decode_event({row.type, row.version, row.body}, pool);
@@ -387,6 +398,12 @@ class PastReader {
 
   void add_input(PastInput input) {
     input.turn = turn_;
+    const Duration later = input.at - awaited_at_;
+    const bool asks = std::holds_alternative<PastRequest>(input.what);
+    if (asks && awaited_ && later > Duration(0) && later <= kAtOnce) {
+      input.after = awaited_;
+      input.later = later;
+    }
     past_.inputs.push_back(std::move(input));
   }
 
@@ -771,6 +788,8 @@ class PastReader {
   bool begun_ = false;
   bool over_ = false;
   int turn_ = 0;
+  std::optional<PastInput::Awaited> awaited_;  // what happened last
+  WallTime awaited_at_{};
   std::map<JobId, Seen> seen_;
   Latencies took_;   // by all jobs
   Scaling scaling_;  // of all jobs

@@ -5,6 +5,7 @@
 // Reads the journal of a daemon that may be running. Otherwise pure.
 #pragma once
 
+#include <compare>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -39,6 +40,14 @@ struct PastInput {
   WallTime at{};
   std::variant<PastRequest, PastSwitch, NodeChanged, NodeAdded, Reserved> what;
   int turn = 0;  // inputs with another number came in another turn, perhaps at the same time
+  // Of a request that came so soon after something that a program made it which waited for that.
+  struct Awaited {
+    JobId job;
+    bool verdict = false;  // about the job; otherwise its end
+    friend auto operator<=>(const Awaited&, const Awaited&) = default;
+  };
+  std::optional<Awaited> after{};
+  Duration later{0};
 };
 
 struct Past {

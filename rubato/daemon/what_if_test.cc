@@ -93,6 +93,24 @@ TEST(WhatIf, BeginsInTheMiddleWithWhatWasThere) {
   EXPECT_LE(run["differences"]["worst"], 0.10) << run["jobs"].dump(1);
 }
 
+// Here the first job ends a little later than it really did.
+TEST(WhatIf, WhoWaitedForAnEndWaitsHereToo) {
+  TestDaemon daemon;
+  daemon.start();
+  daemon.submit(kAda, job_file("first", 200, 1, 1));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }));
+  daemon.now += from_seconds(0.05);
+  daemon.submit(kBob, job_file("second", 200, 1, 1));
+  ASSERT_TRUE(daemon.pass_until([&] { return daemon.core->state().alive() == 0; }));
+  daemon.kill();
+  const auto result = what_if(order_for(daemon, {kAsRun}), nullptr);
+  ASSERT_TRUE(result) << result.error().message;
+  const Json real = (*result)["truth"]["jobs"];
+  const Json here = (*result)["policies"][0]["jobs"];
+  EXPECT_GT(here[0]["end"], real[1]["submitted"]);
+  EXPECT_GT(here[1]["submitted"], here[0]["end"]);
+}
+
 TEST(WhatIf, SaysWhatIsWrong) {
   TestDaemon daemon;
   live_through(daemon, "fifo-backfill");
