@@ -136,10 +136,9 @@ void EpisodeWriter::leave_out_end(Time now) {
                                    [](const Episode& one) { return !one.reports.empty(); });
   if (before == episodes_.rend()) return;
   Episode::Report& last = before->reports.back();
-  // A report before the first step knows no workers. Then the job trains when all its workers run.
-  const bool as_many = last.progress.workers == end.progress.workers ||
-                       (last.progress.workers == 0 && before->running);
-  if (end.speed > 0 && as_many) last.speed = end.speed;
+  // A report knows the workers of the newest step. The others train soon after they run.
+  const int then = before->running ? before->gpus : last.progress.workers;
+  if (end.speed > 0 && end.progress.workers == then) last.speed = end.speed;
 }
 
 // A program that has done its last step may still report for some time, for example while it waits

@@ -86,6 +86,25 @@ TEST(Episode, HasTheSpeedOfTheLastReportButNotItsTime) {
   EXPECT_DOUBLE_EQ(one.last_speed(), 20);
 }
 
+TEST(Episode, WorkersThatRunTrainEvenIfNoReportHasSaidSo) {
+  const auto last_speed = [](bool ran, int workers_at_end) {
+    EpisodeWriter writer;
+    writer.told(time_at(10), CommandKind::start, 2);
+    Episode::Report first = report(17, 50, 10);
+    first.progress.workers = 1;
+    writer.report(first, kAll);
+    if (ran) writer.running(time_at(17));
+    Episode::Report end = report(21, 130, 20);
+    end.progress.workers = workers_at_end;
+    writer.report(end, kAll);
+    writer.ended(time_at(21), true);
+    return writer.finish(kStart).at(0).last_speed();
+  };
+  EXPECT_DOUBLE_EQ(last_speed(true, 2), 20);
+  EXPECT_DOUBLE_EQ(last_speed(false, 2), 10) << "the second worker may have come late";
+  EXPECT_DOUBLE_EQ(last_speed(false, 1), 20);
+}
+
 TEST(Episode, KnowsWhatFactsSayOfItsWork) {
   EpisodeWriter writer;
   writer.told(time_at(10), CommandKind::start, 2);
