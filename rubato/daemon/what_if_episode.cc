@@ -33,7 +33,8 @@ void each_piece(const Episode& episode, Use use) {
 }  // namespace
 
 double Episode::last_speed() const {
-  return told == CommandKind::stop || reports.empty() ? 0 : reports.back().speed;
+  if (told == CommandKind::stop) return 0;
+  return reports.empty() ? speed : reports.back().speed;
 }
 
 double Episode::work_by(Duration after) const {
@@ -132,6 +133,7 @@ void EpisodeWriter::leave_out_end(Time now) {
   const Episode::Report end = std::move(reports.back());
   reports.pop_back();
   points_.pop_back();
+  if (reports.empty()) episodes_.back().speed = end.speed;
   const auto before = std::find_if(episodes_.rbegin(), episodes_.rend(),
                                    [](const Episode& one) { return !one.reports.empty(); });
   if (before == episodes_.rend()) return;
@@ -160,7 +162,7 @@ std::vector<Episode> EpisodeWriter::finish(Time begin) {
   open_ = false;
   std::vector<Episode> found;
   for (Episode& one : episodes_) {
-    if (one.until <= begin || one.until <= one.from) continue;
+    if (one.until <= begin || (one.until <= one.from && !(one.speed > 0))) continue;
     one.done = done_at(one.from);
     one.done_until = done_at(one.until);
     const auto after = [](Time at, const Point& point) { return at < point.at; };

@@ -41,6 +41,7 @@ struct Episode {
   std::optional<Time> running;    // all workers ran
   std::vector<Release> releases;  // of GPUs that it should give up, in order
   std::vector<Report> reports;    // in order, and none at the end of the job
+  double speed = 0;               // measured at the end of the job, if there is no other report
   std::vector<Point> points;      // what reports and facts say of its work, in order
 
   [[nodiscard]] Duration length() const { return until - from; }

@@ -69,9 +69,25 @@ TEST(Episode, GoesOnUntilACommandThatComesAfterTheLastReport) {
   writer.report(report(21, 90, 10), kAll);
   writer.ended(time_at(21), true);
   const auto all = writer.finish(kStart);
-  ASSERT_EQ(all.size(), 1U);
+  ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0].until, time_at(17));
   EXPECT_EQ(all[0].time_of(90), from_seconds(11));
+}
+
+// A job that was told to grow after its last report, and ended before it grew.
+TEST(Episode, HasTheSpeedOfTheEndIfNothingElseIsKnownAfterACommand) {
+  EpisodeWriter writer;
+  writer.told(time_at(10), CommandKind::start, 1);
+  writer.report(report(17, 50, 24), kAll);
+  writer.told(time_at(18), CommandKind::grow, 2);
+  writer.report(report(22, 110, 15), kAll);
+  writer.ended(time_at(22), true);
+  const auto all = writer.finish(kStart);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1].told, CommandKind::grow);
+  EXPECT_EQ(all[1].length(), Duration(0));
+  EXPECT_DOUBLE_EQ(all[1].last_speed(), 15);
+  EXPECT_EQ(all[1].time_of(45), from_seconds(3));
 }
 
 TEST(Episode, HasTheSpeedOfTheLastReportButNotItsTime) {
