@@ -18,6 +18,11 @@ using Record = Rubato::Record;
 
 // A second of a promised job's time costs so much less: it is in time anyway.
 constexpr double kPromisedWeight = 0.1;
+// Who needs all of the time until its fair end weighs 1 + kHurry x fairness times as much, if
+// nobody is late. The powers say how soon less need, and others who are late, make that less.
+constexpr double kHurry = 4;
+constexpr double kNeedPower = 8;
+constexpr double kInTimePower = 16;
 // A turn is this part of the patience, or so many restarts, whichever is longer.
 constexpr int kTurns = 1440;
 constexpr int kRestarts = 10;
@@ -290,6 +295,7 @@ class RubatoRound {
     free_ = gpus_;
     for (std::size_t i = 0; i < jobs_.size(); ++i)
       traders_.push_back(trader(*jobs_[i], state_.records[i]));
+    weigh_fairness();
     if (config_.by_user) divide_weights();
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (is_rejected(i)) {
@@ -369,8 +375,6 @@ class RubatoRound {
     }
     trader.weight = job.spec->weight;
     trader.restart_s = seconds(job.spec->restart_cost);
-    // Of a length that is only expected, nobody can say whether it is behind.
-    if (trader.certain) trader.weight *= urgency(job, record, trader.left);
     return trader;
   }
 
@@ -387,18 +391,57 @@ class RubatoRound {
     return true;
   }
 
-  // More than 1 for who is behind its fair share.
-  [[nodiscard]] double urgency(const JobView& job, const Record& record, Work left) const {
-    if (config_.fairness == 0) return 1;
+  // Finish-time fairness: who is behind its fair share weighs more, and so does who can still end
+  // by its fair end, but only if it gets its best GPUs soon. The more are too late for that, the
+  // less it is worth to hurry others.
+  void weigh_fairness() {
+    if (config_.fairness == 0) return;
+    std::vector<double> needs(traders_.size(), 0);
+    int known = 0, late = 0;
+    for (std::size_t i = 0; i < traders_.size(); ++i) {
+      // Of a length that is only expected, nobody can say whether it is behind.
+      if (!traders_[i].certain) continue;
+      const auto fair = fair_course(i);
+      if (!fair) continue;
+      traders_[i].weight *= std::pow(std::max(1.0, fair->rho), config_.fairness);
+      needs[i] = fair->need;
+      ++known;
+      if (fair->need >= 1) ++late;
+    }
+    if (known == late) return;
+    const double in_time = 1 - static_cast<double>(late) / known;
+    const double most = kHurry * config_.fairness * std::pow(in_time, kInTimePower);
+    for (std::size_t i = 0; i < traders_.size(); ++i) {
+      if (needs[i] < 1) traders_[i].weight *= 1 + most * std::pow(needs[i], kNeedPower);
+    }
+  }
+
+  struct FairCourse {
+    double rho = 0;   // if it has its fair share from now on
+    double need = 0;  // share of the time until its fair end that it takes at its best; 1: too late
+  };
+  [[nodiscard]] std::optional<FairCourse> fair_course(std::size_t i) const {
+    const JobView& job = *jobs_[i];
+    const Record& record = state_.records[i];
     const double age = seconds(now_ - job.submitted);
     const auto present = static_cast<double>(jobs_.size());
     const double crowd = age > 0 ? (state_.crowd - record.crowd_before) / age : present;
     const WorkRate fair = fair_rate(record.menu, std::max(crowd, 1.0));
-    if (!(fair > 0)) return 1;
+    if (!(fair > 0)) return std::nullopt;
     const double ideal = seconds(job.spec->restart_cost) + job.work / fair;
-    if (!(ideal > 0)) return 1;
-    const double rho = (age + left / fair) / ideal;
-    return std::pow(std::max(1.0, rho), config_.fairness);
+    if (!(ideal > 0)) return std::nullopt;
+    const double until_fair_end = ideal - age;
+    const double left_s = traders_[i].left / best_rate(record.menu);
+    const double need = left_s < until_fair_end ? left_s / until_fair_end : 1;
+    return FairCourse{(age + traders_[i].left / fair) / ideal, need};
+  }
+
+  [[nodiscard]] WorkRate best_rate(const Menu& menu) const {
+    WorkRate best = 0;
+    for (const Choice& choice : menu.corners()) {
+      if (choice.gpus <= gpus_[choice.type.index()]) best = std::max(best, choice.rate);
+    }
+    return best;
   }
 
   // Alone on such a part of every type.

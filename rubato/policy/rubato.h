@@ -5,7 +5,7 @@
 //               after it (market.h). The price that balances the market is what one more GPU would
 //               be worth: so many job-seconds a second
 //   fairness    who is behind its fair share of the cluster, by the ratio rho, weighs rho^fairness
-//               times as much
+//               times as much; who would soon be too late for a fair end weighs more before that
 //   promises    a deadline is promised or refused as by elasticflow, with plans that stand
 //               (promise_books.h); the market trades what the plans leave
 //   turns       who has had no GPUs for `patience` gets a turn on its smallest count, in the order

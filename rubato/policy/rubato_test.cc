@@ -64,6 +64,21 @@ TEST(Rubato, WithoutPromisesADeadlineDoesNotCount) {
   EXPECT_TRUE(world.last().promise.empty());
 }
 
+// The fair end of the first job is at 200 s: two jobs were present all the time. It needs 100 s.
+TEST(Rubato, WhoWouldSoonBeTooLateForAFairEndGoesFirst) {
+  for (const bool fair : {false, true}) {
+    World world("1x1");
+    const auto policy = make_policy(fair ? "rubato" : "rubato:fairness=0");
+    world.submit({.work = 100});
+    const JobId second = world.submit({.work = 95});
+    EXPECT_EQ(world.decide(*policy), "1x1");
+    world.pass(95);
+    world.finish(second);
+    world.submit({.work = 70});  // shorter, and has time
+    EXPECT_EQ(world.decide(*policy), fair ? "0x1" : "2x1");
+  }
+}
+
 TEST(Rubato, WhoWaitedTooLongGetsATurn) {
   World world("1x1");
   const auto policy = make_policy("rubato:fairness=0,patience=1440");
