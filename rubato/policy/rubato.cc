@@ -22,7 +22,7 @@ constexpr double kPromisedWeight = 0.1;
 // nobody is late. The powers say how soon less need, and others who are late, make that less.
 constexpr double kHurry = 4;
 constexpr double kNeedPower = 8;
-constexpr double kInTimePower = 16;
+constexpr double kInTimePower = 64;
 // A turn is this part of the patience, or so many restarts, whichever is longer.
 constexpr int kTurns = 1440;
 constexpr int kRestarts = 10;
