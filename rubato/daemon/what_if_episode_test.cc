@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "rubato/core/testing.h"
+
 namespace rubato::daemon {
 namespace {
 
@@ -13,12 +15,6 @@ Episode::Report report(double at, double done, double speed = 0) {
 
 constexpr Duration kAll = std::chrono::seconds(1);
 
-Allocation gpus(std::uint64_t mask) {
-  Allocation some;
-  some.add({NodeId(0), mask});
-  return some;
-}
-
 // Starts at 10 s, trains from 12 s on, is resized at 20 s and completes at 33 s.
 std::vector<Episode> example(Time begin = kStart) {
   EpisodeWriter writer;
@@ -27,8 +23,8 @@ std::vector<Episode> example(Time begin = kStart) {
   writer.running(time_at(13));
   writer.report(report(17, 50, 10), kAll);
   writer.told(time_at(20), CommandKind::shrink, 2);
-  writer.released(time_at(20.5), gpus(0b0100));
-  writer.released(time_at(21), gpus(0b1000));
+  writer.released(time_at(20.5), gpus_on({{0, 0b0100}}));
+  writer.released(time_at(21), gpus_on({{0, 0b1000}}));
   writer.running(time_at(21.5));
   writer.report(report(22, 100, 10), kAll);
   writer.report(report(27, 125, 5), kAll);
@@ -48,7 +44,7 @@ TEST(Episode, IsWhatHappenedBetweenTwoCommands) {
   EXPECT_DOUBLE_EQ(all[1].done, 80);
   ASSERT_EQ(all[1].releases.size(), 2U);
   EXPECT_EQ(all[1].releases[0].at, time_at(20.5));
-  EXPECT_EQ(all[1].releases[1].gpus, gpus(0b1000));
+  EXPECT_EQ(all[1].releases[1].gpus, gpus_on({{0, 0b1000}}));
 }
 
 TEST(Episode, DoesNotKnowWhenTheJobCompleted) {
@@ -152,7 +148,7 @@ TEST(Episode, OfAStopNothingIsKnownAfterItsEnd) {
   writer.report(report(5, 10, 2), kAll);
   writer.told(time_at(6), CommandKind::stop, 0);
   writer.report(report(7, 13, 2), kAll);
-  writer.released(time_at(7), gpus(1));
+  writer.released(time_at(7), gpus_on({{0, 1}}));
   writer.ended(time_at(7), false);
   const Episode stop = writer.finish(kStart).at(1);
   EXPECT_DOUBLE_EQ(stop.done_until, 13);

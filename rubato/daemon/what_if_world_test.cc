@@ -13,12 +13,6 @@ namespace {
 constexpr JobId kJob(1);
 constexpr Duration kSeldom = std::chrono::seconds(1);
 
-Allocation gpus(std::uint64_t mask) {
-  Allocation some;
-  some.add({NodeId(0), mask});
-  return some;
-}
-
 // 10 steps a second on each GPU.
 JobTruth truth_of(double steps) {
   JobTruth truth;
@@ -80,7 +74,7 @@ TEST(WhatIfWorld, AProgramNeedsTimeToEndAfterItsLastStep) {
   JobTruth truth = truth_of(100);
   truth.ends = from_seconds(0.5);
   Machines machines(truth);
-  machines.tell(Start{kJob, Generation(1), gpus(1), std::nullopt});
+  machines.tell(Start{kJob, Generation(1), gpus_on({{0, 1}}), std::nullopt});
   machines.pass(60);
   EXPECT_EQ(machines.times<RunningFact>(), Times{time_at(2)});
   EXPECT_EQ(machines.times<Finished>(), Times{time_at(2 + 10 + 0.5)});
@@ -90,9 +84,9 @@ TEST(WhatIfWorld, AProgramThatEndsTakesNoCommand) {
   JobTruth truth = truth_of(100);
   truth.ends = from_seconds(0.5);
   Machines machines(truth);
-  machines.tell(Start{kJob, Generation(1), gpus(1), std::nullopt});
+  machines.tell(Start{kJob, Generation(1), gpus_on({{0, 1}}), std::nullopt});
   machines.pass(12.1);
-  machines.tell(Resize{kJob, Generation(2), gpus(3), std::nullopt});
+  machines.tell(Resize{kJob, Generation(2), gpus_on({{0, 3}}), std::nullopt});
   machines.pass(0.1);
   machines.tell(Stop{kJob, Generation(3)});
   machines.pass(60);
@@ -105,11 +99,11 @@ TEST(WhatIfWorld, AJobThatHasNotTrainedStopsAtOnce) {
   truth.stops = from_seconds(0.8);
   truth.halts = from_seconds(0.1);
   Machines machines(truth);
-  machines.tell(Start{kJob, Generation(1), gpus(1), std::nullopt});
+  machines.tell(Start{kJob, Generation(1), gpus_on({{0, 1}}), std::nullopt});
   machines.pass(1);
   machines.tell(Stop{kJob, Generation(2)});
   machines.pass(9);
-  machines.tell(Start{kJob, Generation(3), gpus(1), std::nullopt});
+  machines.tell(Start{kJob, Generation(3), gpus_on({{0, 1}}), std::nullopt});
   machines.pass(10);
   machines.tell(Stop{kJob, Generation(4)});
   machines.pass(10);
@@ -127,30 +121,31 @@ TEST(WhatIfWorld, WorkersLeaveOneAfterAnotherAsTheyReallyDid) {
   shrink.done = 80;
   shrink.done_until = 130;
   shrink.running = time_at(103);
-  shrink.releases = {
-      {time_at(100.5), gpus(0b0010)}, {time_at(101), gpus(0b1000)}, {time_at(103), gpus(0b0100)}};
+  shrink.releases = {{time_at(100.5), gpus_on({{0, 0b0010}})},
+                     {time_at(101), gpus_on({{0, 0b1000}})},
+                     {time_at(103), gpus_on({{0, 0b0100}})}};
   truth.episodes = {shrink};
   Machines machines(truth);
-  machines.tell(Start{kJob, Generation(1), gpus(0b1111), std::nullopt});
+  machines.tell(Start{kJob, Generation(1), gpus_on({{0, 0b1111}}), std::nullopt});
   machines.pass(4);
-  machines.tell(Resize{kJob, Generation(2), gpus(0b0001), std::nullopt});
+  machines.tell(Resize{kJob, Generation(2), gpus_on({{0, 0b0001}}), std::nullopt});
   machines.pass(5);
   std::vector<std::pair<Time, Allocation>> released;
   for (const auto& [at, fact] : machines.facts) {
     if (const auto* one = std::get_if<ReleasedFact>(&fact)) released.emplace_back(at, one->gpus);
   }
   ASSERT_EQ(released.size(), 3U);
-  EXPECT_EQ(released[0], std::pair(time_at(4.5), gpus(0b0010)));
-  EXPECT_EQ(released[1], std::pair(time_at(5), gpus(0b1000)));
-  EXPECT_EQ(released[2], std::pair(time_at(7), gpus(0b0100)));
+  EXPECT_EQ(released[0], std::pair(time_at(4.5), gpus_on({{0, 0b0010}})));
+  EXPECT_EQ(released[1], std::pair(time_at(5), gpus_on({{0, 0b1000}})));
+  EXPECT_EQ(released[2], std::pair(time_at(7), gpus_on({{0, 0b0100}})));
 }
 
 TEST(WhatIfWorld, AJobReportsTheMeanSpeedOfTheLastFiveSeconds) {
   Machines machines(truth_of(1000));
-  machines.tell(Start{kJob, Generation(1), gpus(1), std::nullopt});
+  machines.tell(Start{kJob, Generation(1), gpus_on({{0, 1}}), std::nullopt});
   machines.pass(10);
   EXPECT_DOUBLE_EQ(machines.statuses.back().second.progress.step_rate, 10) << "without its start";
-  machines.tell(Resize{kJob, Generation(2), gpus(3), std::nullopt});
+  machines.tell(Resize{kJob, Generation(2), gpus_on({{0, 3}}), std::nullopt});
   machines.pass(4);  // it has trained on two GPUs for three of the last five seconds
   machines.world.report_by(kJob, machines.now);
   machines.look();
@@ -169,7 +164,7 @@ TEST(WhatIfWorld, AJobReportsNothingBeforeItReallyDid) {
   start.reports = {{time_at(101), 0, 0, {}}, {time_at(106), 40, 10, {}}};
   truth.episodes = {start};
   Machines machines(truth);
-  machines.tell(Start{kJob, Generation(1), gpus(1), std::nullopt});
+  machines.tell(Start{kJob, Generation(1), gpus_on({{0, 1}}), std::nullopt});
   machines.pass(0.5);
   machines.look();
   EXPECT_TRUE(machines.statuses.empty());
