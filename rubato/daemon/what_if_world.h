@@ -107,7 +107,7 @@ class WhatIfWorld final : public Engine {
   // The jobs in reports() whose report was due. Others report because something happens.
   [[nodiscard]] const std::vector<JobId>& due() const { return due_; }
   // The daemon has not stored what the job last reported. It reports again, at the latest then.
-  void report_by(JobId job, Time at);
+  void report_by(JobId id, Time at);
   // When something happens next if no command comes.
   [[nodiscard]] Time next() const;
 
