@@ -53,7 +53,7 @@ def main():
     data = pathlib.Path(os.environ.get("RUBATO_SHARED_DATA", "../shared/data")) / "gavel/throughputs.json"
     if not data.exists():
         print(f"fair_types: skipped, {data} is not here")
-        return
+        return None
     speeds = json.loads(data.read_text(encoding="ascii"))["v100"]
     first, last = map(int, options.seeds.split(":"))
     runs = {}
@@ -62,7 +62,10 @@ def main():
         for seed, interval in ((seed, interval) for seed in range(first, last) for interval in INTERVALS):
             write_trace(speeds, seed, interval, trace)
             done = subprocess.run([os.environ.get("RUBATO", "build/rubato"), "simulate", "--json", "--trace", trace, *CLUSTER,
-                                   "--throughputs", data, "--policy", options.policies], stdout=subprocess.PIPE, check=True)
+                                   "--throughputs", data, "--policy", options.policies],
+                                  capture_output=True, text=True, check=False)
+            if done.returncode:
+                return done.stderr
             for run in json.loads(done.stdout)["runs"]:
                 runs.setdefault(run["policy"], []).append(run)
     base = next(iter(runs.values()))
@@ -72,6 +75,7 @@ def main():
                   for key in ("avg_jct_s", "p99_jct_s")]
         means = [sum(run[key] for run in of_policy) / len(base) for key in ("ftf_p99", "ftf_max", "ftf_unfair")]
         print(f"{policy:20} {ratios[0]:.4f} {ratios[1]:.4f}   {means[0]:.3f} {means[1]:.3f}   {100 * means[2]:.2f}%")
+    return None
 
 
 if __name__ == "__main__":
